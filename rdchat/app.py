@@ -1,11 +1,19 @@
-"""The composition root: builds the window and everything behind it."""
+"""The composition root: builds the window and everything behind it.
+
+Functions of the engine that the window calls on other threads import their module at the first call. One that needs MLX
+returns None until the engine thread has imported MLX: two threads that import mlx-lm at the same time may block each
+other for ever.
+"""
 
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -14,17 +22,8 @@ from rdchat import __version__, host, paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import finish as finish_restore
-from rdchat.engine_side import (
-    drafters_made_for,
-    fitting_drafters,
-    installed_drafters,
-    installed_models,
-    library_models,
-    machine_memory,
-    measured_calls,
-    problem_of_model,
-)
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
@@ -35,13 +34,63 @@ from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.look.icons import app_icon
+from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import show_in_front
-from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
+
+_ENGINE = "rdchat.inference.local_engine"
+
+
+def installed_models() -> tuple[ModelCard, ...]:
+    """Find the models on this machine."""
+    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
+
+    with model_library.facts_reader() as read:
+        return model_library.installed_models(read)
+
+
+def library_models(chosen: str) -> Iterator[ModelCard]:
+    """Find the models on this machine, also in a chosen folder, with the facts from their headers."""
+    from rdchat.inference.library import model_library  # noqa: PLC0415  not before the window
+
+    with model_library.facts_reader() as read:
+        yield from model_library.library_models(chosen, read)
+
+
+def problem_of_model(path: str) -> str:
+    """Return why a folder or file cannot be loaded; empty if it can be."""
+    from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
+
+    return problem_of(path)
+
+
+def _with_mlx(module: str, name: str) -> Callable[..., Any]:
+    """Return a function that calls a function of a module that imports MLX."""
+
+    def call(*arguments: Any) -> Any:
+        has_begun = hasattr(sys.modules.get(_ENGINE), "LocalEngine")
+        return getattr(import_module(f"rdchat.inference.{module}"), name)(*arguments) if has_begun else None
+
+    return call
+
+
+machine_memory: Callable[[], MachineMemory | None] = _with_mlx("target.device", "machine_memory")
+"""Returns the device's memory."""
+_Found = tuple[ModelCard, ...] | None
+_INSTALLED = "drafting.checkpoints.installed_drafters"
+installed_drafters: Callable[[Path | None], _Found] = _with_mlx(_INSTALLED, "installed_drafters")
+"""Finds the drafters on this machine."""
+drafters_made_for: Callable[[str], _Found] = _with_mlx(_INSTALLED, "drafters_made_for")
+"""Finds the drafters of a model that is not loaded."""
+fitting_drafters: Callable[[Path], _Found] = _with_mlx("library.fitting_drafters", "fitting_drafters")
+"""Finds the drafter heads that fit a model."""
+measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("library.fitting_drafters", "measured_calls")
+"""Returns the measured time of a model's calls by rows, in plain steps."""
+
 
 _LOG = logging.getLogger(__name__)
 _SETTLED_MS = 1000  # after the window is shown: import the models window, resume downloads

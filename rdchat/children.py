@@ -23,10 +23,10 @@ _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=
 CHILDREN = {
     "tokenizers": "rdchat.inference.prompts.child",  # reads foreign tokenizers and renders their chat templates
     "downloads": "rdchat.hub.downloads.child",  # downloads models from the hub
-    "facts": "rdchat.inference.library.folder_facts",  # reads the headers of model folders
+    "facts": "rdchat.inference.library.model_library",  # reads the headers of model folders
     "training": "rdchat.inference.training.child",  # trains a drafter
     "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
-    "files": "rdchat.chat.attachments.child",  # reads files attached to chats
+    "files": "rdchat.chat.attachments.document_text",  # reads files attached to chats
     "formulas": "rdchat.chat.formulas.child",  # draws formulas
     "replies": "rdchat.chat.earlier_replies",  # makes token ids of earlier replies
 }

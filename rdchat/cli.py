@@ -34,14 +34,14 @@ _COMMANDS: _Commands = {
     "chats": (
         "list, export, import, back up and restore chats",
         {
-            "list": ("list the chats, newest first", "chats.writing:list_chats --json"),
-            "export": ("write chats to files", "chats.writing:export --force"),
+            "list": ("list the chats, newest first", "chats:list_chats --json"),
+            "export": ("write chats to files", "chats:export --force"),
             "import": (
                 "import chats from rdchat, ChatGPT, LM Studio or Jan",
-                "chats.reading:import_chats --json",
+                "chats:import_chats --json",
             ),
-            "backup": ("write all chats and settings to one file", "chats.writing:backup --force --json"),
-            "restore": ("replace all chats and settings by a backup", "chats.reading:restore --json"),
+            "backup": ("write all chats and settings to one file", "chats:backup --force --json"),
+            "restore": ("replace all chats and settings by a backup", "chats:restore --json"),
         },
     ),
     "bench": ("measure drafting against plain decoding and mlx-lm", "bench --json"),
@@ -67,7 +67,7 @@ _COMMANDS: _Commands = {
             ),
             "verify": (
                 "check a model's files against Hugging Face's checksums",
-                "models.verifying model --revision --json",
+                "models.listing:verify model --revision --json",
             ),
             "delete": (
                 "move a model or drafter from the Hugging Face cache or rdchat's folder to the Trash",

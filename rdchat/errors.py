@@ -40,12 +40,20 @@ class ModelError(RdchatError):
     """A model is missing, damaged, unsupported, or does not fit."""
 
 
+class TemplateRefusedError(ModelError):
+    """A model's chat template refuses the conversation."""
+
+
 class OutOfMemoryError(ModelError):
     """This machine does not have enough memory."""
 
 
 class DeviceError(RdchatError):
     """The device could not compute something, or a file that it reads late is damaged."""
+
+
+class DeviceStoppedError(DeviceError):
+    """The system ended work on the GPU, mostly because it took too long; the same work may succeed later."""
 
 
 class DoesNotFitError(OutOfMemoryError):

@@ -11,6 +11,7 @@ import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,9 @@ _LOG = logging.getLogger(__name__)
 MACOS = sys.platform == "darwin"
 OLDEST_MACOS = (14, 4)
 """The oldest version that Qt 6.12 supports; its wheel is tagged 14.0, so pip installs it there too."""
+ACCELERATED_MACOS = (26, 2)
+"""The oldest version for which MLX has builds that use the neural accelerators in the GPUs of M5 and later."""
+_ACCELERATED_CHIP = 5
 THREAD_STACK_BYTES = 16 * 2**20
 """Stack size of threads that Qt starts: CPython's own on macOS, where other threads get 512 KiB."""
 CHILD_OPTION = "--child"
@@ -38,8 +42,38 @@ def system_name() -> str:
 def outdated_macos() -> str:
     """Return the version of a macOS that is too old for Qt, such as 14.2; empty otherwise."""
     version = platform.mac_ver()[0]
-    numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:2])
-    return version if version and numbers < OLDEST_MACOS else ""
+    return version if version and _numbers(version) < OLDEST_MACOS else ""
+
+
+def mlx_variant() -> str:
+    """Return the macOS that the installed build of MLX is made for, such as `14.0`; empty without Metal.
+
+    It is read from the wheel's tag, so MLX is not loaded.
+    """
+    try:
+        wheel = distribution("mlx-metal").read_text("WHEEL") or ""
+    except PackageNotFoundError:
+        return ""
+    tag = re.search(r"-macosx_(\d+)_(\d+)_", wheel)
+    return f"{tag[1]}.{tag[2]}" if tag else ""
+
+
+def faster_mlx(variant: str, device: str) -> str:
+    """Return the macOS of a build of MLX that is faster here than the installed one; empty where there is none.
+
+    Args:
+        variant: See `mlx_variant`.
+        device: The GPU's name, such as `Apple M5 Pro`.
+    """
+    chip = re.search(r"Apple M(\d+)", device)
+    if not variant or chip is None or int(chip[1]) < _ACCELERATED_CHIP:
+        return ""
+    able = _numbers(platform.mac_ver()[0]) >= ACCELERATED_MACOS
+    return ".".join(map(str, ACCELERATED_MACOS)) if able and _numbers(variant) < (ACCELERATED_MACOS[0],) else ""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", version)[:2])
 
 
 def check_window_system() -> None:

@@ -41,24 +41,15 @@ _SETTLED = 512  # characters after a marker beyond which more text does not chan
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
-_LITERALS = sorted({*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}, key=len, reverse=True)
-_LONGEST = len(_LITERALS[0])
+_LITERALS = {*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}
+_LONGEST = max(map(len, _LITERALS))
 _HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")  # each first marker contains one of these
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
 
 
 def _any_of(literals: Collection[str]) -> str:
-    """Return a pattern for literals that tests each character once: many times as fast as one alternative each."""
-    by_first: dict[str, set[str]] = {}
-    for literal in literals:
-        by_first.setdefault(literal[:1], set()).add(literal[1:])
-    ends = "" in by_first
-    by_first.pop("", None)
-    branches = [re.escape(first) + _any_of(rests) for first, rests in by_first.items()]
-    if not branches:
-        return ""
-    pattern = branches[0] if len(branches) == 1 and not ends else f"(?:{'|'.join(branches)})"
-    return f"{pattern}?" if ends else pattern
+    """Return a pattern for any of some literals, the longest that fits."""
+    return "|".join(map(re.escape, sorted(literals, key=len, reverse=True)))
 
 
 _MARKER = re.compile(_any_of(_LITERALS))
@@ -109,7 +100,7 @@ def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended:
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
     """
     if not final:
-        return _LAST.parting(text, begun).split(text)
+        return _GROWING.split(text, begun)
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
         return Thoughts("", text, False, ((0, len(text)),))
     parting = _Parting(begun)
@@ -246,18 +237,22 @@ class _Parting:
         return Thoughts("\n\n".join(filter(None, thoughts)), answer, unclosed, tuple(self._answers))
 
 
-class _GrowingParting:
-    """Splits a growing text: markers with enough text after them are read once, those near its end each time."""
+class _GrowingText(threading.local):
+    """The growing text that was last split on this thread.
 
-    def __init__(self, begun: bool) -> None:
-        self.begun = begun
-        self.text = ""
-        self._settled = _Parting(begun)
+    Markers with enough text after them are read once, those near its end each time.
+    """
+
+    def __init__(self) -> None:
+        self._begun, self._text, self._settled = False, "", _Parting(False)
         self._parts: Thoughts | None = None
 
-    def split(self, text: str) -> Thoughts:
-        if self._parts is None or len(text) != len(self.text):
-            self.text = text
+    def split(self, text: str, begun: bool) -> Thoughts:
+        """Split a text, which continues that of the last call, or begins anew."""
+        if begun is not self._begun or not text.startswith(self._text):
+            self._begun, self._text, self._settled, self._parts = begun, "", _Parting(begun), None
+        if self._parts is None or len(text) != len(self._text):
+            self._text = text
             self._settled.read(text, len(text) - _SETTLED)
             shown = text[: len(text) - _unfinished(text)]
             parting = self._settled.fork()
@@ -266,20 +261,7 @@ class _GrowingParting:
         return self._parts
 
 
-class _LastParting(threading.local):
-    """The text that was last split on this thread."""
-
-    def __init__(self) -> None:
-        self._last = _GrowingParting(False)
-
-    def parting(self, text: str, begun: bool) -> _GrowingParting:
-        """Return the last splitter if the text continues its text, else a new one."""
-        if begun is not self._last.begun or not text.startswith(self._last.text):
-            self._last = _GrowingParting(begun)
-        return self._last
-
-
-_LAST = _LastParting()
+_GROWING = _GrowingText()
 
 
 def _unfinished(text: str) -> int:

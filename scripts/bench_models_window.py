@@ -27,7 +27,7 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
 
 MODELS, RESULTS = 200, 500
 OPEN_MS, STALL_MS = 300, 50  # what must hold

@@ -35,13 +35,12 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verified, Verifier
+from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192
 _SHAPE = DraftSettings().shape

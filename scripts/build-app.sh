@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Build the double-clickable app with Briefcase: build/rdchat/macos/app/rdchat.app and dist/rdchat-VERSION.dmg.
+# RDCHAT_MACOS=26.2 builds it for macOS 26.2 and later, with the build of MLX that uses the neural accelerators of M5
+# and later: dist/rdchat-VERSION-macos26.2.dmg. Without it the app is for all versions that Qt supports.
 # RDCHAT_SIGNING_IDENTITY, the name or hash of a Developer ID Application certificate in a keychain, has it signed and
 # notarised; without one it is signed ad hoc, which other Macs open only after a visit to their security settings.
 # Not tried on a Mac.
@@ -21,11 +23,24 @@ case "$version" in
     ;;
 esac
 
+target=()
+image=
+if [ -n "${RDCHAT_MACOS:-}" ]; then
+    target=(--config "min_os_version=\"$RDCHAT_MACOS\"")
+    image="-macos$RDCHAT_MACOS"
+fi
+briefcase() {
+    command="$1"
+    shift
+    # bash 3.2 calls an empty array unset
+    .venv/bin/briefcase "$command" macOS app --no-input ${target[@]+"${target[@]}"} "$@"
+}
+
 .venv/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation \
     --editable '.[app]' </dev/null
 .venv/bin/python scripts/render_icon.py --icns build/icon/rdchat.icns
 rm -rf build/rdchat # Briefcase would ask whether to replace it
-.venv/bin/briefcase create macOS app --no-input
+briefcase create
 # Briefcase removes compiled modules and its stub writes none: without these each start, and each child process, would
 # compile everything anew. Signing follows, so it is done here, and by content, since copying changes times.
 contents=build/rdchat/macos/app/rdchat.app/Contents
@@ -34,10 +49,14 @@ for folder in "$contents/Resources/app" "$contents/Resources/app_packages" \
     .venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$folder" ||
         echo "Some modules in $folder do not compile; Python does without." >&2
 done
-.venv/bin/briefcase build macOS app --no-input
+briefcase build
 if [ -n "${RDCHAT_SIGNING_IDENTITY:-}" ]; then
-    .venv/bin/briefcase package macOS app --no-input --packaging-format dmg --identity "$RDCHAT_SIGNING_IDENTITY"
+    briefcase package --packaging-format dmg --identity "$RDCHAT_SIGNING_IDENTITY"
 else
-    .venv/bin/briefcase package macOS app --no-input --packaging-format dmg --adhoc-sign
+    briefcase package --packaging-format dmg --adhoc-sign
 fi
-ls dist/rdchat-*.dmg
+made="dist/rdchat-$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rdchat/__init__.py).dmg"
+if [ -n "$image" ]; then
+    mv "$made" "${made%.dmg}$image.dmg"
+fi
+ls "${made%.dmg}$image.dmg"

@@ -1,15 +1,18 @@
 """Pins every package that rdchat needs on its platforms in `constraints.txt`, or checks that file.
 
 `constraints.py` resolves all versions and rewrites the file. `constraints.py --check` resolves with the file: every
-package must come as a wheel in its pinned version, and nothing else may be pinned. uv resolves for any platform from
-any other.
+package must come as a wheel in its pinned version, and nothing else may be pinned. It also looks which builds of MLX
+the double-clickable apps would get. uv resolves for any platform from any other.
 """
 
 import argparse
 import os
+import re
 import subprocess
 import sys
 import tempfile
+import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +38,12 @@ PLATFORMS = (
     Platform("x86_64-manylinux_2_36", "3.12"),
     Platform("x86_64-manylinux_2_36", "3.13"),
 )
+
+
+# The platform of MLX's wheels in the app built for a macOS. Those for 26 alone hold kernels for the M5's neural
+# accelerators; pip takes them for a deployment target of 26 or later.
+BUNDLES = {"14.4": "macosx_14_0_arm64", "26.2": "macosx_26_0_arm64"}
+MLX = "mlx", "mlx-metal"
 
 
 class ResolutionError(Exception):
@@ -73,9 +82,19 @@ def check() -> int:
     problems |= {f"{name} is pinned, but nothing needs it" for name in pins.keys() - resolved}
     for problem in sorted(problems):
         print(f"{CONSTRAINTS.name}: {problem}. Run `make constraints`.", file=sys.stderr)
-    if not problems:
-        print(f"{CONSTRAINTS.name}: {len(pins)} packages resolve to wheels on {len(PLATFORMS)} platforms.")
-    return 1 if problems else 0
+    other = [
+        f"In the app for macOS {macos} {name} is the wheel for {found[name]}, not {tag}."
+        for macos, tag in BUNDLES.items()
+        for found in [bundle_wheels(macos, pins)]
+        for name in MLX
+        if found[name] != tag
+    ]
+    print("".join(f"{line}\n" for line in other), end="", file=sys.stderr)
+    if problems or other:
+        return 1
+    print(f"{CONSTRAINTS.name}: {len(pins)} packages resolve to wheels on {len(PLATFORMS)} platforms.")
+    print(f"The apps for macOS {' and '.join(BUNDLES)} get MLX's wheels for {' and '.join(BUNDLES.values())}.")
+    return 0
 
 
 def resolve(platform: Platform, pins: dict[str, str]) -> dict[str, str]:
@@ -88,19 +107,45 @@ def resolve(platform: Platform, pins: dict[str, str]) -> dict[str, str]:
     Raises:
         ResolutionError: Where there is no such set.
     """
+    return parse_pins(compiled(platform, pins, "--extra", "dev", "--extra", "app"))
+
+
+def bundle_wheels(macos: str, pins: dict[str, str]) -> dict[str, str]:
+    """Return, for each package of the app built for a macOS, the platform of the wheel that pip takes.
+
+    Args:
+        macos: The deployment target: `min_os_version` in pyproject.toml.
+        pins: The versions.
+
+    Raises:
+        ResolutionError: Where there is no set of wheels.
+    """
+    python = (ROOT / ".python-version").read_text(encoding="utf-8").strip()
+    text = compiled(Platform("aarch64-apple-darwin", python), pins, "--format", "pylock.toml", macos=macos)
+    packages = tomllib.loads(text)["packages"]
+    return {package["name"]: newest_platform(wheel["url"] for wheel in package["wheels"]) for package in packages}
+
+
+def newest_platform(wheels: Iterable[str]) -> str:
+    """Return the platform of the wheel that pip prefers, of those that a Mac can take: the newest macOS."""
+    platforms = (wheel.removesuffix(".whl").rpartition("-")[2] for wheel in wheels)
+    return max(platforms, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
+
+
+def compiled(platform: Platform, pins: dict[str, str], *options: str, macos: str = "14.0") -> str:
+    """Return what `uv pip compile` prints for a platform; without a deployment target uv takes macOS 13: no MLX."""
     with tempfile.TemporaryDirectory() as folder:
         settled = Path(folder) / "pins.txt"
         settled.write_text(as_text(pins), encoding="utf-8")
         # --no-config: a person's own uv settings must not decide what is pinned here.
         command = [str(uv()), "pip", "compile", "--quiet", "--no-config", "--no-header", "--no-annotate"]
         command += ["--only-binary", ":all:", "--python-platform", platform.triple, "--python-version", platform.python]
-        command += ["--constraints", str(settled), "--extra", "dev", "--extra", "app", "pyproject.toml"]
-        # Without a deployment target uv assumes macOS 13, for which there is no MLX.
-        environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": "14.0", "UV_PYTHON_DOWNLOADS": "never"}
+        command += ["--constraints", str(settled), *options, "pyproject.toml"]
+        environment = os.environ | {"MACOSX_DEPLOYMENT_TARGET": macos, "UV_PYTHON_DOWNLOADS": "never"}
         done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ResolutionError(f"{platform.triple}, Python {platform.python}:\n{done.stderr.strip()}")
-    return parse_pins(done.stdout)
+    return done.stdout
 
 
 def uv() -> Path:

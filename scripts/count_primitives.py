@@ -23,8 +23,8 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.machine_report.measures import primitives
-from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.target.target import LoadedModel
 
 SAMPLINGS = {

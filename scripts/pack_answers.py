@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.training.data.shards import (
     TEMPERATURE_STEPS,
     ShardFolder,

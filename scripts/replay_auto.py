@@ -45,10 +45,9 @@ from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.lookup_index import LookupTree
-from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
 NO_BRANCH = LookupTree()

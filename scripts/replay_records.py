@@ -22,14 +22,12 @@ from rdchat.inference.auto.plan import LONGEST
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.beam_search import NodePool
+from rdchat.inference.drafting.beam_search import CandidateRanker, NodePool
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
-from rdchat.inference.drafting.scoring import CandidateRanker
-from rdchat.inference.models.fingerprint import target_hash
+from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 WIDTHS = (1, 2, 4, 8)  # beams of the recorded drafts
 MOST_DRAFTED = LONGEST - 1  # tokens below a root, by the recorded head

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Start the double-clickable app on a Mac that has nothing else of rdchat: MLX loads, Metal computes a product, the
-# default model answers, and a window opens on a double-click and closes. Takes the disk image, or the app itself.
+# default model answers, and a window opens on a double-click and closes. Takes the disk image, or the app itself, and
+# the oldest macOS that it is for (14.4 where none is given).
 # Not tried on a Mac.
 set -euo pipefail
 
@@ -25,8 +26,9 @@ program="$app/Contents/MacOS/rdchat"
 export RDCHAT_DATA_DIR="$place/data" RDCHAT_CACHE_DIR="$place/cache"
 log="$RDCHAT_DATA_DIR/logs/rdchat.log"
 
+wanted="${2:-14.4}"
 oldest="$(plutil -extract LSMinimumSystemVersion raw "$app/Contents/Info.plist")"
-[ "$oldest" = 14.4 ] || fail "The app says that it runs on macOS $oldest, not 14.4."
+[ "$oldest" = "$wanted" ] || fail "The app says that it runs on macOS $oldest, not $wanted."
 [ "$(lipo -archs "$program")" = arm64 ] || fail "The app is not for arm64 alone: $(lipo -archs "$program")."
 plutil -extract CFBundleDocumentTypes json -o - "$app/Contents/Info.plist" | grep -q GGUF || fail "It opens no GGUF files."
 codesign --verify --deep --strict "$app" || fail "The signature does not hold."
@@ -34,6 +36,8 @@ codesign --verify --deep --strict "$app" || fail "The signature does not hold."
 found="$("$program" doctor --json)" || fail "doctor failed."
 echo "$found"
 case "$found" in *'"backend": "Metal"'*) ;; *) fail "MLX does not compute on Metal." ;; esac
+variant="\"mlx_variant\": \"${wanted%%.*}.0\""
+case "$found" in *"$variant"*) ;; *) fail "The app does not have the build of MLX for macOS ${wanted%%.*}." ;; esac
 
 # The child processes for pip and the tokenizer are the app itself; a window that one of them opened would never end.
 reply="$("$program" ask --max-tokens 8 "Why is the sky blue?")" || fail "There was no reply."

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchRunner
+from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, ModeOption
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics

@@ -4,7 +4,6 @@ import gc
 import os
 import signal
 import sys
-import tempfile
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -13,19 +12,19 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QFile
 from PySide6.QtGui import QCursor, QGuiApplication
+from pytestqt.qtbot import QtBot
 
 from rdchat import host, machine, paths
-from rdchat.files.privacy import private_folder
 from rdchat.services.app.event_loop import collect_if_due
+from tests.kernels import precompile_header, temporary_folder
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
-# where MLX keeps what it compiles for the CPU, from run to run; else each test's own cache folder would have it anew
-_TEMPORARY = private_folder(Path(tempfile.gettempdir()) / f"rdchat-tests-{os.getuid()}")
-os.environ["TMPDIR"] = str(_TEMPORARY)
+os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
+_PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Listen to Ctrl-C: a shell's background jobs do not, and the programs that tests start would inherit that.
 
     Cycles are collected between tests, as the app does it: the engine threads of some tests must not collect the
@@ -34,6 +33,10 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     gc.disable()
     _let_threads_finish_their_slices()
+    if not hasattr(config, "workerinput"):  # before the workers begin
+        precompile_header(temporary_folder())
+    for wait in (QtBot.waitUntil, QtBot.waitSignal, QtBot.waitSignals, QtBot.waitExposed):
+        wait.__kwdefaults__["timeout"] = _PATIENCE_MS  # pytest-qt's five seconds are too few on a busy machine
 
 
 def _let_threads_finish_their_slices() -> None:

@@ -10,7 +10,7 @@ import pytest
 import rdchat
 from rdchat import host
 from rdchat.children import CHILDREN, run_child
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.work.frames import packed
 from tests.bundles import write_stub
 
@@ -58,7 +58,7 @@ def test_the_pip_child_runs_pip_and_ends_with_the_one_who_asked(program: str) ->
         assert child.stdout is not None
         assert child.stdout.read().startswith("pip ")
     waiting = [*host.child_command("pip"), "download", "--find-links", "http://127.0.0.1:9/", "x"]
-    ended = subprocess.run(waiting, stdin=subprocess.DEVNULL, capture_output=True, timeout=30, check=False)
+    ended = subprocess.run(waiting, stdin=subprocess.DEVNULL, capture_output=True, timeout=120, check=False)
     assert ended.returncode == 1
 
 
@@ -66,7 +66,7 @@ def test_a_child_that_waits_for_commands_ends_with_its_input(program: str) -> No
     for commands in (subprocess.DEVNULL, subprocess.PIPE):
         command = host.child_command("downloads")
         with subprocess.Popen(command, stdin=commands, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-            said, complaints = child.communicate(timeout=30)
+            said, complaints = child.communicate(timeout=120)
             assert said in (b"", packed({"ready": True}))
             assert complaints == b""
             assert child.returncode == 0
@@ -77,7 +77,7 @@ def test_pythons_own_helpers_are_begun_too(tmp_path: Path) -> None:
     script = tmp_path / "spawning.py"
     script.write_text(MULTIPROCESSING)
     command = [sys.executable, str(script), str(write_stub(tmp_path))]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout, done.stderr) == ("spawned\nstatus 0\n", "")
 
 
@@ -89,7 +89,7 @@ def test_no_child_touches_qt(tmp_path: Path) -> None:
         "from rdchat.__main__ import main\n"
         "print(main(), {'PySide6', 'rdchat.cli', 'rdchat.app'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert (done.stdout, done.stderr) == ("2 set()\n", "")
 
 

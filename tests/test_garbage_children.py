@@ -17,18 +17,21 @@ from rdchat.chat.transfer.child import TransferProcess
 from rdchat.errors import ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.inference.library.folder_facts import facts_reader
-from rdchat.inference.prompts import tokenizer_process
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.library.model_library import facts_reader
+from rdchat.inference.prompts import model_prompts as tokenizer_process
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.services.models.training import training_control
 from rdchat.work import frames
 from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from tests.garbage_children import KINDS, put_in_place
 from tests.hub.downloading import LIMITS
+from tests.hub.surroundings import no_keychain
 from tests.time_limits import at_most
+
+__all__ = ["no_keychain"]
 
 _GROWTH = 300 << 20
 SHAPES = [
@@ -122,7 +125,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence")
-    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 1.0)
+    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
     process, sent = TokenizerProcess(), []
 
     def send() -> None:
@@ -142,21 +145,21 @@ def test_a_training_that_tells_garbage_ends(kind: str, tmp_path: Path, monkeypat
     child, told = ChildProcess("training"), queue.SimpleQueue[object]()
     training_control.submit(child, TrainingOrder("m", "m"), tmp_path, (), on_event=lambda _: None, on_end=told.put)
     try:
-        assert isinstance(told.get(timeout=60), ChildEndedError)
+        assert isinstance(told.get(timeout=120), ChildEndedError)
         assert child.pid is None
     finally:
         child.close()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
-def test_downloads_that_tell_garbage_fail(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_downloads_that_tell_garbage_fail(kind: str, no_keychain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stood still for ever."""
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     told: queue.SimpleQueue[Download] = queue.SimpleQueue()
     downloads = DownloadProcess(Tokens(), LIMITS)
     downloads.start(Download("org/model"), told.put)
     try:
-        while (progress := told.get(timeout=60)).state is not DownloadState.FAILED:
+        while (progress := told.get(timeout=120)).state is not DownloadState.FAILED:
             pass
         assert "downloading process" in progress.problem
     finally:

@@ -55,7 +55,7 @@ def test_a_full_disk_shows_no_tracebacks_and_the_log_goes_on_when_there_is_room(
         assert process.stdout.readline() == "full\n"
         if freed:
             disk.free()
-        _, complaints = process.communicate("\n", timeout=60)
+        _, complaints = process.communicate("\n", timeout=120)
     assert (process.returncode, complaints) == (0, "")
     lines = (disk.folder / "logs" / "rdchat.log").read_text().splitlines()
     assert lines[0].endswith("rdchat.test: before")
@@ -66,5 +66,5 @@ def test_a_log_that_cannot_be_opened_says_nothing(tmp_path: Path, monkeypatch: p
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path))
     (tmp_path / "logs" / "rdchat.log").mkdir(parents=True)
     with logging_process() as process:
-        _, complaints = process.communicate("\n\n", timeout=60)
+        _, complaints = process.communicate("\n\n", timeout=120)
     assert (process.returncode, complaints) == (0, "")

@@ -1,11 +1,14 @@
-"""The data of chats: conversations, their messages, and folders."""
+"""The data of chats: conversations, folders and messages, and paths of messages, each read when first needed."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.inference.api.drafter_facts import HeadKind
+from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
 from rdchat.thoughts import Thoughts, split_thoughts
@@ -141,3 +144,144 @@ class Notice:
 
     title: str
     detail: str = field(default="")
+
+
+_PAGE = 128  # messages read together
+_TAIL = 16  # messages at the end read together, about as many as the window shows first
+
+
+class MessagePath(Sequence[Message]):
+    """A sequence that reads its messages when needed: opening a chat of 100,000 messages reads only a few.
+
+    Reading raises StorageError. Slices are copies: they keep the messages already read, change independently, and may
+    be used on another thread.
+
+    Args:
+        ids: Ids of the messages, from the root on.
+        read: Reads messages by their ids, on any thread; missing ones are left out. None if all are known.
+        known: Messages that are already read.
+        cuts: Ids of messages with a context cut, including those of other paths.
+
+    Attributes:
+        ids: Ids of its messages.
+    """
+
+    def __init__(
+        self,
+        ids: Iterable[int] = (),
+        read: Callable[[Sequence[int]], Iterable[Message]] | None = None,
+        known: Iterable[Message] = (),
+        cuts: Iterable[int] = (),
+    ) -> None:
+        self.ids = tuple(ids)
+        self._places: dict[int, int] | None = None  # index by id, made when first needed
+        self._read_ids = read
+        self._known: dict[int, Message] = {}
+        self._cuts = set(cuts)
+        for message in known:
+            self._keep(message)
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "MessagePath":
+        """Return messages as a path."""
+        return messages[:] if isinstance(messages, MessagePath) else cls([each.id for each in messages], None, messages)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, place: int) -> Message: ...
+    @overload
+    def __getitem__(self, place: slice) -> "MessagePath": ...
+    def __getitem__(self, place: int | slice) -> "Message | MessagePath":
+        if isinstance(place, slice):
+            part = MessagePath(self.ids[place], self._read_ids, cuts=self._cuts)
+            part._known = dict(self._known)
+            part._places = self._places if part.ids is self.ids else None
+            return part
+        message_id = self.ids[place]
+        if message_id not in self._known:
+            begin = place % len(self) // _PAGE * _PAGE
+            self.read(begin, begin + _PAGE)
+        return self._known[message_id]
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]  # it is mutable
+
+    def read(self, start: int, end: int) -> list[Message]:
+        """Return the messages from index `start` to `end`, read together."""
+        ids = self.ids[start:end]
+        missing = [each for each in ids if each not in self._known]
+        if missing and self._read_ids is not None:
+            self._known.update((message.id, message) for message in self._read_ids(missing))
+        if any(each not in self._known for each in ids):
+            raise StorageError("A message of this chat no longer exists.", "Open the chat again.")
+        return [self._known[each] for each in ids]
+
+    def read_tail(self) -> list[Message]:
+        """Return the last messages, which are needed first."""
+        return self.read(max(0, len(self) - _TAIL), len(self))
+
+    def place_of(self, message_id: int) -> int | None:
+        """Return the index of a message; None if it is not on the path."""
+        if self._places is None:
+            self._places = {each: place for place, each in enumerate(self.ids)}
+        return self._places.get(message_id)
+
+    def find(self, message_id: int) -> Message | None:
+        """Return a message of the path by its id; None if it is not on the path."""
+        place = self.place_of(message_id)
+        return None if place is None else self[place]
+
+    def has_any(self, other: "MessagePath") -> bool:
+        """Return whether the two paths have a message in common."""
+        return any(self.place_of(each) is not None for each in other.ids)
+
+    @property
+    def cut_place(self) -> int:
+        """Index of the last message hidden from the model; -1 where it gets all."""
+        return max((place for each in self._cuts if (place := self.place_of(each)) is not None), default=-1)
+
+    @property
+    def last_measured(self) -> Message | None:
+        """The last message with statistics, near the end of the path; None without one."""
+        return next((each for each in reversed(self.read_tail()) if each.statistics), None)
+
+    def put(self, message: Message) -> None:
+        """Replace a message by its newer state."""
+        if self.place_of(message.id) is not None:
+            self._keep(message)
+
+    def append(self, message: Message) -> None:
+        """Add a message at the end."""
+        self.ids, self._places = (*self.ids, message.id), None
+        self._keep(message)
+
+    def _keep(self, message: Message) -> None:
+        self._known[message.id] = message
+        if message.context_cut is None:
+            self._cuts.discard(message.id)
+        else:
+            self._cuts.add(message.id)
+
+
+def uncut(path: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages of a path that the model gets."""
+    return path[_cut_place(path) + 1 :]
+
+
+def from_cut(path: Sequence[Message]) -> Sequence[Message]:
+    """Return the messages of a path that the model gets, with the summary's message first."""
+    return path[max(0, _cut_place(path)) :]
+
+
+def cut_of(path: Sequence[Message]) -> Message | None:
+    """Return the message with the last context cut; None where the model gets all of the path."""
+    place = _cut_place(path)
+    return path[place] if place >= 0 else None
+
+
+def _cut_place(path: Sequence[Message]) -> int:
+    return (path if isinstance(path, MessagePath) else MessagePath.of(path)).cut_place

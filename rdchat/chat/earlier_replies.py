@@ -130,7 +130,7 @@ def _make(job: Job[Any], *, database: str, model: str, path: str, after: int, up
 
 def _replies(job: Job[Any], database: Path, model: Path, after: int, up_to: int) -> Iterator[list[int]]:
     """Yield the token ids of each reply, newest first."""
-    from rdchat.inference.prompts.tokenizer_process import TokenizerProcess  # noqa: PLC0415  as above
+    from rdchat.inference.prompts.model_prompts import TokenizerProcess  # noqa: PLC0415  as above
 
     tokenizers = TokenizerProcess()
     with reading(database) as connection:

@@ -9,10 +9,10 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.chat.conversation import Notice
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.set_aside import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points

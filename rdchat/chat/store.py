@@ -14,12 +14,12 @@ from rdchat.chat.conversation import (
     Conversation,
     MadeWith,
     Message,
+    MessagePath,
     MessageStatus,
     Notice,
     Thinking,
 )
 from rdchat.chat.listing import ChatSpans
-from rdchat.chat.message_path import MessagePath
 from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK

@@ -12,15 +12,13 @@ from typing import Any
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRun, BenchRunner
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 
 _NONE = "-"  # in a table
 _MEASURING = ("prompts", "modes", "reply_store", "csv")  # options that have no effect when a file is shown
@@ -213,7 +211,7 @@ def _reply_store(folder: Path, model: Path, replies: Sequence[str]) -> str:
     if not replies:
         return ""
     from rdchat.inference.drafting.reply_store import write_store  # noqa: PLC0415  as above
-    from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
+    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415
 
     write_store(folder / "replies", (shared_tokenizers().encode_text(model, reply) for reply in replies))
     return str(folder / "replies")

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
 
@@ -17,10 +17,7 @@ from rdchat.errors import one_line
 from rdchat.files.sizes import size_words
 from rdchat.services.models.installed.draft_advice import Drafts, draft_advice, draft_models
 
-if TYPE_CHECKING:
-    from rdchat.inference.target.diagnostics import EngineFacts
-
-_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm"
+_ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
 _ENOUGH_MEMORY_BYTES = 2**30  # the default model in float32, its cache and the window
 
 
@@ -30,6 +27,7 @@ class Facts:
 
     report: Mapping[str, Any]  # the object that `--json` prints, without the advice
     outdated_macos: str = ""  # the version of a macOS that is too old for Qt; empty elsewhere
+    faster_mlx: str = ""  # the macOS of a build of MLX that is faster here; empty where there is none
     engine_problem: str = ""  # why MLX does not load; empty if it does
     qt_problem: str = ""  # why Qt does not load; empty if it does
     models: tuple[tuple[str, str], ...] = ()  # each model's name, and what would make it faster
@@ -67,8 +65,8 @@ def gather() -> Facts:
     report = {
         "version": __version__,
         "system": host.system_name(),
-        **{name: getattr(engine, name, "") or None for name in _ENGINE_FACTS},
-        "matmul_gflops": engine and round(engine.matmul_gflops, 1),
+        **{name: engine.get(name) or None for name in _ENGINE_FACTS},
+        "mlx_variant": host.mlx_variant() or None,
         "python": ".".join(map(str, sys.version_info[:3])),
         "python_path": sys.executable,
         "qt": qt or None,
@@ -84,6 +82,7 @@ def gather() -> Facts:
     return Facts(
         report,
         outdated_macos=host.outdated_macos(),
+        faster_mlx=host.faster_mlx(host.mlx_variant(), str(engine.get("device", ""))),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
         models=_advised() if engine else (),
@@ -120,6 +119,12 @@ def advise(facts: Facts) -> list[Advice]:
             "Close other apps, or add memory.",
         ),
         (
+            facts.faster_mlx,
+            f"This MLX is built for macOS {report['mlx_variant']} and leaves the GPU's neural accelerators unused. "
+            f"The one for macOS {facts.faster_mlx} reads prompts faster.",
+            f"Use the app for macOS {facts.faster_mlx}." if host.in_bundle() else "rm -rf .venv && make setup",
+        ),
+        (
             on_linux_cpu and report["blas"] == "reference",
             "MLX uses its own slow reference BLAS. OpenBLAS is some 25 times as fast.",
             "sudo apt-get install -y libopenblas0-pthread",
@@ -136,6 +141,7 @@ def advise(facts: Facts) -> list[Advice]:
 def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequence[tuple[str, str]] = ()) -> str:
     """Return the report for the terminal."""
     mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
+    variant = f" for macOS {report['mlx_variant']}" if report["mlx_variant"] else ""
     rows = [
         ("rdchat", report["version"]),
         ("System", report["system"]),
@@ -147,7 +153,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
         ("Display", "yes" if report["display"] else "none"),
         ("Python", f"{report['python']} {report['python_path']}"),
         ("Qt", report["qt"] or "does not load"),
-        ("MLX", f"{mlx}, mlx-lm {report['mlx_lm']}" if mlx else "does not load"),
+        ("MLX", f"{mlx}{variant}, mlx-lm {report['mlx_lm']}" if mlx else "does not load"),
         ("Model", report["model_path"] or "none"),
         ("Drafter", report["drafter_path"] or "none for the default model"),
         *((name.capitalize(), report[f"{name}_path"]) for name in ("data", "cache", "log")),
@@ -160,13 +166,13 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
 
 
-def _engine() -> "tuple[EngineFacts | None, str]":
+def _engine() -> tuple[dict[str, Any], str]:
     try:
         from rdchat.inference.target.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:
-        return None, _first_line(error)
+        return {}, _first_line(error)
 
 
 def _qt() -> tuple[str, str]:
@@ -180,7 +186,7 @@ def _qt() -> tuple[str, str]:
 def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     """Return a model's drafter, and a sentence for each damaged drafter of the person's own."""
     from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
-    from rdchat.inference.models.fingerprint import target_hash  # noqa: PLC0415
+    from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
 
     found = search_drafters(target_hash(model) if model else None)
     return found.folder, found.left_out

@@ -114,7 +114,7 @@ def _load_drafter(named: str | None, session: "ChatSession") -> Path:
 
 def _facts(args: argparse.Namespace, model: "LoadedModel", folder: Path) -> dict[str, Any]:
     """Return the facts of the measurement as JSON; results with equal facts can be combined."""
-    from rdchat.inference.models.fingerprint import TargetBinding  # noqa: PLC0415
+    from rdchat.inference.models.model_files import TargetBinding  # noqa: PLC0415
 
     digest = hashlib.sha256()
     for path in sorted(folder.glob("*.safetensors")):  # a published drafter may have several

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.errors import file_error, one_line
-from rdchat.files import sizes
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 
@@ -111,6 +110,3 @@ def check_writable(path: Path) -> None:
         path.open("ab").close()
         if not existed:
             path.unlink()
-
-
-size_words = sizes.size_words

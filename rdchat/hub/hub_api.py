@@ -65,10 +65,12 @@ class HubApi:
         tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         asked = [("search", words), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
         query = [(key, value) for key, value in asked if value] + [("expand", field) for field in ASKED_OF_EACH]
-        with self._checked():
-            listed = self._reader().read_list(f"{self._endpoint.url}/api/models?{urlencode(query)}", limit)
+        with self._checked() as reader:
+            listed = reader.read_json(f"{self._endpoint.url}/api/models?{urlencode(query)}")
+            if not isinstance(listed, list):
+                raise TypeError("no list")
             models = [each for each in listed if isinstance(each, dict) and is_repository(str(each.get("id")))]
-            named = {each["id"]: each for each in models}
+            named = {each["id"]: each for each in models[:limit]}
             return tuple(found_model(name, answer) for name, answer in named.items())
 
     def account(self) -> str:
@@ -77,8 +79,8 @@ class HubApi:
         Raises:
             NetworkError: If the hub cannot be reached, or does not accept the token.
         """
-        with self._checked():
-            return _text(self._reader().read_json(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
+        with self._checked() as reader:
+            return _text(reader.read_json(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
         """Return the files of a model to download.
@@ -96,14 +98,14 @@ class HubApi:
             files, left_out = chosen_files(model.files, gguf)
         except HubError as error:
             raise HubError(f"{repository} cannot be fetched. {error.message}", error.hint) from error
-        return RepositoryFiles(repository, revision, model.commit, files, left_out)
+        return RepositoryFiles(repository, revision, model.commit, files, left_out, gguf)
 
     def look_at(self, repository: str, revision: str = "main") -> HubModel:
         """Return a model's facts and all its files, with the hub's names; raises as `files`."""
         check_names(repository, revision)
         url = f"{self._endpoint.url}/api/models/{repository}/revision/{quote(revision, safe='')}?blobs=true"
-        with self._checked():
-            answer = self._reader(repository, revision).read_json(url)
+        with self._checked(repository, revision) as reader:
+            answer = reader.read_json(url)
             siblings, commit = answer.get("siblings") or [], _text(answer["sha"])
             if not is_commit(commit) or len(siblings) > _MOST_FILES:
                 raise HubError(f"Hugging Face sent an invalid answer about {repository}.", "Try again later.")
@@ -117,19 +119,16 @@ class HubApi:
         """
         check_names(repository, commit)
         url = self._endpoint.file_url(repository, commit, _CARD)
-        with self._checked(), suppress(MissingError):
-            return self._reader(repository, commit).read(url, _MOST_CARD_BYTES).decode("utf-8", "replace")
+        with self._checked(repository, commit) as reader, suppress(MissingError):
+            return reader.read(url, _MOST_CARD_BYTES).decode("utf-8", "replace")
         return ""
 
-    def _reader(self, repository: str = "", revision: str = "main") -> HubReader:
-        return HubReader(self._endpoint, self._limits, repository, revision)
-
     @contextmanager
-    def _checked(self) -> Iterator[None]:
-        """Raise HubError if an answer is not a hub's, or the environment forbids requests."""
+    def _checked(self, repository: str = "", revision: str = "main") -> Iterator[HubReader]:
+        """Give a reader; raise HubError if an answer is not a hub's, or the environment forbids requests."""
         check_online()
         try:
-            yield
+            yield HubReader(self._endpoint, self._limits, repository, revision)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             _LOG.info("The hub's answer was not understood", exc_info=True)
             host = self._endpoint.host

@@ -4,7 +4,6 @@ import asyncio
 import json
 import ssl
 import zlib
-from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
@@ -46,8 +45,15 @@ class HubReader:
             url: The address.
             first_bytes: Read only these, instead of refusing a longer answer.
         """
-        body, _next = self._run(lambda client: self._read(client, url, first_bytes))
-        return body
+
+        async def asked() -> bytes:  # on an event loop, which can end a wait at any point
+            async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
+                return await self._read(client, url, first_bytes)
+
+        try:
+            return asyncio.run(asked())
+        except TimeoutError as error:
+            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
 
     def read_json(self, url: str) -> Any:
         """Return the JSON at one address.
@@ -56,61 +62,19 @@ class HubReader:
             ValueError: If it is not JSON, or has more values than allowed.
             RecursionError: If it is nested too deeply.
         """
-        return self._parsed(self.read(url))
-
-    def read_list(self, url: str, most: int) -> list[Any]:
-        """Return the first entries of a list that may have several pages; raises as `read_json`.
-
-        Args:
-            url: The first page's address.
-            most: Number of entries.
-
-        Raises:
-            TypeError: If a page is not a list.
-        """
-
-        async def read(client: httpx2.AsyncClient) -> list[Any]:
-            found: list[Any] = []
-            page, seen = url, set[str]()
-            while page not in seen and len(seen) < self.limits.pages:
-                seen.add(page)
-                body, page = await self._read(client, page)
-                entries = self._parsed(body)
-                if not isinstance(entries, list):
-                    raise TypeError("no list")
-                found += entries
-                if not page or len(found) >= most:
-                    return found[:most]
-            raise HubError(f"{self.endpoint.host} gives a list that does not end.", _LATER)
-
-        return self._run(read)
-
-    def _parsed(self, body: bytes) -> Any:
+        body = self.read(url)
         if sum(map(body.count, (b",", b"[", b"{"))) > self.limits.values:
             raise ValueError("too many values")
         return json.loads(body.decode())
 
-    def _run[T](self, ask: Callable[[httpx2.AsyncClient], Awaitable[T]]) -> T:
-        """Run a request within the time limit, on an event loop, which can end a wait at any point."""
-
-        async def asked() -> T:
-            async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
-                return await ask(client)
-
-        try:
-            return asyncio.run(asked())
-        except TimeoutError as error:
-            raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
-
-    async def _read(self, client: httpx2.AsyncClient, url: str, first_bytes: int | None = None) -> tuple[bytes, str]:
-        """Return an answer's content, and the address of a list's next page; empty if there is none."""
+    async def _read(self, client: httpx2.AsyncClient, url: str, first_bytes: int | None) -> bytes:
         host, response = urlsplit(url).netloc, None
         try:
             response = await open_answer(client, url, self.endpoint, {"Accept-Encoding": "gzip"})
             async with aclosing(response):
                 if response.status_code != 200:  # its content is not read
                     raise refusal(response.status_code, response.headers, self.endpoint, self.repository, self.revision)
-                body = await _body(response, host, self.limits, first_bytes)
+                return await _body(response, host, self.limits, first_bytes)
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
         except (httpx2.TransportError, httpx2.StreamError, SOCKSError) as error:
@@ -118,8 +82,6 @@ class HubReader:
                 raise TemporaryHubError(f"{host} stopped answering.", _CHECK) from error
             hint = "Check the network connection, and the proxy, if you use one."
             raise HubError(f"{host} cannot be reached.", hint) from error
-        link = response.links.get("next", {}).get("url", "")
-        return body, _followed(url, link) if link else ""
 
 
 async def open_answer(
@@ -204,7 +166,7 @@ async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, firs
 
 
 def _followed(url: str, location: str) -> str:
-    """Return the target of a redirect or link; never a less safe connection.
+    """Return the target of a redirect; never a less safe connection.
 
     Raises:
         HubError: If it leads nowhere.

@@ -70,6 +70,16 @@ class RepositoryFiles:
     commit: str  # commit of the revision
     files: tuple[HubFile, ...]  # by name
     left_out: tuple[str, ...] = ()  # names of files that are not downloaded
+    gguf: str = ""  # the requested GGUF file; empty if none was named
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """Digests of all its files."""
+        return frozenset(file.digest for file in self.files)
+
+    def is_of(self, revision: str, gguf: str) -> bool:
+        """Return whether these are the files of this revision and this GGUF file."""
+        return revision in {self.revision, self.commit} and gguf == self.gguf
 
     @property
     def contents(self) -> list[HubFile]:

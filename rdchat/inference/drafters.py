@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, EarlierReplies, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
@@ -25,8 +25,7 @@ from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.reply_store import ReplyStore
-from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.models.model_files import display_name
+from rdchat.inference.models.model_files import TargetBinding, display_name
 from rdchat.inference.target.target import LoadedModel
 
 NO_DRAFT_MODEL = "Choose a smaller model with the same tokenizer."

@@ -11,8 +11,7 @@ import mlx.core as mx
 
 from rdchat.errors import ModelError
 from rdchat.host import give_freed_memory_back
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchRunner
+from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest

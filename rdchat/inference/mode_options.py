@@ -6,9 +6,8 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import RdchatError
-from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DrafterFit, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import NO_DRAFT_MODEL, Drafters, cannot_verify, no_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter

@@ -26,8 +26,8 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.memory_errors import memory_errors
+from rdchat.inference.target.memory_errors import device_errors
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 # isort: split
@@ -121,7 +121,7 @@ class ChatSession:
         self._warming = None
         if self._running is not None:
             self._running.close()
-        with memory_errors("for the drafter"):
+        with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
@@ -159,7 +159,7 @@ class ChatSession:
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         """Load what a mode drafts with; see `Engine.load_drafters`."""
-        with memory_errors("for what drafts"):
+        with device_errors("for what drafts"):
             self.drafters.try_load(settings, on_progress)
 
     def idle(self) -> bool:
@@ -186,7 +186,7 @@ class ChatSession:
 
         `idle` compiles the rest of what a first reply needs, until there is one.
         """
-        with memory_errors(f"to run {self.model.info.name}"):
+        with device_errors(f"to run {self.model.info.name}"):
             cache = KVCache(self.model.network)
             for tokens in ([0] * 8, [0]):
                 mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import Conversation, MadeWith, Message, Notice
-from rdchat.chat.message_path import MessagePath, from_cut
+from rdchat.chat.conversation import Conversation, MadeWith, Message, MessagePath, Notice, from_cut
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError

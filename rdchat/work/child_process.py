@@ -13,8 +13,7 @@ from typing import Any
 from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
 from rdchat.work.child_run import ChildRun, Request
 from rdchat.work.frames import Message
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import outcome_of
+from rdchat.work.job import Job, outcome_of
 
 
 class ChildProcess:

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 
 import psutil
 
-from rdchat import host
+from rdchat import errors, host
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildEndedError, ChildError, ChildInterruptedError, ChildLimitError, Limits
 from rdchat.work.frames import FrameError, Message, packed, read_message
@@ -248,7 +248,10 @@ def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
             return refusal
     if "error" in message:
         error = message["error"]
-        return RdchatError(str(error["message"]), str(error["hint"]))
+        kind = getattr(errors, str(error["kind"]), None)
+        if not (isinstance(kind, type) and issubclass(kind, RdchatError)):
+            kind = RdchatError  # that of a module which the parent may not have
+        return kind(str(error["message"]), str(error["hint"]))
     if message.get("cancelled") is True:
         return CancelledError()
     raise FrameError("A process gave no answer.")

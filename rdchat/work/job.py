@@ -1,6 +1,9 @@
-"""A job on a thread or in a child process: progress, result or error, and cancellation."""
+"""A job on a thread or in a child process, and a named thread that runs one job after another."""
 
+import logging
+import queue
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -116,3 +119,129 @@ class Job[T]:
             on_end, self._on_end, self._on_progress = self._on_end, None, None
             if on_end is not None:
                 on_end(outcome)
+
+
+_LOG = logging.getLogger(__name__)
+
+_Task = tuple[Job[Any], Callable[[Job[Any]], Any]]
+
+
+class SerialThread:
+    """Runs jobs in the order in which they are given; the thread starts with the first one.
+
+    Args:
+        name: Name of the thread, for the log and for debugging.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        self._started = False  # the one that does what comes next
+        self._latest: Job[Any] | None = None
+        self._may_stop = False  # whether `close` cancels the latest
+        self._closed = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether the last job given has not ended."""
+        return self._latest is not None and not self._latest.ended
+
+    @property
+    def has_more(self) -> bool:
+        """Whether other jobs wait behind the running one."""
+        return not self._tasks.empty()
+
+    def do[T](
+        self,
+        work: Callable[[Job[T]], T],
+        on_end: Callable[[T | RdchatError], object] | None = None,
+        on_progress: Callable[[Any], object] | None = None,
+        *,
+        may_stop: bool = False,
+    ) -> Job[T]:
+        """Run this after all earlier jobs.
+
+        Args:
+            work: Called on the thread with its job. Its exceptions become RdchatErrors.
+            on_end: Called on the thread with the result or the error.
+            on_progress: Called on the thread with progress.
+            may_stop: Whether `close` cancels it instead of waiting for it.
+        """
+        job: Job[T] = Job(on_progress, on_end)
+        if self._closed:
+            job.end(CancelledError())
+            return job
+        if not self._started:
+            self._start()
+        self._latest, self._may_stop = job, may_stop
+        self._tasks.put((job, work))
+        return job
+
+    def forget(self) -> None:
+        """Cancel the last job and its callbacks, and leave its thread to it.
+
+        The next job does not wait for it: a request to a hub cannot be interrupted, so it keeps its own thread until it
+        ends.
+        """
+        job, self._latest = self._latest, None
+        if job is not None and not job.ended:
+            job.forget()
+            self._tasks.put(None)
+            self._tasks = queue.SimpleQueue()
+            self._started = False
+
+    def close(self, timeout_s: float = 2.0) -> None:
+        """Wait for the jobs given, but only this long, because a disk or a hub may hang.
+
+        The last job, if it may stop, and later jobs are cancelled.
+        """
+        self._closed = True
+        if self._may_stop:
+            self.forget()
+        self._tasks.put(None)
+        end = time.monotonic() + timeout_s
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(max(end - time.monotonic(), 0))
+
+    def _start(self) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        thread = threading.Thread(target=_run, args=(self._name, self._tasks), name=self._name, daemon=True)
+        self._threads.append(thread)
+        self._started = True
+        thread.start()
+
+
+def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
+    while (task := tasks.get()) is not None:
+        job, work = task
+        outcome = outcome_of(job, work, name)
+        try:
+            job.end(outcome)
+        except Exception:
+            _LOG.exception("Telling the end of %s failed", name)
+
+
+def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | RdchatError:
+    """Return the result of a job's work, or the error; unexpected ones are logged under the work's name."""
+    try:
+        job.check()
+        return work(job)
+    except StopWork:
+        return CancelledError()
+    except Exception as error:
+        return error_of(error, name)
+
+
+def error_of(error: Exception, name: str) -> RdchatError:
+    """Return the error for people; unexpected ones are logged under the work's name."""
+    if isinstance(error, RdchatError):
+        return error
+    if isinstance(error, OSError):
+        _LOG.warning("%s failed", name, exc_info=error)
+        return RdchatError(f"{error.filename or 'A file'} cannot be used: {error.strerror}.", "Check its folder.")
+    if isinstance(error, MemoryError):
+        return RdchatError("There is not enough memory.", "Close other apps, then try again.")
+    _LOG.error("%s failed unexpectedly", name, exc_info=error)
+    return RdchatError(f"Something went wrong: {type(error).__name__}.", "The log says more.")

@@ -12,8 +12,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.work.frames import Message, packed, read_message
-from rdchat.work.job import CancelledError, Job
-from rdchat.work.serial_thread import error_of, outcome_of
+from rdchat.work.job import CancelledError, Job, error_of, outcome_of
 
 _ALARM_S = 5.0  # after the parent's own limit, in case the parent is gone
 
@@ -182,5 +181,5 @@ def _answer(outcome: Any) -> Message:
     if isinstance(outcome, CancelledError):
         return {"cancelled": True}
     if isinstance(outcome, RdchatError):
-        return {"error": {"message": outcome.message, "hint": outcome.hint}}
+        return {"error": {"kind": type(outcome).__name__, "message": outcome.message, "hint": outcome.hint}}
     return {"result": outcome}

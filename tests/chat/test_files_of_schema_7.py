@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.message_path import cut_of
+from rdchat.chat.conversation import cut_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.inference.api.requests import Role

@@ -9,6 +9,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, ChatSpans, FolderRow, Listing, Row, SectionRow, chats_listing, key_of
 from rdchat.chat.store import ConversationStore
 from tests.chat.conftest import OpenStore
+from tests.grids import share
 from tests.stores import written_by_hand
 
 DAY_S = 86_400.0
@@ -70,7 +71,7 @@ def test_listing_is_by_pin_folder_and_date(open_store: OpenStore) -> None:
     assert [chat.title for chat in near if chat] == ["c5", "c12", "c10"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", share(range(3)))
 def test_long_lists_are_those_of_all_conversations_sorted(store: ConversationStore, seed: int) -> None:
     choose = random.Random(seed)
     folders = [store.organiser.create_folder(f"F{number}").id for number in range(3)]

@@ -311,7 +311,7 @@ def test_ctrl_c_prints_what_there_is_and_exits_130(small_model: Path) -> None:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 1)
         process.send_signal(signal.SIGINT)
-        rest, errors = process.communicate(timeout=60)
+        rest, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert len(first + rest) > 1
     assert errors == b""
@@ -327,7 +327,7 @@ def test_ctrl_c_under_json_gives_the_partial_object(small_model: Path) -> None:
                 process.wait(0.1)
             assert process.returncode is None
         process.send_signal(signal.SIGINT)
-        out, errors = process.communicate(timeout=60)
+        out, errors = process.communicate(timeout=120)
     report = json.loads(out)
     assert process.returncode == 130, errors
     assert report["finish_reason"] == "cancelled"

@@ -14,8 +14,7 @@ import pytest
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchRun
+from rdchat.inference.api.benchmark import BenchPlan, BenchRun
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark.result import FIGURES
@@ -264,7 +263,7 @@ def test_ctrl_c_reports_what_was_run(small_model: Path, tmp_path: Path) -> None:
             if "prompt 2 of 6" in line:
                 process.send_signal(signal.SIGINT)
                 break
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=120)
     assert process.returncode == 130
     report = json.loads(out)
     assert report["complete"] is False

@@ -35,7 +35,7 @@ def test_pictures_need_no_display(measured: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in unset}
     picture = measured.with_suffix(".svg")
     command = [sys.executable, "-m", "rdchat", "bench", "--from", str(measured), "--picture", str(picture)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "2.00x" in picture.read_text(encoding="utf-8")
 

@@ -25,7 +25,7 @@ from tests.processes import python_process
 from tests.services.conftest import *  # noqa: F403  its fixtures, which make an app without a window
 from tests.services.window import Window
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def run_beside(window: Window, *arguments: str) -> tuple[int, str, str]:
 
     def run() -> None:
         command = [sys.executable, "-m", "rdchat", "chats", *arguments]
-        outcome.append(subprocess.run(command, check=False, capture_output=True, text=True, timeout=60))
+        outcome.append(subprocess.run(command, check=False, capture_output=True, text=True, timeout=120))
 
     thread = threading.Thread(target=run)
     thread.start()

@@ -28,6 +28,7 @@ REPORT: dict[str, Any] = {
     "qt": "6.12.0",
     "mlx": "0.32.4",
     "mlx_lm": "0.32.2",
+    "mlx_variant": None,
     "model_path": "smollm2-135m-instruct",
     "drafter_path": None,
     "memory_total_bytes": 16 * 2**30,
@@ -46,10 +47,56 @@ def _but(**other: Any) -> doctor.Facts:
     return replace(WELL, report=REPORT | other)
 
 
+@pytest.mark.parametrize(
+    ("variant", "device", "macos", "faster"),
+    [
+        ("14.0", "Apple M5 Pro", "26.2", "26.2"),
+        ("15.0", "Apple M6", "27.0", "26.2"),
+        ("26.0", "Apple M5", "26.3.1", ""),
+        ("14.0", "Apple M5", "26.1", ""),  # it cannot run it
+        ("14.0", "Apple M4 Max", "26.2", ""),  # has no neural accelerators in its GPU
+        ("", "AMD EPYC", "", ""),
+    ],
+)
+def test_a_faster_build_of_mlx_is_named(
+    monkeypatch: pytest.MonkeyPatch, variant: str, device: str, macos: str, faster: str
+):
+    monkeypatch.setattr(host.platform, "mac_ver", lambda: (macos, ("", "", ""), "arm64"))
+    assert host.faster_mlx(variant, device) == faster
+
+
+@pytest.mark.parametrize("bundled", [True, False])
+def test_doctor_says_how_to_get_the_faster_build(monkeypatch: pytest.MonkeyPatch, bundled: bool):
+    monkeypatch.setattr(host, "in_bundle", lambda: bundled)
+    facts = replace(_but(backend="Metal", mlx_variant="14.0"), faster_mlx="26.2")
+    (advice,) = doctor.advise(facts)
+    assert advice.problem.startswith("This MLX is built for macOS 14.0")
+    assert advice.remedy == ("Use the app for macOS 26.2." if bundled else "rm -rf .venv && make setup")
+    assert "MLX             0.32.4 for macOS 14.0, mlx-lm 0.32.2" in doctor.as_text(facts.report, [advice])
+
+
+@pytest.mark.parametrize(
+    ("tag", "variant"), [("py3-none-macosx_26_0_arm64", "26.0"), ("py3-none-manylinux_2_35_x86_64", ""), (None, "")]
+)
+def test_the_variant_of_mlx_is_that_of_its_wheel(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, tag: str | None, variant: str
+):
+    """On a Mac the package for Metal is installed; here there is none."""
+    if tag:
+        folder = tmp_path / "mlx_metal-0.32.4.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: mlx-metal\nVersion: 0.32.4\n")
+        (folder / "WHEEL").write_text(f"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: {tag}\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+    elif host.MACOS:
+        pytest.skip("it is installed")
+    assert host.mlx_variant() == variant
+
+
 def run_doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "rdchat", "doctor", *arguments]
     return subprocess.run(
-        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=60
+        command, env=os.environ | environment, capture_output=True, text=True, check=False, timeout=120
     )
 
 

@@ -25,7 +25,7 @@ def run(command: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=120,
     )
 
 
@@ -103,7 +103,7 @@ def test_arguments_in_the_home_of_nobody(arguments: list[str], capsys: pytest.Ca
 
 def test_prompts_without_end(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with at_most(30):
+    with at_most(60):
         check_refused(capsys, ["ask", "--prompt-file", "/dev/zero"], "/dev/zero is longer than 64 MB.", 1)
         check_refused(capsys, ["eval-drafter", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
         check_refused(capsys, ["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
@@ -121,7 +121,7 @@ def test_a_pipe_in_a_model_folder(command: str, tmp_path: Path, capsys: pytest.C
     (tmp_path / "model" / "tokenizer.json").unlink()
     os.mkfifo(tmp_path / "model" / "tokenizer.json")
     arguments = [str(tmp_path / "model") if part == "x" else part for part in command.split()]
-    with at_most(30):
+    with at_most(60):
         check_refused(capsys, [*arguments, str(tmp_path / "model")], "tokenizer.json is a named pipe, not a file.", 1)
 
 

@@ -34,7 +34,7 @@ def check_tokens_and_trees(app: App, trace: ReplyTrace | None, reply: Message) -
     for number, traced in enumerate(trace.rounds, start=1):
         assert traced.tree is not None
         drafts.tokens.move_to(traced.first)
-        assert drafts.heading.text().startswith(f"Step {number} of {len(trace.rounds)}")
+        assert drafts.heading.text().startswith(f"Draft {number} of {len(trace.rounds)}")
     assert {token.drafter for token in trace.tokens} > {""}
 
 

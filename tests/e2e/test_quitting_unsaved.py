@@ -60,7 +60,7 @@ def test_a_signal_ends_an_app_that_cannot_save_and_keeps_the_text_in_a_file() ->
             while process.stdout.readline() != "ended\n":
                 assert process.poll() is None
             process.send_signal(signal.SIGTERM)
-            _, complaints = process.communicate(timeout=60)
+            _, complaints = process.communicate(timeout=120)
     said = [line for line in complaints.splitlines() if "This plugin does not support" not in line]
     assert (process.returncode, said) == (0, [])
     (file,) = paths.data_dir().glob("unsaved-replies-*.md")

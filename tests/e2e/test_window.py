@@ -59,22 +59,22 @@ def test_a_person_asks_stops_restarts_finds_both_and_loses_nothing_by_closing_wh
     with running_app(qapp, qtbot) as app:
         controller = app.controller
         type_and_send(qtbot, app, "Name three colours.")  # while the model is still loading
-        qtbot.waitUntil(lambda: len(controller.chat.path) == 2, timeout=5_000)
+        qtbot.waitUntil(lambda: len(controller.chat.path) == 2)
         qtbot.waitUntil(lambda: controller.chat.path[-1].status is MessageStatus.COMPLETE, timeout=120_000)
         answer = controller.chat.path[-1]
         assert answer.finish_reason in {FinishReason.EOS, FinishReason.LENGTH}
         assert answer.statistics is not None
         assert answer.statistics.generated_tokens > 3
-        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=5_000)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE)
 
         begin_a_long_story(qtbot, app, timeout_ms=60_000)
         qtbot.keyClick(app.window.conversation.composer.field, Qt.Key.Key_Escape)
-        qtbot.waitUntil(lambda: controller.chat.path[-1].finish_reason is FinishReason.CANCELLED, timeout=20_000)
+        qtbot.waitUntil(lambda: controller.chat.path[-1].finish_reason is FinishReason.CANCELLED)
         said = [(message.role, message.text) for message in controller.chat.path]
 
     with running_app(qapp, qtbot) as app:
         found = app.controller
-        qtbot.waitUntil(lambda: len(found.chat.path) == 4, timeout=5_000)
+        qtbot.waitUntil(lambda: len(found.chat.path) == 4)
         assert [(message.role, message.text) for message in found.chat.path] == said
         assert [role for role, _ in said] == [Role.USER, Role.ASSISTANT] * 2
         assert [conversation.title for conversation in listed(found.chats)] == ["Name three colours."]
@@ -116,11 +116,11 @@ def test_a_reply_that_a_sigkill_cuts_is_there_up_to_its_last_half_second_and_can
         process.kill()
     with running_app(qapp, qtbot) as app:
         controller = app.controller
-        qtbot.waitUntil(lambda: len(controller.chat.path) == 2, timeout=5_000)
+        qtbot.waitUntil(lambda: len(controller.chat.path) == 2)
         reply = controller.chat.path[-1]
         assert reply.status is MessageStatus.INTERRUPTED
         assert reply.text.startswith(settled)
-        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=60_000)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE)
         controller.continue_reply(reply.id)
-        qtbot.waitUntil(lambda: len(controller.chat.path[-1].text) > len(reply.text) + 20, timeout=60_000)
+        qtbot.waitUntil(lambda: len(controller.chat.path[-1].text) > len(reply.text) + 20)
         assert controller.chat.path[-1].text.startswith(reply.text)

@@ -7,11 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-from rdchat.files.privacy import private_folder
 from tests.hostile.case import Call, Case, evil_mark
 from tests.hostile.samples import BUILD, ROOT
 from tests.hostile.verdict import Outcome, faults
 from tests.hostile.watch import Watched, ending, has_ended, is_readable, kill_tree, tree_bytes, watch
+from tests.kernels import temporary_folder
 
 _SITE = Path(__file__).parent / "site"
 _IDLE_BYTES = 1_500_000_000  # a runner that keeps more than this between cases is started anew
@@ -31,7 +31,7 @@ def environment_of(audit: Path) -> dict[str, str]:
         "HOME": str(BUILD / "home"),  # nothing of the person's
         "HF_HOME": str(BUILD / "home" / "hub"),
         # where MLX keeps its kernels from case to case, each of which has a cache folder of its own
-        "TMPDIR": str(private_folder(BUILD / "temporary")),
+        "TMPDIR": str(temporary_folder()),
     }
 
 

@@ -61,7 +61,7 @@ def _make_drafter(folder: Path, model: Path) -> None:
     from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
     from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
     from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-    from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+    from rdchat.inference.models.model_files import TargetBinding, target_hash
 
     mx.random.seed(5)
     head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))

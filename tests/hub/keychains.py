@@ -54,5 +54,5 @@ class SlowKeychain(Keychain):
     def get_password(self, service: str, username: str) -> str | None:
         self.times_asked += 1
         self.asked.set()
-        assert self.answer.wait(30)
+        assert self.answer.wait(60)
         return super().get_password(service, username)

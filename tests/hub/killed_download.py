@@ -8,7 +8,7 @@ import psutil
 
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from tests.hub.downloading import LIMITS
 
 if __name__ == "__main__":

@@ -27,13 +27,15 @@ def hub(
 
 
 @pytest.fixture
-def no_keychain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave the person's own keychain alone, here and in processes that are begun."""
+def no_keychain(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Leave the person's own keychain alone, here and in processes that are begun; so it stays after the test."""
     import keyring
     from keyring.backends.fail import Keyring
 
     monkeypatch.setenv("PYTHON_KEYRING_BACKEND", "keyring.backends.fail.Keyring")
     keyring.set_keyring(Keyring())
+    yield
+    keyring.set_keyring(Keyring())  # a keychain of the test's own would ask the person of later tests, who is not there
 
 
 @pytest.fixture

@@ -10,25 +10,34 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.work.job import Job
-from tests.hub.downloading import LIMITS, NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
+from tests.hub.downloading import (
+    LIMITS,
+    NAME,
+    QUICKLY_STALLED,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    random_bytes,
+    small_files,
+)
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.users import modes
 
 OTHER = "other-org/large"
 WEIGHTS = "model.safetensors"
-TIMEOUT_S = 30
+TIMEOUT_S = 60
 
 
 class Downloads:
     """A downloading process, and what it tells."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: DownloadLimits = LIMITS) -> None:
         self.told: queue.SimpleQueue[Download] = queue.SimpleQueue()
-        self.process = DownloadProcess(Tokens(), LIMITS)
+        self.process = DownloadProcess(Tokens(), limits)
         self.jobs: dict[str, Job[object]] = {}
 
     def start(self, name: str, revision: str = "main") -> str:
@@ -55,8 +64,8 @@ class Downloads:
 
 
 @pytest.fixture
-def downloads(hub: HubServer) -> Iterator[Downloads]:
-    downloads = Downloads()
+def downloads(hub: HubServer, request: pytest.FixtureRequest) -> Iterator[Downloads]:
+    downloads = Downloads(getattr(request, "param", LIMITS))
     yield downloads
     downloads.process.close()
 
@@ -113,6 +122,7 @@ def test_a_paused_download_stops_and_goes_on_from_where_it_was(hub: HubServer, d
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
+@pytest.mark.parametrize("downloads", [QUICKLY_STALLED], indirect=True, ids=[""])
 def test_a_stalled_download_is_paused_at_once(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())
     hub.fault(WEIGHTS, Fault(stall=50_000), Fault(stall=0), Fault(stall=0))

@@ -10,11 +10,19 @@ import pytest
 from rdchat.errors import NetworkError
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download import Download, RunningDownload
-from rdchat.hub.downloads.download_record import DownloadRecord, discard, give_up, records_of, remove_unused_files
+from rdchat.hub.downloads.download_record import (
+    discard,
+    files_here,
+    give_up,
+    records_of,
+    remove_unused_files,
+    write_record,
+)
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from tests.hub.downloading import (
     NAME,
+    QUICKLY_STALLED,
     cached,
     check_nothing_installed,
     check_whole,
@@ -132,7 +140,7 @@ def test_a_download_that_failed_goes_on_in_another_process(hub: HubServer) -> No
         download()
     assert caught.value.hint.startswith("The downloaded part is kept.")
     check_nothing_installed()
-    here = records_of(cached())[0].files_here(cached())
+    here = files_here(cached(), records_of(cached())[0])
     assert sum(file.done_bytes for file in here) == sum(map(len, files.values())) - 250_000
     folder, running = download()
     check_whole(folder, files)
@@ -223,11 +231,10 @@ def test_bytes_that_a_record_of_a_newer_rdchat_may_need_stay_when_another_is_giv
     digest = sha256(b"shared")
     files = (HubFile(WEIGHTS, len(b"shared"), digest),)
     mine, newer = (
-        DownloadRecord(RepositoryFiles(NAME, branch, commit * 40, files, ()))
-        for branch, commit in (("main", "a"), ("next", "b"))
+        RepositoryFiles(NAME, branch, commit * 40, files) for branch, commit in (("main", "a"), ("next", "b"))
     )
-    mine.write(cached())
-    newer.write(cached())
+    write_record(cached(), mine)
+    write_record(cached(), newer)
     (path,) = cached().work.glob("download-bb*.json")
     path.write_text(path.read_text().replace('"files": [[', '"files": [["more", '))
     cached().blobs.mkdir()
@@ -314,7 +321,7 @@ def test_a_stalled_connection_is_said_and_made_anew(hub: HubServer) -> None:
     files = small_files()
     hub.add(NAME, files)
     hub.fault(WEIGHTS, Fault(stall=50_000))
-    folder, running = download(stall_s=0.1)
+    folder, running = download(limits=QUICKLY_STALLED)
     check_whole(folder, files)
     assert any(words.startswith("No data for") and "Trying again in" in words for words in running.said)
     assert hub.starts(files[WEIGHTS]) == [0, 50_000]
@@ -374,7 +381,6 @@ def test_same_content_under_two_names_is_fetched_once(hub: HubServer) -> None:
 
 def test_a_record_is_what_was_written(hub: HubServer) -> None:
 
-    files = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",))
-    record = DownloadRecord(files, "x.gguf")
-    record.write(cached())
+    record = RepositoryFiles(NAME, "v1.0/x", "d" * 40, (HubFile("a.json", 3, "a" * 40),), ("b.py",), "x.gguf")
+    write_record(cached(), record)
     assert records_of(cached()) == [record]

@@ -13,10 +13,9 @@ from rdchat.hub import trash
 from rdchat.hub.cache_layout import cached_repositories
 from rdchat.hub.deleting import delete, plan_deletion
 from rdchat.hub.downloads.download_record import discard, records_of, unfinished_downloads
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
-from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import verify_cached, verify_folder
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import HubServer, git_sha1, sha256

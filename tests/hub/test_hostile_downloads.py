@@ -16,11 +16,12 @@ from rdchat.hub.downloads import download_record
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_errors import HubError
-from rdchat.hub.tokens import Tokens
 from tests.hub.downloading import (
     LIMITS,
     NAME,
+    QUICKLY_STALLED,
     cached,
     check_nothing_installed,
     check_whole,
@@ -133,7 +134,7 @@ def test_a_clock_that_jumps_by_years_changes_nothing(hub: HubServer, monkeypatch
     clock, odd = time.time, random.Random(1)
     monkeypatch.setattr(time, "time", lambda: clock() + odd.choice([-1, 1]) * 10 * 365 * 86_400)
     began = time.monotonic()
-    folder, running = download(stall_s=0.2)
+    folder, running = download(limits=QUICKLY_STALLED)
     check_whole(folder, files)
     assert time.monotonic() - began < 60
     waits = [words for words in running.said if "Trying again in" in words]
@@ -200,7 +201,7 @@ def test_a_process_that_says_what_is_no_progress_is_ended_and_that_is_said(
     process = DownloadProcess(Tokens(), LIMITS)
     try:
         process.start(Download(NAME), told)
-        assert told.ended.wait(30)
+        assert told.ended.wait(60)
         assert told.all[-1].state is DownloadState.FAILED
         assert told.all[-1].problem.startswith("The downloading process ")
         assert {progress.id for progress in told.all} == {Download(NAME).id}

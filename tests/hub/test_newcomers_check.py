@@ -17,7 +17,7 @@ LIST = ROOT / "assets" / "newcomers" / "newcomers.json"
 
 def check(path: Path, *options: str) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, str(ROOT / "scripts" / "check_newcomers.py"), "--list", str(path), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.slow

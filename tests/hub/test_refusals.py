@@ -4,10 +4,9 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.endpoint import HOST_VARIABLE, Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError, wait_of
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens
 from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, download, small_files
 from tests.hub.hub_server import Fault, HubServer, sha256
 
@@ -48,19 +47,6 @@ def test_the_token_goes_to_the_hub_and_not_to_the_store(trusted: HubServer, monk
     store = trusted.store.removeprefix("http://")
     assert {request.token for request in trusted.requests if request.host == store} == {""}
     assert {request.token for request in trusted.requests if request.host != store} == {"hf_right"}
-
-
-def test_the_token_goes_to_no_other_host_that_a_list_goes_on_at(
-    trusted: HubServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_right")
-    trusted.api_faults = [
-        Fault(status=200, body=b"[]", headers={"Link": f'<{host}/api/models?cursor=x>; rel="next"'})
-        for host in (trusted.url, trusted.store)
-    ]
-    HubApi(Tokens().access(find_endpoint())).search("small")
-    assert [request.token for request in trusted.requests] == ["hf_right", "hf_right", ""]
-    assert trusted.requests[2].host == trusted.store.removeprefix("http://")
 
 
 def test_a_mirror_is_sent_no_token_unless_its_host_is_named(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,7 @@ from pathlib import Path
 import keyring
 import pytest
 
-from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint, Token
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import DEFAULT_ENDPOINT, Endpoint, Token, Tokens
 from tests.hub.keychains import Keychain, Locked, PlainText
 
 HUB, MIRROR = Endpoint(DEFAULT_ENDPOINT), Endpoint("https://mirror.example")

@@ -30,7 +30,7 @@ def test_a_crash_while_deleting_leaves_what_can_be_restored(tmp_path: Path, move
     for name in "abc":
         (tmp_path / name).write_text(name)
     with python_process(DIE, tmp_path, moves) as process:
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
     (trashed,) = trash.trashed_models(tmp_path)
     assert [(tmp_path / name).exists() for name in "abc"] == [number >= moves for number in range(3)]
     trash.restore(trashed)
@@ -41,7 +41,7 @@ def test_a_crash_while_deleting_leaves_what_can_be_restored(tmp_path: Path, move
 def test_a_crash_before_the_first_move_deletes_nothing(tmp_path: Path) -> None:
     (tmp_path / "a").write_text("a")
     with python_process(DIE, tmp_path, 0) as process:
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
     assert trash.trashed_models(tmp_path) == []
     assert (tmp_path / "a").read_text() == "a"
 
@@ -251,7 +251,7 @@ die("second journal")
 def test_a_crash_on_the_way_to_the_systems_trash_loses_nothing(system: SystemTrash, base: Path, step: str) -> None:
     place = system.files / "model"
     with python_process(DIE_AT, base, place, step) as process:
-        assert process.wait(30) == 1
+        assert process.wait(60) == 1
     listed = trash.trashed_models(base)
     assert len(listed) == (step == "second journal"), "only what rdchat can put back is listed"
     lies = base / "model" if step == "journal" else place

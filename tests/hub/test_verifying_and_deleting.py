@@ -8,10 +8,9 @@ from rdchat.errors import ModelError, StorageLockedError
 from rdchat.hub import trash
 from rdchat.hub.deleting import delete, plan_deletion
 from rdchat.hub.downloads.download_record import records_of
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
-from rdchat.hub.tokens import Tokens
 from rdchat.hub.verifying import Verdict, verify_cached, verify_folder
 from tests.hub.downloading import (
     NAME,

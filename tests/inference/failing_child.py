@@ -16,7 +16,7 @@ import numpy as np
 
 from rdchat.errors import DeviceError, ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.state import AutoState
@@ -25,11 +25,10 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.target.verifier import PackedTree
 from rdchat.inference.training.data.batched_decoding import answer_states, check_batched_decoding
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.samples import LogitCurve, Teacher

@@ -11,8 +11,9 @@ import numpy as np
 from mlx.utils import tree_map
 from mlx_lm.models import llama
 
+from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import (
     BeamShape,
     ChatMessage,
@@ -27,17 +28,14 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.prompts.model_prompts import ModelPrompts
-from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.target.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, TREES, network_of
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rdchat.inference.api.bench_results import Difference
+from rdchat.inference.api.benchmark import Difference
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.benchmark.differences import divergences

@@ -18,7 +18,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.inference.fakes import lenient_llama

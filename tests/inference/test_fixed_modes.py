@@ -11,8 +11,7 @@ from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.verifier import Verified, Verifier
+from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 from tests.inference.fakes import ALPHABET, ask, tiny_llama
 
 CHEAP_16 = {1: 1.0, 2: 3.0, 15: 3.0, 16: 2.0, 17: 4.0, MOST_ROWS: 6.0}

@@ -9,9 +9,8 @@ import rdchat.inference.drafters as drafters
 import rdchat.inference.drafting.draft_model as draft_model
 import tests.inference.fakes as fakes
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
 from rdchat.inference.api.events import ModeOption
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions

@@ -1,37 +1,54 @@
-"""The device runs out of memory during a reply: a plain message, and the chat continues."""
+"""The device runs out of memory, or the system stops it, during a reply: a plain message, and the chat continues."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import mlx.core as mx
 import pytest
 from mlx_lm.models import llama
 
-from rdchat.errors import OutOfMemoryError
+from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.prefill_pace import PrefillPace
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
 
-WORDS = (
-    "[METAL] Command buffer execution failed: Insufficient Memory "
-    "(00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
-)
+FAILED = "[METAL] Command buffer execution failed: "
+WORDS = FAILED + "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
+STOPPED = {
+    "ImpactingInteractivity": "Impacting Interactivity "
+    "(0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",
+    "Timeout": "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)",
+    "Hang": "Caused GPU Hang Error (00000003:kIOGPUCommandBufferCallbackErrorHang)",
+    "SubmissionsIgnored": "Ignored (for causing prior/excessive GPU errors) "
+    "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)",
+    "InnocentVictim": "Discarded (victim of GPU error/recovery) "
+    "(00000005:kIOGPUCommandBufferCallbackErrorInnocentVictim)",
+}
 
 
 class Device:
-    """Has memory for so many calls of a llama, once."""
+    """Carries out so many calls of a llama, then fails once.
+
+    Attributes:
+        calls_left: Calls until the failure; None for never again.
+        words: What the failure says.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls_left: int | None = None
+        self.words = WORDS
         call = llama.Model.__call__
 
         def limited(network: llama.Model, *arguments: object, **options: object) -> mx.array:
             if self.calls_left is not None:
                 if self.calls_left == 0:
                     self.calls_left = None
-                    raise RuntimeError(WORDS)
+                    raise RuntimeError(self.words)
                 self.calls_left -= 1
             return call(network, *arguments, **options)
 
@@ -81,3 +98,63 @@ def test_a_model_that_cannot_be_run_for_want_of_memory_is_said_plainly(device: D
     device.calls_left = 0
     with pytest.raises(OutOfMemoryError, match="There was not enough memory to run tiny"):
         session.warm_up()
+
+
+class UntimedPace(PrefillPace):
+    """Changes for failures alone."""
+
+    def note(self, tokens: int, seconds: float) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "calls"), grid(list(STOPPED), [Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20], one_in=3)
+)  # while the prompt is read in chunks of 8, and while the reply is written
+@pytest.mark.across_rows
+def test_work_that_the_system_stopped_can_be_tried_again(device: Device, name: str, mode: Mode, calls: int) -> None:
+    """It was called a mistake of rdchat."""
+    model = replace(shared_llama(), pace=UntimedPace(8, 1))
+    session = ChatSession(model)
+    request = ask("abcabcabcabcabcabcabcabcabcabc", temperature=0.7, max_tokens=40)
+    whole = plain(model, request).text
+    drafted = GenerationRequest(request.messages, request.sampling, request.seed, draft=DraftSettings(mode))
+    model.capability  # noqa: B018  tried beforehand, so that calls are those of the reply
+    written, again = list[str](), list[str]()
+    device.words, device.calls_left = FAILED + STOPPED[name], calls
+    with pytest.raises(DeviceStoppedError) as raised:
+        write(session, drafted, written)
+    assert str(raised.value) == (
+        f"The system stopped the GPU's work for this reply ({name}). "
+        "Try again. If it fails again, quit rdchat and open it again."
+    )
+    assert whole.startswith("".join(written))
+    assert bool(written) == (calls == 20)
+    assert (session.cache.tokens, positions(session.cache)) == ([], 0)
+    assert model.pace.chunk == (4 if calls == 2 else 8)
+    write(session, drafted, again)
+    assert "".join(again) == whole
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [("Internal Error (0000000e:Internal Error)", DeviceError), (STOPPED["Hang"], DeviceStoppedError)],
+)
+def test_a_model_that_the_device_fails_to_run_is_said_plainly(
+    device: Device, words: str, error: type[DeviceError]
+) -> None:
+    session = ChatSession(tiny_llama())
+    device.words, device.calls_left = FAILED + words, 0
+    with pytest.raises(error, match="to run tiny") as raised:
+        session.warm_up()
+    assert type(raised.value) is error
+
+
+@pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"]])
+def test_a_check_that_was_stopped_says_nothing_of_the_model(device: Device, words: str) -> None:
+    """Until it was loaded again the model could not draft."""
+    session = ChatSession(tiny_llama())
+    device.words, device.calls_left = words, 4  # two of the start, then within the check
+    with pytest.raises((OutOfMemoryError, DeviceStoppedError), match="to run tiny"):
+        session.warm_up()
+    session.warm_up()
+    assert session.model.capability.kind is DraftKind.TREE

@@ -12,8 +12,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import BenchRun
+from rdchat.inference.api.benchmark import BenchCell, BenchPlan, BenchRun
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult
@@ -21,10 +20,9 @@ from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import median_error, rounding_limit, row_errors
 from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import Verifier
+from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import grid, share
 from tests.inference.fakes import lenient, shared_family, shared_llama
@@ -77,7 +75,7 @@ def logits_by_rows() -> str:
     return " ".join(digests)
 
 
-@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES))
+@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 5))
 def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
     family: str, dtype: str, mode: Mode, temperature: float
 ) -> None:
@@ -106,7 +104,7 @@ def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(count.others("bfloat16") for count in counts), [str(count) for count in counts]
 
 
-@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["bfloat16", "4bit"]))
+@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["bfloat16", "4bit"], one_in=4))
 def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
     model, prompt = shared_family(family, dtype), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
     errors, noise = list[float](), list[float]()

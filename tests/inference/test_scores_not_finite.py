@@ -15,8 +15,8 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.beam_search import NodePool, best_nodes
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import PackedTree
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.fakes import ALPHABET, ask, chains_only, shared_llama, with_beams
@@ -41,7 +41,8 @@ def check(model: LoadedModel, request: GenerationRequest, end: object) -> ReplyE
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm", "shape", "temperature"), grid(list(HEADS), list(HARMS), list(SHAPES), TEMPERATURES, one_in=4)
+    ("kind", "harm", "shape", "temperature"),
+    grid(list(HEADS), list(HARMS), list(SHAPES), TEMPERATURES, one_in=8, in_all=2),
 )
 def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temperature: float) -> None:
     """NaN was above the root, so that the target was fed tokens that it had not chosen."""
@@ -101,7 +102,7 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm", "temperature"), grid([*HEADS, "draft model"], list(HARMS), TEMPERATURES, one_in=3)
+    ("kind", "harm", "temperature"), grid([*HEADS, "draft model"], list(HARMS), TEMPERATURES, one_in=6, in_all=2)
 )
 def test_the_automatic_mode_takes_any_scores(kind: str, harm: str, temperature: float) -> None:
     model, request = shared_llama(), request_at(temperature)

@@ -86,7 +86,7 @@ def test_the_icon_set_has_every_size(qtbot: QtBot, app: dict[str, Any]) -> None:
 
 @pytest.mark.skipif(platform.system() == "Darwin", reason="it would build it")
 def test_elsewhere_make_app_says_that_it_needs_a_mac() -> None:
-    done = subprocess.run(["make", "-s", "app"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(["make", "-s", "app"], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode != 0
     assert done.stdout == ""
     assert done.stderr.startswith(
@@ -101,6 +101,8 @@ def mac(tmp_path: Path) -> Path:
     _program(tmp_path / ".venv/bin/python", 'case "$1" in -c) echo "$PYTHON_VERSION" ;; *) echo "python $*" ;; esac')
     _program(tmp_path / ".venv/bin/briefcase", 'echo "briefcase $*"; mkdir -p dist; touch dist/rdchat-1.dmg')
     _program(tmp_path / "bin/uname", "echo Darwin")
+    (tmp_path / "rdchat").mkdir()
+    (tmp_path / "rdchat" / "__init__.py").write_text('__version__ = "1"\n')
     _program(tmp_path / "bin/plutil", "exit 3")
     return tmp_path
 
@@ -114,7 +116,7 @@ def _program(path: Path, text: str) -> None:
 def _run(mac: Path, name: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PATH": f"{mac / 'bin'}:{os.environ['PATH']}", **variables}
     command = ["bash", str(mac / "scripts" / name), *arguments]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 
 def test_the_bundle_is_compiled_before_it_is_signed(mac: Path) -> None:
@@ -124,6 +126,32 @@ def test_the_bundle_is_compiled_before_it_is_signed(mac: Path) -> None:
     steps = [line for line in done.stdout.splitlines() if "compileall" in line or line.startswith("briefcase")]
     assert [step.split()[1] for step in steps] == ["create", "-m", "-m", "-m", "build", "package"]
     assert all("--invalidation-mode unchecked-hash" in step for step in steps[1:4])
+
+
+@pytest.mark.parametrize(("macos", "image"), [("", "rdchat-1.dmg"), ("26.2", "rdchat-1-macos26.2.dmg")])
+def test_a_second_image_is_for_the_macos_that_has_a_faster_mlx(mac: Path, macos: str, image: str) -> None:
+    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13", RDCHAT_MACOS=macos)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == f"dist/{image}"
+    steps = [line for line in done.stdout.splitlines() if line.startswith("briefcase")]
+    target = ' --config min_os_version="26.2"' if macos else ""
+    assert [step.partition(" --packaging")[0] for step in steps] == [
+        f"briefcase {step} macOS app --no-input{target}" for step in ("create", "build", "package")
+    ]
+
+
+def test_the_variants_that_are_built_are_those_that_the_resolver_is_asked_for(app: dict[str, Any]) -> None:
+    workflow = (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+    plain, accelerated = script("constraints").BUNDLES
+    assert plain == app["macOS"]["min_os_version"]
+    assert accelerated == ".".join(map(str, host.ACCELERATED_MACOS))
+    assert f"macos: ['', '{accelerated}']" in workflow
+
+
+def test_of_a_packages_wheels_the_one_for_the_newest_macos_is_taken() -> None:
+    wheels = [f"https://host/mlx-1-cp313-cp313-macosx_{version}_arm64.whl" for version in ("14_0", "26_0", "15_0")]
+    assert script("constraints").newest_platform(wheels) == "macosx_26_0_arm64"
+    assert script("constraints").newest_platform(["https://host/a-1-py3-none-any.whl"]) == "any"
 
 
 def test_a_python_whose_bundle_prints_nothing_is_refused(mac: Path) -> None:

@@ -6,9 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchEvent
-from rdchat.inference.api.drafter_facts import DrafterFit
+from rdchat.inference.api.benchmark import BenchEvent, BenchPlan
 from rdchat.inference.api.events import (
     DraftOptions,
     FinishReason,
@@ -20,6 +18,7 @@ from rdchat.inference.api.events import (
     ReplyEnd,
     TokenEvent,
 )
+from rdchat.inference.api.model_facts import DrafterFit
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
     ChatMessage,

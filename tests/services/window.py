@@ -13,7 +13,7 @@ from rdchat.services.engine.engine_events import EngineState
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
 
-WAIT_MS = 5000
+WAIT_MS = 60_000
 
 
 @dataclass

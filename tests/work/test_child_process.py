@@ -193,7 +193,7 @@ def test_a_child_ends_with_the_object_that_held_it(monkeypatch):
     process = psutil.Process(child.pid)
     del child
     gc.collect()
-    process.wait(10)
+    process.wait(60)
     assert not process.is_running()
 
 
@@ -203,7 +203,7 @@ def test_a_child_without_anything_to_do_is_ended_and_started_again(monkeypatch):
     for starts in (1, 2):
         assert child.submit("echo", {"value": 1}).result() == {"value": 1}
         assert child.starts == starts
-        psutil.Process(child.pid).wait(30)
+        child._running.process.wait(60)
     child.close()
 
 

@@ -21,8 +21,7 @@ from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.set_aside import file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_error
 from rdchat.files.file_lock import FileLock
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread, outcome_of
+from rdchat.work.job import Job, SerialThread, outcome_of
 
 _LONGEST_TURN_S = 0.05  # longest time of bulk work before it checks for a waiting command
 

@@ -9,8 +9,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.connections import Rows
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 

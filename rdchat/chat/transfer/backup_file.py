@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import __version__
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.set_aside import copy_database
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.chat.transfer.reports import TaskProgress
 from rdchat.errors import StorageError, StorageFullError, file_error
 from rdchat.files.atomic_file import atomic_file
+from rdchat.files.plain_data import from_plain
 from rdchat.work.job import Job
 
 FORMAT, VERSION = "rdchat backup", 1

@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.organiser import erasing_chat
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import text_column
@@ -18,6 +17,7 @@ from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.reports import FileReport, ImportReport
 from rdchat.errors import RdchatError
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import Role
 from rdchat.work.job import CancelledError
 

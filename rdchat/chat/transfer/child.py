@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.database import Database
 from rdchat.chat.transfer.backup_file import back_up
 from rdchat.chat.transfer.chat_import import ImportWriter
@@ -17,6 +16,7 @@ from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, Progress, TaskProgress
 from rdchat.chat.transfer.restore import prepare
 from rdchat.errors import StorageError
+from rdchat.files.plain_data import from_plain
 from rdchat.work.child_limits import ChildError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job

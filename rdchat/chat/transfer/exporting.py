@@ -13,7 +13,6 @@ from typing import Any
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
@@ -21,6 +20,7 @@ from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.chat.transfer.reports import ExportReport, TaskProgress
 from rdchat.errors import StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, SamplingParams
 from rdchat.work.job import Job
@@ -182,11 +182,8 @@ def _once(made_with: MadeWith) -> Iterator[str]:
     if made_with.sampling is not None:
         yield f"temperature {made_with.sampling.temperature:g}"
     if made_with.system_prompt is not None:
-        yield (
-            f"system prompt “{made_with.system_prompt.strip()}”"
-            if made_with.system_prompt.strip()
-            else "no system prompt"
-        )
+        prompt = made_with.system_prompt.strip()
+        yield f"system prompt “{prompt}”" if prompt else "no system prompt"
 
 
 def _date(seconds: float) -> str:

@@ -10,10 +10,10 @@ from datetime import datetime
 from typing import Any
 
 from rdchat.chat.conversation import Conversation, Message
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import Role, SamplingParams
 
 _LONGEST_TEXT = LONGEST_VALUE // 4  # characters, of up to four bytes in UTF-8

@@ -207,8 +207,8 @@ def _recognised_whole(source: SourceFile, data: Any) -> tuple[str, Chats]:
         return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data))
     if jan.is_ours(data):
         return jan.NAME, _one(source.name, partial(_read_jan, source, source.beside(jan.MESSAGES)))
-    if lm_studio.is_old(data):
-        return lm_studio.NAME, _one(source.base, partial(_read_old_lm_studio, source, data))
+    if source.base.endswith(".chat.json"):
+        raise UnreadableFileError(f"{source.name} is of LM Studio 0.2.", "Open it in LM Studio 0.3 or later first.")
     raise _of_another_kind(source)
 
 
@@ -248,12 +248,6 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> WholeCh
     data = messages.read()
     check_marks(data, messages.name)
     return jan.read(mapping(_parsed_beside(thread), jan.THREAD), jan.lines_of(data))
-
-
-def _read_old_lm_studio(source: SourceFile, data: Any) -> WholeChat:
-    stem = source.base.removesuffix(".json").removesuffix(".chat")
-    config, metadata = (_parsed_beside(source.beside(f"{stem}.{kind}.chat.json")) for kind in ("config", "metadata"))
-    return lm_studio.read_old(data, mapping(config, "Its settings"), mapping(metadata, "Its metadata"))
 
 
 def _parsed_beside(file: SourceFile | None) -> Any:

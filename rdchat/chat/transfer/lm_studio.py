@@ -1,8 +1,7 @@
-"""Reads LM Studio's chats: `*.conversation.json` since version 0.3, `*.chat.json` with files beside it before.
+"""Reads LM Studio's chats, `*.conversation.json` since version 0.3.
 
-LM Studio documents neither. The formats were found in files of 0.3 and 0.4, and in converters from 0.2. Each entry of
-`messages` has `versions`, of which `currentlySelected` is followed by the next entry; a version of a reply has steps.
-In 0.2 a chat is a list of roles and texts; `*.config.chat.json` and `*.metadata.chat.json` have the rest.
+LM Studio does not document the format, which was found in files of 0.3 and 0.4. Each entry of `messages` has
+`versions`, of which `currentlySelected` is followed by the next entry; a version of a reply has steps.
 """
 
 from typing import Any
@@ -25,7 +24,6 @@ from rdchat.inference.api.requests import Role
 
 NAME = "LM Studio"
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
-_OLD_ROLES = _ROLES | {"system": Role.SYSTEM}
 _FINISH_REASONS = {
     "eosFound": FinishReason.EOS,
     "stopStringFound": FinishReason.STOP_STRING,
@@ -42,8 +40,6 @@ _SAMPLING = {
     "llm.prediction.maxPredictedTokens": "max_tokens",
     "llm.prediction.stopStrings": "stop",
 }
-_OLD_SAMPLING = {"temp": "temperature", "top_p": "top_p", "top_k": "top_k", "min_p": "min_p",
-                 "repeat_penalty": "repetition_penalty", "n_predict": "max_tokens"}  # fmt: skip
 _LATE = 1 << 40  # above the indices of all messages: the selected version is shown, others only when chosen
 _STEPS = {"toolStatus": "tool call", "toolCallRequest": "tool call", "toolCallResult": "tool result",
           "status": "", "debugInfoBlock": ""}  # fmt: skip
@@ -55,12 +51,6 @@ def is_ours(data: Any) -> bool:
     if first is None or "perChatPredictionConfig" in data:
         return first is not None
     return "lastUsedModel" in data if first == {} else isinstance(first, dict) and "versions" in first
-
-
-def is_old(data: Any) -> bool:
-    """Return whether this is a chat of version 0.2, by the fields of its messages."""
-    first = _first_message(data)
-    return isinstance(first, dict) and isinstance(first.get("role"), str) and "content" in first
 
 
 def _first_message(data: Any) -> Any:
@@ -139,33 +129,3 @@ def _fields(config: Any) -> Json:
         if isinstance(key, str):
             found[key] = value
     return found
-
-
-def read_old(data: Json, config: Json, metadata: Json) -> WholeChat:
-    """Return a chat of version 0.2 from its three files; missing ones are empty.
-
-    Raises:
-        DamagedChatError: If a value has the wrong type.
-    """
-    model = _stem(mapping(metadata.get("lastUsedModel"), "Its model").get("filePath"))
-    used = mapping(config.get("inference_params"), "Its settings")
-    chat = ForeignChat(system_prompt=words(used.get("pre_prompt"), "Its system prompt"))
-    for each in items(data.get("messages"), "Its list of messages"):
-        entry = mapping(each, "A message")
-        role, text = role_of(entry.get("role"), _OLD_ROLES), chat.text_of(entry.get("content"), "")
-        if role is Role.SYSTEM:
-            chat.system_prompt = chat.system_prompt or text
-        elif role is not None:
-            chat.add_next(role, text, model=model if role is Role.ASSISTANT else None)
-    identifier = metadata.get("identifier")
-    digits = identifier if isinstance(identifier, str) and len(identifier) <= 16 else ""
-    created = date(int(digits)) if digits.isdecimal() else None
-    sampling = {ours: used.get(theirs) for theirs, ours in _OLD_SAMPLING.items()}
-    if isinstance(sampling["max_tokens"], int) and sampling["max_tokens"] < 1:
-        sampling["max_tokens"] = None  # -1 means no limit
-    return chat.whole(name(metadata.get("name")) or data.get("title"), created, created, sampling)
-
-
-def _stem(path: Any) -> str | None:
-    file = name(path.replace("\\", "/").rpartition("/")[2]) if isinstance(path, str) else None
-    return file.rpartition(".")[0] or file if file else None

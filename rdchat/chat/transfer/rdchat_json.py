@@ -36,11 +36,11 @@ from rdchat.chat.attachments.attached_file import (
     shown_name,
 )
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, words
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"

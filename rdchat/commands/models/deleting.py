@@ -9,6 +9,7 @@ from rdchat import paths
 from rdchat.commands import options
 from rdchat.commands.models.listing import card_named, card_of
 from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.files.sizes import size_words
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.deleting import all_trashed, trash_places
 from rdchat.hub.trash import empty, restore
@@ -47,7 +48,7 @@ def _words(name: str, question: RemovalQuestion) -> str:
         return f"The drafter {name} was trained on this computer."
     if plan is None:
         return f"{name} was converted on this computer; it can be converted again from its source."
-    size = options.size_words(plan.freed_bytes)
+    size = size_words(plan.freed_bytes)
     words = f"{name} takes {size} in the Hugging Face cache, which other programs use too."
     if not plan.commit:
         words = f"{name} is an unfinished download; its files will be deleted for good."
@@ -81,12 +82,10 @@ def empty_trash(args: argparse.Namespace) -> int:
         print("rdchat's trash is empty.")
         return 0
     names = ", ".join(model.name for model in models)
-    if not _agreed(
-        args.yes, f"{names}: {options.size_words(sum(model.size for model in models))}, to be deleted for good."
-    ):
+    if not _agreed(args.yes, f"{names}: {size_words(sum(model.size for model in models))}, to be deleted for good."):
         return 1
     freed = sum(empty(place) for place in trash_places())
-    print(f"{options.size_words(freed)} freed.")
+    print(f"{size_words(freed)} freed.")
     return 0
 
 

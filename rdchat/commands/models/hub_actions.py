@@ -9,13 +9,13 @@ from dataclasses import asdict
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
+from rdchat.files.sizes import size_words
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.found_models import SortBy
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import check_names, download_command
-from rdchat.hub.tokens import Tokens
 
 _MOST = 100
 _POLL_S = 0.2
@@ -48,7 +48,7 @@ def search(args: argparse.Namespace) -> int:
             model.repository,
             model.family,
             model.quantization,
-            options.size_words(model.weight_bytes) if model.weight_bytes is not None else "",
+            size_words(model.weight_bytes) if model.weight_bytes is not None else "",
             model.licence,
             f"{model.downloads:,} downloads",
             f"{model.likes:,} likes",
@@ -115,10 +115,10 @@ def _words(progress: Download) -> str:
     if not progress.total_bytes or progress.state.value == "asking":
         return f"{name}: asking the hub"
     share = progress.done_bytes / progress.total_bytes
-    words = f"{name}: {progress.state.value} {share:4.0%} of {options.size_words(progress.total_bytes)}"
+    words = f"{name}: {progress.state.value} {share:4.0%} of {size_words(progress.total_bytes)}"
     if progress.bytes_per_second and progress.seconds_left is not None:
         minutes, seconds = divmod(int(progress.seconds_left), 60)
-        words += f", {options.size_words(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
+        words += f", {size_words(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
     return words
 
 

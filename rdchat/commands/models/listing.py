@@ -1,4 +1,4 @@
-"""`rdchat models list`, `install-default` and `check-pair`: models on this machine, and their names."""
+"""`rdchat models list`, `install-default`, `check-pair` and `verify`: models on this machine, and their names."""
 
 import argparse
 import sys
@@ -8,12 +8,16 @@ from typing import Any
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine, table
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, one_line
+from rdchat.files.sizes import size_words
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import records_of
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.known_files import download_command, is_repository
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.hub.verifying import Verdict
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_places import HUB, listed_name, place_named
+from rdchat.services.models.installed.removal import reason_not_to_verify, verify_model
 
 
 def card_named(name: str, revision: str = "main") -> ModelCard | None:
@@ -65,7 +69,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     parameters = f"{model['parameters'] / 1e6:,.0f}M parameters" if model["parameters"] else ""
     whole = "" if model["complete"] else f"incomplete: {model['problem']}"
     family = f"{model['family']} drafter".strip() if model["kind"] == "drafter" else model["family"]
-    size = options.size_words(model["size"])
+    size = size_words(model["size"])
     return model["name"], family, parameters, model["quantization"], size, model["place"], whole
 
 
@@ -115,3 +119,43 @@ def check_pair(args: argparse.Namespace) -> int:
     verdict = vocabularies.check_pair(args.target, args.draft)
     options.print_result(args, {**asdict(verdict), "compatible": verdict.compatible}, str(verdict))
     return 0 if verdict.compatible else 1
+
+
+def verify(args: argparse.Namespace) -> int:
+    """Verify a model; the exit status is 1 if it is damaged or incomplete."""
+    name, card, done = args.model, card_of(args), 0
+    if reason := reason_not_to_verify(card):
+        raise ModelError(f"{name} cannot be verified. {reason}")
+    with ProgressLine() as line:
+
+        def count(read: int) -> None:
+            nonlocal done
+            done += read
+            line.show_text(f"{name}: checked {size_words(done)}", "checking")
+
+        verdict = verify_model(card, Tokens(), count)
+    if verdict.hub_problem and not args.json:
+        print(f"{verdict.hub_problem} Missing files cannot be detected.", file=sys.stderr)
+    report = {**asdict(verdict), "day": None, "whole": verdict.is_whole}  # earlier versions gave a day
+    options.print_result(args, report, _verdict_lines(verdict))
+    return 0 if verdict.is_whole else 1
+
+
+def _verdict_lines(verdict: Verdict) -> list[str]:
+    lists = {
+        "damaged": verdict.damaged,
+        "missing": verdict.missing,
+        "links outside its own folder": verdict.astray,
+        "not on Hugging Face": verdict.unknown,
+    }
+    lines = [f"{one_line(name)}: {words}" for words, names in lists.items() for name in names]
+    if verdict.is_whole:
+        lines.append(f"{verdict.name}: {len(verdict.intact)} files match Hugging Face's checksums.")
+    elif verdict.in_cache:
+        seen = (*verdict.damaged, *verdict.astray)
+        gguf = next((name for name in seen if name.lower().endswith(".gguf")), "")
+        repair = download_command(verdict.name, verdict.commit, gguf)
+        lines.append(f"{verdict.name} is damaged or incomplete. `{repair}` repairs it.")
+    else:
+        lines.append(f"{verdict.name} is damaged or incomplete. Download it again in LM Studio.")
+    return [*lines, *filter(None, [verdict.version_words])]

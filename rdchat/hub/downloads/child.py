@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rdchat.errors import RdchatError
+from rdchat.files.plain_data import plain
 from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
 from rdchat.hub.cache_layout import repository_of
@@ -15,8 +16,7 @@ from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadStat
 from rdchat.hub.downloads.download_record import discard
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
-from rdchat.work.job import Job, StopWork
-from rdchat.work.serial_thread import error_of
+from rdchat.work.job import Job, StopWork, error_of
 from rdchat.work.served import serve_together
 
 _GRACE_S = 2.5  # for paused downloads to release files and locks
@@ -65,7 +65,7 @@ class DownloadQueue:
             limits: The `DownloadLimits`.
             token: The hub's token.
         """
-        download, own = Download.from_dict(record), DownloadLimits(**limits)
+        download, own = plain(Download, record), plain(DownloadLimits, limits)
         endpoint = replace(find_endpoint(), token=Token(token) if token else None)
         running = RunningDownload(download)
         task = self._tasks[download.id] = asyncio.current_task()
@@ -91,7 +91,7 @@ class DownloadQueue:
 
     async def discard(self, _job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
         """Stop a download and remove its files, except those that another download of the model needs."""
-        download = Download.from_dict(record)
+        download = plain(Download, record)
         if (task := self._tasks.get(download.id)) is not None:
             task.cancel()
             await asyncio.wait([task])

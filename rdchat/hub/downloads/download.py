@@ -5,7 +5,6 @@ from collections import deque
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError
@@ -118,18 +117,6 @@ class Download:
         """Return the record of a download that failed with an error."""
         lack, page = (error.lack, error.page) if isinstance(error, AccessRefusedError) else ("", "")
         return replace(self.at(DownloadState.FAILED), problem=error.message, hint=error.hint, lack=lack, page=page)
-
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "Download":
-        """Parse the result of `asdict`; raises ValueError, TypeError or KeyError for anything else."""
-        files = tuple(DownloadFile(**file) for file in fields["files"])
-        if not all(
-            isinstance(file.name, str) and isinstance(file.done_bytes, int) and isinstance(file.size, int)
-            for file in files
-        ):
-            raise TypeError("no files")
-        notes = tuple(fields["notes"])
-        return cls(**{**fields, "state": DownloadState(fields["state"]), "files": files, "notes": notes})
 
 
 class RunningDownload:

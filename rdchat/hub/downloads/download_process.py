@@ -6,14 +6,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from rdchat.errors import RdchatError
+from rdchat.files.plain_data import plain
 from rdchat.files.privacy import persons_umask
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.job import CancelledError, Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import CancelledError, Job, SerialThread
 
 _END_S = 3.0  # for the process to end by itself after its input is closed
 _AT_ONCE = 10_000  # requests in the process; it queues downloads above its limit itself
@@ -52,7 +51,7 @@ class DownloadProcess:
         records = [download]
 
         def take(fields: dict[str, Any]) -> None:
-            records[:] = [Download.from_dict(fields)]
+            records[:] = [plain(Download, fields)]
             tell(records[0])
 
         def end(outcome: Any) -> None:
@@ -108,8 +107,8 @@ def _ended(download: Download, outcome: Any) -> Download:
         return download.at(DownloadState.PAUSED)
     if not isinstance(outcome, RdchatError):
         try:
-            return Download.from_dict(outcome)
-        except (KeyError, TypeError, ValueError):
+            return plain(Download, outcome)
+        except (TypeError, ValueError):
             outcome = ChildEndedError("sent an answer that could not be read")
     if isinstance(outcome, ChildEndedError):
         hint = "Resume the download to continue where it stopped."

@@ -5,7 +5,7 @@ import re
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,47 +32,29 @@ _MOST_BYTES = 2**25  # a record with 10,000 files of the longest names
 _LISTED = ("repository", "revision", "gguf", "is_model")  # fields in the app's list
 
 
-@dataclass(frozen=True, slots=True)
-class DownloadRecord:
-    """An unfinished download."""
+def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
+    """Return the files of a download with the bytes on disk; partial files count."""
+    return tuple(DownloadFile(file.name, bytes_on_disk(repository, file), file.size) for file in files.contents)
 
-    files: RepositoryFiles  # at the commit found when the download started
-    gguf: str = ""  # the requested GGUF file; empty if none was named
 
-    def is_of(self, revision: str, gguf: str) -> bool:
-        """Return whether it is the unfinished download of this revision and this GGUF file."""
-        return revision in {self.files.revision, self.files.commit} and gguf == self.gguf
+def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
+    """Write the record of an unfinished download: its files, at the commit found when it started.
 
-    @property
-    def digests(self) -> frozenset[str]:
-        """Digests of all its files."""
-        return frozenset(file.digest for file in self.files.files)
-
-    def files_here(self, repository: CachedRepository) -> tuple[DownloadFile, ...]:
-        """Return its files with the bytes on disk; partial files count."""
-        return tuple(
-            DownloadFile(file.name, bytes_on_disk(repository, file), file.size) for file in self.files.contents
-        )
-
-    def write(self, repository: CachedRepository) -> None:
-        """Write the record.
-
-        Raises:
-            StorageError: If it cannot be written.
-        """
-        make_folder(repository.work)
-        files = self.files
-        fields = {
-            "repository": files.repository,
-            "revision": files.revision,
-            "commit": files.commit,
-            "files": [[file.name, file.size, file.digest] for file in files.files],
-            "left_out": list(files.left_out),
-            "gguf": self.gguf,
-            "checked": [],  # earlier versions read it
-        }
-        gguf = f"-{hashlib.sha256(self.gguf.encode()).hexdigest()[:16]}" if self.gguf else ""
-        write_json(repository.work / f"{_START}{files.commit}{gguf}{_END}", fields)
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    make_folder(repository.work)
+    fields = {
+        "repository": files.repository,
+        "revision": files.revision,
+        "commit": files.commit,
+        "files": [[file.name, file.size, file.digest] for file in files.files],
+        "left_out": list(files.left_out),
+        "gguf": files.gguf,
+        "checked": [],  # earlier versions read it
+    }
+    gguf = f"-{hashlib.sha256(files.gguf.encode()).hexdigest()[:16]}" if files.gguf else ""
+    write_json(repository.work / f"{_START}{files.commit}{gguf}{_END}", fields)
 
 
 def bytes_on_disk(repository: CachedRepository, file: HubFile) -> int:
@@ -84,24 +66,24 @@ def bytes_on_disk(repository: CachedRepository, file: HubFile) -> int:
     return 0
 
 
-def records_of(repository: CachedRepository) -> list[DownloadRecord]:
+def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
     """Return a repository's unfinished downloads."""
     records = filter(None, _read_all(repository).values())
-    return [record for record in records if record.files.repository == repository.name]
+    return [record for record in records if record.repository == repository.name]
 
 
-def unfinished_downloads() -> Iterator[tuple[CachedRepository, DownloadRecord]]:
+def unfinished_downloads() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
     """Yield the unfinished downloads in the hub's cache, without those that are complete except for their record."""
     for repository in cached_repositories():
         for record in records_of(repository):
-            if not repository.holds(record.files):
+            if not repository.holds(record):
                 yield repository, record
 
 
-def remove_record(repository: CachedRepository, record: DownloadRecord) -> None:
+def remove_record(repository: CachedRepository, record: RepositoryFiles) -> None:
     """Remove a record. Earlier versions named the record of a GGUF file differently."""
     for path, other in _read_all(repository).items():
-        if other and (other.files.commit, other.gguf) == (record.files.commit, record.gguf):
+        if other and (other.commit, other.gguf) == (record.commit, record.gguf):
             path.unlink(missing_ok=True)
 
 
@@ -123,7 +105,7 @@ def discard(repository: CachedRepository, revision: str = "", gguf: str = "") ->
         remove_if_empty(repository)
 
 
-def give_up(repository: CachedRepository, record: DownloadRecord) -> None:
+def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
     """Remove a record and the files that only it needs. The caller holds the lock."""
     remove_record(repository, record)
     others = _read_all(repository)
@@ -144,7 +126,7 @@ def unused_files(repository: CachedRepository) -> list[Path]:
     for path, record in records.items():
         if record:
             parts = (f"{digest}.part" for digest in record.digests)
-            needed |= {path.name, f"{STAGING}{record.files.commit}", *parts}
+            needed |= {path.name, f"{STAGING}{record.commit}", *parts}
         elif _may_name_files(path):
             return []
     found = readable_entries(repository.work)
@@ -175,7 +157,7 @@ def _used_blobs(repository: CachedRepository) -> set[str]:
     return {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
 
 
-def _read_all(repository: CachedRepository) -> dict[Path, DownloadRecord | None]:
+def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None]:
     """Return the records in a folder, whatever repository they name; None for one that cannot be read."""
     found = readable_entries(repository.work)
     return {path: _read(path) for path in found if path.name.startswith(_START) and path.name.endswith(_END)}
@@ -192,7 +174,7 @@ def _may_name_files(path: Path) -> bool:
     return isinstance(fields, dict) and "files" in fields
 
 
-def _read(path: Path) -> DownloadRecord | None:
+def _read(path: Path) -> RepositoryFiles | None:
     """Read a record; None if it is damaged: then the hub is asked again."""
     try:
         return _parsed(read_json(path, most=_MOST_BYTES))
@@ -200,12 +182,12 @@ def _read(path: Path) -> DownloadRecord | None:
         return None
 
 
-def _parsed(fields: Any) -> DownloadRecord:
+def _parsed(fields: Any) -> RepositoryFiles:
     """Parse a record; raises ValueError for an invalid name, size or checksum, since these become paths."""
     files = tuple(HubFile(str(name), int(size), str(digest)) for name, size, digest in fields["files"])
     repository, revision, commit = (str(fields[name]) for name in ("repository", "revision", "commit"))
-    listed = RepositoryFiles(repository, revision, commit, files, tuple(map(str, fields["left_out"])))
-    if not is_revision(listed.revision) or not is_commit(listed.commit):
+    left_out = tuple(map(str, fields["left_out"]))
+    if not is_revision(revision) or not is_commit(commit):
         raise ValueError("no revision")
     if not all(is_safe_name(file.name) and is_digest(file.digest) for file in files):
         raise ValueError("no files")
@@ -213,7 +195,7 @@ def _parsed(fields: Any) -> DownloadRecord:
         raise ValueError("no sizes")
     if len({file.name.casefold() for file in files}) < len(files):
         raise ValueError("two files of one name")
-    return DownloadRecord(listed, str(fields["gguf"]))
+    return RepositoryFiles(repository, revision, commit, files, left_out, str(fields["gguf"]))
 
 
 def unfinished_of(downloads: Iterable[Download]) -> list[dict[str, Any]]:
@@ -242,9 +224,9 @@ def read_unfinished(path: Path) -> tuple[Download, ...]:
     """Return the downloads in the list, then others in the hub's cache; those to resume are `WAITING`."""
     found = {}
     for repository, record in unfinished_downloads():
-        other = Download(repository.name, record.files.revision, record.gguf, state=DownloadState.PAUSED)
+        other = Download(repository.name, record.revision, record.gguf, state=DownloadState.PAUSED)
         if is_repository(repository.name):
-            found[other.id] = replace(other, files=record.files_here(repository))
+            found[other.id] = replace(other, files=files_here(repository, record))
     listed = []
     for download in _read_list(path):
         left = found.pop(download.id, None)

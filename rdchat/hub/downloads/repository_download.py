@@ -20,12 +20,12 @@ from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import (
     STAGING,
-    DownloadRecord,
     bytes_on_disk,
     records_of,
     remove_if_empty,
     remove_record,
     remove_unused_files,
+    write_record,
 )
 from rdchat.hub.downloads.file_download import KEPT, FileDownload, PartialFile, wait_for_retry
 from rdchat.hub.endpoint import Endpoint, check_online
@@ -162,8 +162,7 @@ class RepositoryDownload:
         finally:
             remove_if_empty(self.repository)  # for example of a name that the hub does not know
 
-    async def _completed(self, record: DownloadRecord) -> Path:
-        files = record.files
+    async def _completed(self, files: RepositoryFiles) -> Path:
         self.running.files = files
         for folder in (self.repository.blobs, self.repository.snapshots):  # the hub's tools expect both
             make_folder(folder)
@@ -179,19 +178,19 @@ class RepositoryDownload:
             self.running.state = DownloadState.DOWNLOADING
             await self._fetch_all(files, partials)
         snapshot = make_snapshot(self.repository, files)  # also repairs wrong links and copies
-        remove_record(self.repository, record)
+        remove_record(self.repository, files)
         return snapshot
 
-    def _kept(self) -> DownloadRecord | None:
+    def _kept(self) -> RepositoryFiles | None:
         """Return the record of the unfinished download to resume; None to start again."""
         records = records_of(self.repository)
         return next((record for record in records if record.is_of(self.download.revision, self.download.gguf)), None)
 
-    async def _begun(self) -> DownloadRecord:
+    async def _begun(self) -> RepositoryFiles:
         """Start a new record with the files that the hub has now."""
         self.running.state = DownloadState.ASKING
-        record = DownloadRecord(await self._files_now(), self.download.gguf)
-        record.write(self.repository)
+        record = await self._files_now()
+        write_record(self.repository, record)
         return record
 
     async def _files_now(self) -> RepositoryFiles:

@@ -7,8 +7,7 @@ in another process without a change above this line.
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchRunner
+from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest

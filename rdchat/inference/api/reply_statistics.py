@@ -1,21 +1,25 @@
 """Counters of rounds and replies: plain frozen data. Rates are derived from them where they are shown."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 from math import inf, sqrt
 
 PATH_SEPARATOR = "/"  # between the names of stages
 
-# Stages that are not work of their own; `shown_ledger` decides where their time counts.
-QUEUE = "queue"  # handing work to the device, and waiting until its queue has room
-WAIT = "wait"  # waiting for results of the device
-WAIT_WITH_DRAFT = "wait with draft"  # waiting for a target call and a draft that was queued with it
-HAND_OVER = "hand over"  # handing tokens to the reader of the reply
-NOT_MEASURED = "not measured"  # time outside all stages; ledgers stored by version 0.1 lack it
+
+class Stage(StrEnum):
+    """Stages that are not work of their own; `shown_ledger` decides where their time counts."""
+
+    QUEUE = "queue"  # handing work to the device, and waiting until its queue has room
+    WAIT = "wait"  # waiting for results of the device
+    WAIT_WITH_DRAFT = "wait with draft"  # waiting for a target call and a draft that was queued with it
+    HAND_OVER = "hand over"  # handing tokens to the reader of the reply
+    NOT_MEASURED = "not measured"  # time outside all stages; ledgers stored by version 0.1 lack it
 
 
 _ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0  # the first few tokens say little about speed
 _ALIKE = 0.02  # a ratio this close to 1 is neither a gain nor a loss, even with an exact baseline
-_UNKNOWN = 0.5  # an error that leaves nothing to compare: the machine was much busier, or less
+_UNKNOWN = 1 / 3  # an error that leaves nothing to compare: the machine was much busier, or less
 _ROUNDING = 1e-9  # for ratios exactly as far from 1 as their error
 
 
@@ -140,8 +144,8 @@ class Statistics:
         """
         if not (self.speedup and self.rounds and self.settled) or self.speedup_error > _UNKNOWN:
             return None
-        factor = 1 + max(self.speedup_error, _ALIKE) + _ROUNDING
-        return self.speedup / factor, self.speedup * factor
+        error = max(self.speedup_error, _ALIKE) + _ROUNDING
+        return self.speedup / (1 + error), self.speedup / (1 - error)
 
     @property
     def about_as_fast(self) -> bool:

@@ -187,7 +187,7 @@ class DraftSettings:
     mode: Mode = Mode.AUTO  # who proposes tokens
     # Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
     draft_model: str | None = None
-    draft_tokens: int = 4  # the most tokens that a draft model or prompt lookup proposes in a round
+    draft_tokens: int = 4  # the tokens that a draft model proposes in a round, and prompt lookup about
     # Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
     drafter: str | None = None
     beam_width: int = 4  # beams of the drafter head

@@ -12,16 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields, replace
 from enum import StrEnum
 
-from rdchat.inference.api.reply_statistics import (
-    HAND_OVER,
-    NOT_MEASURED,
-    PATH_SEPARATOR,
-    QUEUE,
-    WAIT,
-    WAIT_WITH_DRAFT,
-    LedgerEntry,
-    Statistics,
-)
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage, Statistics
 
 REPLY = "Reply"
 
@@ -87,8 +78,8 @@ _PLACES = {
     "plan": _Place(Spent.OTHER, "Automatic mode", counts=False),
     "follow": _Place(Spent.OTHER, "Automatic mode"),
     "follow/queue": _Place(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
-    HAND_OVER: _Place(Spent.OTHER, "Hand over tokens"),
-    NOT_MEASURED: _Place(Spent.OTHER, "Not measured"),
+    Stage.HAND_OVER: _Place(Spent.OTHER, "Hand over tokens"),
+    Stage.NOT_MEASURED: _Place(Spent.OTHER, "Not measured"),
 }
 _BEFORE_WAITS = {  # version 0.1 charged waits to the stage that they happened in
     "queue step": _Place(Spent.WRITING, _BOTH, counts=False),
@@ -97,7 +88,7 @@ _BEFORE_WAITS = {  # version 0.1 charged waits to the stage that they happened i
     "round/verify": _Place(Spent.CHECKING, _BOTH, counts=False),
     "round/choose": _Place(Spent.CHECKING, _BOTH),
 }
-_WAITS = (QUEUE, WAIT, WAIT_WITH_DRAFT)
+_WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
 _EXACT = ("queue step/forward/wait", "round/verify/wait")  # paths that only a ledger with exact times has
 _DRAFT_PARTS = {
     "draft": "Prepare drafts",
@@ -128,7 +119,7 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     if not recorded:
         return ()
     parts: dict[Spent, dict[str, _Part]] = defaultdict(dict)
-    exact, old = any(path in recorded for path in _EXACT), NOT_MEASURED not in recorded
+    exact, old = any(path in recorded for path in _EXACT), Stage.NOT_MEASURED not in recorded
     for path, own_ms in _own_times(recorded).items():
         place = _BEFORE_WAITS.get(path, _place(path)) if old else _place(path)
         if exact and place.name == _BOTH:
@@ -154,7 +145,7 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:
     """Return milliseconds by what a reply's time was spent on; empty where no ledger was stored."""
     found = {Spent(entry.name): entry.total_ms for entry in shown(statistics.ledger) if entry.parent == REPLY}
-    if found and all(entry.path != NOT_MEASURED for entry in statistics.ledger):  # stored by version 0.1
+    if found and all(entry.path != Stage.NOT_MEASURED for entry in statistics.ledger):  # stored by version 0.1
         missing = statistics.ttft_ms + statistics.decode_ms - sum(found.values())
         found[Spent.OTHER] = found.get(Spent.OTHER, 0.0) + max(missing, 0.0)
     return {spent: found[spent] for spent in Spent if found.get(spent)}
@@ -182,10 +173,10 @@ def _place(path: str) -> _Place:
 
 
 def _draft_place(name: str, outer: list[str]) -> _Place:
-    if name == WAIT and outer[-1] != "draft":  # with exact times a stage waits for its own results
+    if name == Stage.WAIT and outer[-1] != "draft":  # with exact times a stage waits for its own results
         return _Place(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
     part = _DRAFT_WAIT if name in _WAITS else _DRAFT_PARTS.get(name, name)
-    return _Place(Spent.DRAFTING, part, counts=name != QUEUE)
+    return _Place(Spent.DRAFTING, part, counts=name != Stage.QUEUE)
 
 
 @dataclass(frozen=True, slots=True)

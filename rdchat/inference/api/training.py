@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from rdchat.files.plain_data import plain
+
 
 class TrainedKind(StrEnum):
     """A kind of head, by its usual name.
@@ -42,11 +44,6 @@ class TrainingOrder:
     # The drafter in use, a folder or hub id, to compare with; None for the one made for the model, if there is one.
     old: str | None = None
     seed: int = 0  # of all random draws
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "TrainingOrder":
-        """Undo `asdict`; raises TypeError, KeyError or ValueError where the data has another shape."""
-        return cls(**data | {"kind": TrainedKind(data["kind"])})
 
 
 class Phase(StrEnum):
@@ -90,10 +87,8 @@ class TrainingStart:
 
 
 def event_from(data: dict[str, Any]) -> TrainingProgress | TrainingStart:
-    """Undo `asdict`; raises TypeError or KeyError where the data has another shape."""
-    if "data_folder" in data:
-        return TrainingStart(**data)
-    return TrainingProgress(**data | {"accuracy": tuple(data["accuracy"])})
+    """Undo `asdict`; see `plain`."""
+    return plain(TrainingStart, data) if "data_folder" in data else plain(TrainingProgress, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +108,3 @@ class Comparison:
     old: str = ""  # the old one's name; empty where there was none
     setup: str = ""  # how both drafted, such as `W4 L5`
     problem: str = ""  # why the old one could not be measured; empty where it could, or where there was none
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "Comparison":
-        """Undo `asdict`; raises TypeError or KeyError where the data has another shape."""
-        return cls(**data | {"groups": tuple(ComparedGroup(**group) for group in data["groups"])})

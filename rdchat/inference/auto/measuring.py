@@ -13,18 +13,17 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat import machine
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verifier
+from rdchat.inference.target.verifier import PackedTree, Verifier
 
 DEEP = (1024, 4096)  # depths from which MLX's attention uses other kernels on Apple's chips
 # After 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may use other kernels for quantised weights: the next tile of 5

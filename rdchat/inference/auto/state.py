@@ -11,7 +11,7 @@ from pathlib import Path
 from rdchat import machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.cost_model import MEASUREMENTS, NEAR, CostFile, CostModel, Part, usable
@@ -30,8 +30,8 @@ from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.models.fingerprint import target_hash
-from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
+from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode

@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_results import Difference
+from rdchat.inference.api.benchmark import Difference
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.reply_iterator import prefill, read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 _TOGETHER = 6  # tokens fed in one call, to measure how rounding changes the scores

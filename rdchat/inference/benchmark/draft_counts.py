@@ -9,6 +9,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.lookup_index import most_nodes
@@ -37,11 +38,6 @@ class DraftCounts:
             accepted / offered if offered else None
             for accepted, offered in zip(self.accepted, self.offered, strict=True)
         ]
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "DraftCounts":
-        """Return counts from the JSON of `asdict`."""
-        return cls(**data | {name: tuple(data[name]) for name in ("offered", "accepted")})
 
     @classmethod
     def pooled(cls, counts: Sequence["DraftCounts"]) -> "DraftCounts":
@@ -91,7 +87,7 @@ class CountsFile:
         elif lines[0] != facts:
             self._lines.close()
             raise RdchatError(f"{path} has other content than results of this measurement.", "Choose another file.")
-        self._counts = {line["key"]: DraftCounts.from_dict(line["trial"]) for line in lines[1:]}
+        self._counts = {line["key"]: plain(DraftCounts, line["trial"]) for line in lines[1:]}
 
     def find(self, prompt: Prompt, draft: DraftSettings) -> DraftCounts | None:
         """Return a stored result."""

@@ -12,7 +12,7 @@ from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.api.bench_results import BenchPiece
+from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import TokenIterator

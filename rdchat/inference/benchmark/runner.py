@@ -11,8 +11,16 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from time import perf_counter, perf_counter_ns
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchPiece, BenchProgress, BenchRun, Difference
+from rdchat.inference.api.benchmark import (
+    MLX_LM,
+    BenchCell,
+    BenchEvent,
+    BenchPiece,
+    BenchPlan,
+    BenchProgress,
+    BenchRun,
+    Difference,
+)
 from rdchat.inference.api.requests import (
     ChatMessage,
     Dtype,

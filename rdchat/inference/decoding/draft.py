@@ -9,8 +9,7 @@ import mlx.core as mx
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.packed_tree import PackedTree
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 
 class NodeSource(IntEnum):

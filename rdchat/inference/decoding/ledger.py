@@ -6,15 +6,7 @@ from time import perf_counter_ns
 
 import mlx.core as mx
 
-from rdchat.inference.api.reply_statistics import (
-    HAND_OVER,
-    NOT_MEASURED,
-    PATH_SEPARATOR,
-    QUEUE,
-    WAIT,
-    WAIT_WITH_DRAFT,
-    LedgerEntry,
-)
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage
 
 _DRAFTS = {"beam search", "feed", "rank"}  # stages that queue draft work on the device
 
@@ -23,8 +15,8 @@ class Ledger:
     """Counts calls and nanoseconds per stage, nested as the stages are.
 
     MLX is lazy: what one stage builds is computed when a later one waits. So a stage holds the host's time, and its
-    waits are stages inside it: `QUEUE` where work is handed to the device, `WAIT` where the host waits for results, and
-    `WAIT_WITH_DRAFT` where these include a draft that nobody has waited for yet.
+    waits are stages inside it: `Stage.QUEUE` where work is handed to the device, `Stage.WAIT` where the host waits for
+    results, and `Stage.WAIT_WITH_DRAFT` where these include a draft that nobody has waited for yet.
 
     Attributes:
         exact: Whether `synchronize` waits: the setting `profile`. It may change at any time.
@@ -70,13 +62,13 @@ class Ledger:
     def waiting(self) -> Iterator[None]:
         """Time the block as the open stage's wait for the device."""
         within_draft = "draft" in self._path.split(PATH_SEPARATOR)
-        with self.stage(WAIT_WITH_DRAFT if self._draft_queued and not within_draft else WAIT):
+        with self.stage(Stage.WAIT_WITH_DRAFT if self._draft_queued and not within_draft else Stage.WAIT):
             yield
         self._draft_queued = False
 
     def queue(self, *arrays: mx.array | None) -> None:
         """Start computing arrays on the device; where its queue is full, this waits for room."""
-        with self.stage(QUEUE):
+        with self.stage(Stage.QUEUE):
             mx.async_eval(*arrays)
 
     def take_waits(self) -> int:
@@ -91,7 +83,7 @@ class Ledger:
     def take_back(self) -> None:
         """See `hand_over`."""
         if self._handed_over:
-            total = self._totals.setdefault(HAND_OVER, [0, 0])
+            total = self._totals.setdefault(Stage.HAND_OVER, [0, 0])
             total[0] += 1
             total[1] += perf_counter_ns() - self._handed_over
             self._handed_over = 0
@@ -106,12 +98,12 @@ class Ledger:
         totals = dict(self._totals)
         if until:
             if 0 < self._handed_over < until:
-                calls, nanoseconds = totals.get(HAND_OVER, (0, 0))
-                totals[HAND_OVER] = [calls + 1, nanoseconds + until - self._handed_over]
+                calls, nanoseconds = totals.get(Stage.HAND_OVER, (0, 0))
+                totals[Stage.HAND_OVER] = [calls + 1, nanoseconds + until - self._handed_over]
             known = sum(nanoseconds for path, (_, nanoseconds) in totals.items() if PATH_SEPARATOR not in path)
-            totals[NOT_MEASURED] = [1, max(until - self._began - known, 0)]
+            totals[Stage.NOT_MEASURED] = [1, max(until - self._began - known, 0)]
         return tuple(
             LedgerEntry(name, parent, calls, nanoseconds / 1e6)
             for path, (calls, nanoseconds) in totals.items()
-            for parent, _, name in [path.rpartition(PATH_SEPARATOR)]
+            for parent, _, name in [str(path).rpartition(PATH_SEPARATOR)]
         )

@@ -8,13 +8,13 @@ from typing import Any
 
 import mlx.core as mx
 
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 RowsFor = Callable[[int, int], int]  # rows of a call, by the nodes of a draft and the tokens in the cache

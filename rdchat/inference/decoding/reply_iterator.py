@@ -15,8 +15,8 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.memory_errors import device_errors
+from rdchat.inference.target.memory_errors import device_errors, was_stopped
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from rdchat.thoughts import begins_thought
 
@@ -45,8 +45,13 @@ def prefill(
         chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
         began = perf_counter()
         with ledger.stage("prefill"):
-            model.network(mx.array(chunk)[None], cache=cache.layers)
-            cache.evaluate()
+            try:
+                model.network(mx.array(chunk)[None], cache=cache.layers)
+                cache.evaluate()
+            except RuntimeError as error:
+                if was_stopped(error):
+                    model.pace.shorten()
+                raise
             cache.tokens += chunk
             mx.clear_cache()
         model.pace.note(len(chunk), perf_counter() - began)

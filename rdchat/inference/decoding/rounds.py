@@ -20,9 +20,8 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.tracing import TreeLogProbs, round_tree, token_log_probs
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
-from rdchat.inference.target.verifier import Verified, Verifier
+from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 
 _MOST_DROPPED = 3  # dropped drafts of one drafter, after which the reply goes on without it
 _WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}

@@ -11,8 +11,8 @@ import mlx.core as mx
 from rdchat.inference.api.events import RoundTree
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.verifier import PackedTree
 
 
 @dataclass(frozen=True, slots=True)

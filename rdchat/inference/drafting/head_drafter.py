@@ -6,19 +6,17 @@ from typing import override
 
 import mlx.core as mx
 
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.beam_search import NodePool, best_nodes, search
+from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import EarlierPlaces, LookupIndex, LookupTree
-from rdchat.inference.drafting.scoring import PathScorer
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 _LEAST = 0.1  # chance of a lookup branch's last node: a beam's last nodes are less likely
 _LEAST_ALONE = 0.5  # chance of its first node where it takes the place of the beams

@@ -8,9 +8,8 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.lookup_index import DEEPEST, EarlierPlaces, LookupIndex, LookupTree, most_nodes
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.target.verifier import PackedTree, Verified
 
 
 class LookupDrafter(Drafter):

@@ -2,7 +2,7 @@
 
 LONGEST_MATCH = 32  # tokens compared before two places; longer matches count as this long
 _MATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)  # classes of matches, by their least length
-# Chance that the token after the longest, newest match is right, by class; see docs/adr/0024.
+# Chance that the token after the longest, newest match is right, by class; see docs/adr/0026.
 _IN_CHAT = (0.22, 0.5, 0.62, 0.68, 0.74, 0.76, 0.82, 0.82, 0.86, 0.9, 0.95)
 _IN_REPLIES = (0.15, 0.3, 0.45, 0.55, 0.62, 0.66, 0.74, 0.82, 0.86, 0.9, 0.95)
 _WEIGHT, _FADE = 20.0, 0.998  # of these values, in observations; share of what was seen that each new one leaves

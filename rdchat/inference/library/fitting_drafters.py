@@ -11,14 +11,13 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.inference.auto.cost_model import calls_by_rows
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, drafter_config
 from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter
-from rdchat.inference.models.fingerprint import target_hash
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
+from rdchat.inference.models.model_files import target_hash
 
 _SURE = TargetMatch(True)
 

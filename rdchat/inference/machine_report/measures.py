@@ -10,25 +10,23 @@ from typing import Any
 
 import mlx.core as mx
 
-from rdchat.inference.api.bench_results import Difference
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, Difference
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.auto.cost_model import PLAIN_STEP
 from rdchat.inference.auto.measuring import Measured, Measurement, OtherPrograms, measure_calls
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.benchmark.recording import Recording, record, record_mlx_lm
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verifier
+from rdchat.inference.target.verifier import PackedTree, Verifier
 
 DEPTHS = 128, 1024, 4096, 16384  # tokens in the cache at which calls are measured
 ROWS = (*range(1, 17), 32)

@@ -6,13 +6,11 @@ from functools import partial
 from time import monotonic
 from typing import Any
 
-from rdchat.inference.api.bench_plan import BenchPlan
-from rdchat.inference.api.bench_results import BenchProgress, BenchRun
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.inference.benchmark.runner import InterleavedRunner
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 from rdchat.inference.machine_report.measures import (
     DEPTHS,
     compare_plain,

@@ -16,7 +16,7 @@ from mlx_lm import utils as mlx_lm_utils
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
 from rdchat.files.foreign_files import REFETCH_HINT, read_json
 from rdchat.inference.api.events import LoadProgress, ModelInfo
-from rdchat.inference.api.memory_facts import (
+from rdchat.inference.api.model_facts import (
     QUANTIZATION_GROUP,
     QUANTIZED,
     Fit,
@@ -30,15 +30,14 @@ from rdchat.inference.api.memory_facts import (
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.device import device_name, memory_room, on_gpu, wire_memory
 from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.prefill_pace import PrefillPace
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 _SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature

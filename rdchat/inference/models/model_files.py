@@ -1,5 +1,6 @@
-"""Finds a model by its name, and checks the headers of its files."""
+"""Finds a model by its name, checks the headers of its files, and makes the hash by which a drafter identifies it."""
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -11,10 +12,10 @@ from typing import Any
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, ModelError, RdchatError
 from rdchat.files.atomic_folder import make_folder
-from rdchat.files.foreign_files import REFETCH_HINT, check_entries, check_file, entries_of, read_json
+from rdchat.files.foreign_files import REFETCH_HINT, check_entries, check_file, entries_of, read_bytes, read_json
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.memory_facts import ModelSizes
+from rdchat.inference.api.events import LoadProgress, ModelInfo
+from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.default_model import ensure_default_model
 from rdchat.inference.models.fact_cache import sha256_of
@@ -23,14 +24,65 @@ from rdchat.inference.models.gguf_import import CONVERTER_REVISION, convert_gguf
 from rdchat.inference.models.model_config import (
     check_architecture,
     check_quantization,
+    check_sizes,
     context_length,
     kv_values_per_token,
     read_config,
 )
 from rdchat.inference.models.model_places import place_named
-from rdchat.inference.models.model_sizes import check_sizes
-from rdchat.inference.models.safetensors_file import StoredTensor
+from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES, StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
+
+_SAMPLES, _SAMPLE_BYTES = 256, 4096  # hashed samples of each weight file: 1 MB, spread evenly
+
+
+@dataclass(frozen=True, slots=True)
+class TargetBinding:
+    """The model that a drafter was trained for: its name for people, mlx-lm's model type, and `target_hash`."""
+
+    name: str
+    architecture: str
+    hash: str
+
+    @classmethod
+    def of(cls, info: ModelInfo) -> "TargetBinding":
+        """Return the binding to a loaded model."""
+        return cls(info.name, info.architecture, target_hash(info.path))
+
+
+def target_hash(model_folder: Path) -> str:
+    """Return a hash of a model's stored weights and tokenizer, whatever precision they are loaded in.
+
+    It covers names, types, shapes and offsets of all tensors, 1 MB of each weight file, and the whole `tokenizer.json`.
+    It takes milliseconds, and distinguishes a fine-tuned model from its base.
+
+    Raises:
+        ModelError: If a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    try:
+        for path in sorted(model_folder.glob("model*.safetensors")):  # the files that mlx-lm reads
+            check_file(path)
+            for block in _samples(path):
+                digest.update(block)
+        tokenizer = model_folder / "tokenizer.json"
+        digest.update(read_bytes(tokenizer) if tokenizer.exists() else b"")
+    except OSError as error:
+        raise ModelError(f"{error.filename} cannot be read: {error.strerror}.", "Check the model's folder.") from error
+    return digest.hexdigest()
+
+
+def _samples(path: Path) -> Iterator[bytes]:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        length = file.read(8)
+        # In a damaged file this may be any number.
+        header = min(int.from_bytes(length, "little"), size, MOST_HEADER_BYTES)
+        yield length + file.read(header)
+        for sample in range(_SAMPLES):
+            file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
+            yield file.read(_SAMPLE_BYTES)
+
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")

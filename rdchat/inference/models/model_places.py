@@ -13,8 +13,7 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
-from rdchat.inference.api.drafter_facts import describes_drafter
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, describes_drafter
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
 TRAINED, SHIPPED = "Your own", "Comes with rdchat"  # drafters

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.prompts.encoding import Marks, PromptTokenizer, TemplateError, TooLongError
-from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
+from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
+from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
+from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
@@ -35,6 +36,7 @@ _LEVELS = ("low", "high", "medium")  # levels that render like an earlier one ar
 # Limit of decoded characters for each character in the vocabulary; byte-level tokenizers give at most one.
 _MOST_DECODED = 64
 _DECODED_AT_ONCE = 4096
+_MOST_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
 _MOST_ADDED = 64  # limit of tokens that a tokenizer adds to a text by itself; usually none to two
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
@@ -100,21 +102,50 @@ def _mentions(source: str, name: str) -> bool:
 def _rendered(render: Render, turns: list[dict[str, str]], variables: dict[str, Any]) -> str | None:
     try:
         return render(turns, variables)
-    except TemplateError:
+    except TemplateRefusedError:
         return None
 
 
 class TokenizerCalls:
-    """The requests that the parent sends."""
+    """The requests that the parent sends.
+
+    Attributes:
+        tokenizers: Those that were read last, by folder, the latest last.
+    """
 
     def __init__(self) -> None:
-        self._tokenizers: dict[str, PromptTokenizer] = {}
+        self.tokenizers: dict[str, PromptTokenizer] = {}
 
-    def load(self, *, folder: str, most: int) -> dict[str, Any]:
-        """Read a model folder's tokenizer and test it; keep the latest `most` tokenizers."""
-        self._tokenizers.pop(folder, None)
-        while len(self._tokenizers) >= most:
-            del self._tokenizers[next(iter(self._tokenizers))]
+    def call(self, do: str) -> Callable[..., dict[str, Any]]:
+        """Return the function that answers a request; a folder that was not read is the answer `unread`."""
+
+        def answer(_job: Job[Any], *, folder: str, **arguments: Any) -> dict[str, Any]:
+            if do != "load" and folder not in self.tokenizers:
+                return {"unread": True}
+            what = f"The {'tokenizer' if do == 'load' else 'chat template'} of {Path(folder).name}"
+            try:
+                found: dict[str, Any] = getattr(self, do)(folder=folder, **arguments)
+                return found
+            except RdchatError:
+                raise
+            except MemoryError as error:
+                raise ModelError(f"{what} took too much memory.", MODEL_HINT) from error
+            except Exception as error:  # tokenizer files are foreign data: anything can be wrong in them
+                words = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+                raise ModelError(f"{what} cannot be used: {words}.", MODEL_HINT) from error
+
+        return answer
+
+    def load(self, *, folder: str, reread: bool) -> dict[str, Any]:
+        """Read a model folder's tokenizer and test it, unless that is done; `reread` does it again."""
+        if reread or folder not in self.tokenizers:
+            self._load(folder)
+        return {"control": self.tokenizers[folder].control}
+
+    def _load(self, folder: str) -> None:
+        self.tokenizers.pop(folder, None)
+        while len(self.tokenizers) >= _MOST_HELD:
+            del self.tokenizers[next(iter(self.tokenizers))]
         from transformers import AutoTokenizer  # noqa: PLC0415  imported by now
 
         with tokenizer_view(Path(folder)) as view:
@@ -122,12 +153,11 @@ class TokenizerCalls:
                 import mlx_lm.tokenizer_utils  # noqa: F401, PLC0415  the one tokenizer class that is mlx-lm's own
             tokenizer = AutoTokenizer.from_pretrained(view, **NO_CODE)
         _try_out(tokenizer)
-        self._tokenizers[folder] = PromptTokenizer(tokenizer)
-        return {"control": self._tokenizers[folder].control}
+        self.tokenizers[folder] = PromptTokenizer(tokenizer)
 
     def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
         """Return what a folder's chat template does with thoughts; see `template_thinking`."""
-        tokenizer = self._tokenizers[folder]
+        tokenizer = self.tokenizers[folder]
         given = (tokenizer.render, tokenizer.template, variables)
         return {"drops": drops_thoughts(*given), "choices": choices(*given)}
 
@@ -143,7 +173,7 @@ class TokenizerCalls:
         begins: bool,
     ) -> dict[str, Any]:
         """Return the token ids of a conversation; see `PromptTokenizer`."""
-        tokenizer = self._tokenizers[folder]
+        tokenizer = self.tokenizers[folder]
         rendered = "" if turns is None else tokenizer.render(turns, variables)
         return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
 
@@ -175,24 +205,6 @@ def _try_out(tokenizer: Any) -> None:
             raise ValueError(f"its {len(ids):,} tokens decode to {decoded:,} characters")
 
 
-def _with_failures(call: Callable[..., dict[str, Any]]) -> Callable[..., dict[str, Any]]:
-    """Wrap a call so that failures of a tokenizer or template become its answer."""
-
-    def answer(_job: Job[Any], **arguments: Any) -> dict[str, Any]:
-        try:
-            return call(**arguments)
-        except TooLongError as error:
-            return {"failure": "too_long", "limit": error.limit}
-        except TemplateError as error:
-            return {"failure": "template", "words": str(error)}
-        except MemoryError:
-            return {"failure": "memory"}
-        except Exception as error:  # tokenizer files are foreign data: anything can be wrong in them
-            return {"failure": "tokenizer", "words": " ".join(str(error).split())[:300] or type(error).__name__}
-
-    return answer
-
-
 def _import_transformers() -> None:
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
@@ -200,9 +212,5 @@ def _import_transformers() -> None:
 def main() -> int:
     """Answer requests until the parent ends."""
     calls = TokenizerCalls()
-    answers = {
-        "load": _with_failures(calls.load),
-        "thinking": _with_failures(calls.thinking),
-        "encode": _with_failures(calls.encode),
-    }
+    answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
     return serve(answers, prepare=_import_transformers)

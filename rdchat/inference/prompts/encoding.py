@@ -12,6 +12,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from rdchat.errors import PromptTooLongError, TemplateRefusedError
+
+LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
+_TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat without a system prompt."
 _PRIVATE_USE = range(0xF0000, 0xFFFFD)
 _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)  # such as <think> or [INST]; not a word, a digit or a space
 _SLICE_CHARACTERS = 2**18  # longer texts are first counted in slices: a tokenizer takes about 1 kB a byte
@@ -84,18 +88,6 @@ class ControlTokens:
         return [parts[0], *((piece, plain) for piece, plain in parts[1:] if piece)]
 
 
-class TooLongError(Exception):
-    """The text has more tokens than `limit`."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"more than {limit} tokens")
-        self.limit = limit
-
-
-class TemplateError(Exception):
-    """The chat template refuses the conversation, or makes too much text of it."""
-
-
 @dataclass
 class PromptTokenizer:
     """A tokenizer and its control tokens."""
@@ -121,19 +113,19 @@ class PromptTokenizer:
         """Apply the chat template, with a reply opened at the end.
 
         Raises:
-            TemplateError: If it fails, or its text is empty or far too long.
+            TemplateRefusedError: If it fails, or its text is empty or far too long.
         """
         given = sum(len(turn["content"]) for turn in turns)
         try:
             text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **variables)
         except RecursionError as error:
-            raise TemplateError("it calls itself for ever") from error
+            raise _refusal("it calls itself for ever") from error
         except MemoryError as error:
-            raise TemplateError("it takes too much memory") from error
+            raise _refusal("it takes too much memory") from error
         except Exception as error:  # whatever a template written in Jinja may raise
-            raise TemplateError(" ".join(str(error).split())[:300] or type(error).__name__) from error
+            raise _refusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
         if len(text) > max(_MOST_GROWTH * given, _SMALL_RESULT):
-            raise TemplateError(f"it made {len(text):,} characters from {given:,}")
+            raise _refusal(f"it made {len(text):,} characters from {given:,}")
         return str(text)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:
@@ -146,7 +138,7 @@ class PromptTokenizer:
             begins: Whether to add the tokens with which the tokenizer begins and ends a text.
 
         Raises:
-            TooLongError: If there are more; raised early to save work.
+            PromptTooLongError: If there are more; raised early to save work.
         """
         if len(text) > _SLICE_CHARACTERS:
             self._refuse_excess(marks.drop(text), limit)
@@ -162,7 +154,9 @@ class PromptTokenizer:
             part = text[start : start + _SLICE_CHARACTERS]
             count += len(self._encode(part)) - 8  # a border between parts adds a few tokens
             if count > limit:
-                raise TooLongError(limit)
+                raise PromptTooLongError(
+                    f"This chat is too long for the model, which takes {limit:,} tokens.", LENGTH_HINT
+                )
 
     def _first(self, part: str, begins: bool, *, alone: bool) -> tuple[list[int], list[int]]:
         """Return the first part's ids, and those that end the text."""
@@ -220,3 +214,7 @@ class PromptTokenizer:
         if backend.pre_tokenizer is not None:
             words = [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
         return [token.id for word in words for token in backend.model.tokenize(word)]
+
+
+def _refusal(words: str) -> TemplateRefusedError:
+    return TemplateRefusedError(f"The model's chat template does not accept this chat: {words}", _TEMPLATE_HINT)

@@ -27,6 +27,7 @@ _FILES = (
 _MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")  # all that a tokenizer reads from config.json
 _LONGEST_TEMPLATE = 2**20
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "tekken.json")
+MODEL_HINT = "Download the model again, or choose another one."
 NO_CODE = {"trust_remote_code": False, "local_files_only": True}
 """How every tokenizer and configuration is read."""
 

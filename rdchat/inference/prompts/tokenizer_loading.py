@@ -10,8 +10,8 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
-from rdchat.inference.prompts.tokenizer_files import NO_CODE, tokenizer_view
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
+from rdchat.inference.prompts.model_prompts import TokenizerProcess, Waiting
+from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 
 PADDING = re.compile(r"\[PAD\d+\]")
 """How converted GGUF files name ids that only pad the logits."""
@@ -38,7 +38,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ModelError(
             f"The tokenizer of {folder.name} cannot be read: {reason}.",
-            "Download the model again, or choose another one.",
+            MODEL_HINT,
         ) from error
 
 

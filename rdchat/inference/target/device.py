@@ -3,7 +3,7 @@
 import mlx.core as mx
 
 from rdchat import host, machine
-from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
 
 _CPU_SHARE = 0.8  # of the memory, for a model on a CPU: the rest is for the system and a browser
 

@@ -2,7 +2,6 @@
 
 import ctypes
 import time
-from dataclasses import dataclass
 from importlib.metadata import version
 
 import mlx.core as mx
@@ -15,31 +14,18 @@ _LARGEST_SIZE = 4096
 _REPEATS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFacts:
-    """Device, libraries and speed of the engine."""
-
-    device: str  # the processor's or GPU's name
-    backend: str  # `Metal`, `CUDA` or `CPU`
-    blas: str  # `Accelerate`, `OpenBLAS`, `reference`, or the name of another library; matters on the CPU only
-    blas_library: str  # the file that the CPU backend's matrix product comes from; empty for the one inside MLX
-    matmul_gflops: float  # measured speed of a float32 matrix product on the device, in 10**9 operations a second
-    mlx: str  # version of MLX
-    mlx_lm: str  # version of mlx-lm
-
-
-def engine_facts() -> EngineFacts:
+def engine_facts() -> dict[str, str | float]:
     """Inspect MLX and measure a matrix product; takes well under a second."""
     library = _blas_library()
-    return EngineFacts(
-        device=str(mx.device_info().get("device_name", "unknown")),
-        backend=_backend(),
-        blas=_blas_name(library),
-        blas_library=library,
-        matmul_gflops=matmul_gflops(),
-        mlx=version("mlx"),
-        mlx_lm=version("mlx-lm"),
-    )
+    return {
+        "device": str(mx.device_info().get("device_name", "unknown")),  # the processor's or GPU's name
+        "backend": _backend(),  # `Metal`, `CUDA` or `CPU`
+        "blas": _blas_name(library),  # such as `Accelerate`, `OpenBLAS` or `reference`; matters on the CPU only
+        "blas_library": library,  # the file that the CPU backend's matrix product comes from; empty for MLX's own
+        "mlx": version("mlx"),
+        "mlx_lm": version("mlx-lm"),
+        "matmul_gflops": round(matmul_gflops(), 1),  # 10**9 operations a second of a float32 product on the device
+    }
 
 
 def matmul_gflops() -> float:

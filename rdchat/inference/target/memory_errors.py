@@ -1,13 +1,14 @@
-"""Turns MLX's device errors into errors for people: not enough memory, or a device that failed."""
+"""Turns MLX's device errors into errors for people: not enough memory, work that was stopped, or a failed device."""
 
 import logging
+import re
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import mlx.core as mx
 
-from rdchat.errors import DeviceError, OutOfMemoryError, one_line
+from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, one_line
 
 _LOG = logging.getLogger(__name__)
 _WORDS = (
@@ -16,7 +17,10 @@ _WORDS = (
     "Unable to allocate",  # MLX's allocators
     "out of memory",  # CUDA
 )
+# Metal's errors where the system ended the work, or that of another program on the same GPU.
+_STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|SubmissionsIgnored|InnocentVictim)")
 _TRY_AGAIN = "Try again. If it fails again, reload the model."
+_TRY_LATER = "Try again. If it fails again, quit rdchat and open it again."
 _HINT = "Close other apps, start a new chat, or choose a smaller model or precision."
 
 
@@ -25,6 +29,11 @@ def ran_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
+
+
+def was_stopped(error: BaseException) -> bool:
+    """Return whether an error says that the system ended the GPU's work, mostly because it took too long."""
+    return isinstance(error, RuntimeError) and _STOPPED.search(str(error)) is not None
 
 
 @contextmanager
@@ -49,7 +58,7 @@ def device_errors(during: str) -> Iterator[None]:
     """Turn MLX's errors into `DeviceError`, or into `OutOfMemoryError` as `memory_errors` does.
 
     Args:
-        during: What was happening, in words that follow "The device failed".
+        during: What was happening, in words that follow "The device failed": such as "for this reply".
     """
     try:
         with memory_errors(during):
@@ -59,6 +68,9 @@ def device_errors(during: str) -> Iterator[None]:
             raise
         _LOG.exception("The device failed %s", during)
         _let_go(error)
+        if match := _STOPPED.search(str(error)):
+            message = f"The system stopped the GPU's work {during} ({match[1]})."
+            raise DeviceStoppedError(message, _TRY_LATER) from error
         raise DeviceError(f"The device failed {during}: {one_line(error)[:200]}", _TRY_AGAIN) from error
 
 

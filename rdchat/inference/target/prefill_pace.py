@@ -4,6 +4,7 @@ MOST_TOKENS = 2048  # as in mlx-lm; larger chunks need more memory and gain noth
 _SLOW_S = 0.4  # after a chunk that took longer, the next one is shorter
 _WANTED_S = 0.3  # target time of the shorter chunk, if time grows with the tokens
 _QUICK_S = 0.2  # after a chunk that took no longer, the next one has twice its tokens
+_LEAST_SHARE = 1 / 8
 
 
 class PrefillPace:
@@ -25,9 +26,11 @@ class PrefillPace:
     def __init__(self, first: int, least: int = 8, most: int = MOST_TOKENS) -> None:
         self.chunk = first
         self._least, self._most = least, most
+        self._share = 1.0  # of the times below; halved when the system stops a chunk
 
     def note(self, tokens: int, seconds: float) -> None:
         """Record the time of a chunk. One shorter than `chunk`, as at a prompt's end, can only shorten the next."""
+        seconds /= self._share
         if seconds > _SLOW_S:
             fitting = tokens * _WANTED_S / seconds
             while self.chunk > max(fitting, self._least):
@@ -35,3 +38,8 @@ class PrefillPace:
             self.chunk = max(self.chunk, self._least)
         elif tokens == self.chunk and seconds <= _QUICK_S:
             self.chunk = min(2 * self.chunk, self._most)
+
+    def shorten(self) -> None:
+        """Halve the next chunk, and the time that chunks may take: the system stopped one, mostly for its length."""
+        self.chunk = max(self.chunk // 2, self._least)
+        self._share = max(self._share / 2, _LEAST_SHARE)

@@ -7,13 +7,18 @@ never gathered from in the evaluation that writes it, and no view of it is kept,
 So the cost of a commit does not depend on the context.
 
 Each class replaces one of mlx-lm's, for unmodified models.
+
+`KVCache` is a model's cache of all layers, with the tokens that it holds.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import mlx.core as mx
+import mlx.nn as nn
 from mlx_lm.models import cache as stock
+from mlx_lm.models.cache import make_prompt_cache
 
 _STEP = 256  # smallest growth of a buffer, in rows
 _GROWTH_SHARE = 4  # smallest growth of a buffer, as 1/n of its rows
@@ -255,7 +260,6 @@ class RoundArraysCache(stock.ArraysCache):
         super().__init__(len(arrays))
         self.cache = arrays
         self._saved: list[Any] = []
-        self._before: list[Any] = []  # the arrays before the last call
 
     def begin(self, _depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
         """Open a round."""
@@ -270,14 +274,6 @@ class RoundArraysCache(stock.ArraysCache):
         """Close the round; keep none of it."""
         self.cache = self._saved
         self._saved = []
-
-    def remember(self) -> None:
-        """Keep the present arrays for `step_back`."""
-        self._before = list(self.cache)
-
-    def step_back(self) -> None:
-        """Restore the arrays of the last `remember`."""
-        self.cache = self._before
 
 
 def round_cache(cache: Any) -> Any:
@@ -304,3 +300,94 @@ def leaves(caches: Sequence[Any]) -> list[Any]:
     return [
         leaf for cache in caches for leaf in (leaves(cache.caches) if isinstance(cache, stock.CacheList) else [cache])
     ]
+
+
+class KVCache:
+    """A model's KV cache together with the tokens it holds.
+
+    `trim_to` shortens both. A cache that cannot be shortened (a rotating window that wrapped, recurrent state) is
+    emptied instead. A model with cache types that rounds do not support keeps the stock ones, for plain decoding.
+
+    Attributes:
+        layers: The argument for the network: a cache for each layer, or a list of caches.
+        tokens: Ids that the network has been fed.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self.layers: list[Any] = make_prompt_cache(self._network)
+        with suppress(UnsupportedCacheError):
+            self.layers = [round_cache(layer) for layer in self.layers]
+        self._leaves = leaves(self.layers)
+        self.tokens: list[int] = []
+
+    def trim_to(self, length: int) -> None:
+        """Keep the first `length` tokens, or none where that is impossible."""
+        surplus = len(self.tokens) - length
+        if surplus > 0 and not all(_can_trim(cache, surplus) for cache in self._leaves):
+            self.reset()
+        elif surplus > 0:
+            for cache in self._leaves:
+                cache.trim(surplus)
+            del self.tokens[length:]
+
+    def keep_prefix_of(self, prompt: list[int]) -> None:
+        """Keep the common prefix with a prompt, without the prompt's last token."""
+        pairs = zip(self.tokens, prompt[:-1], strict=False)
+        shared = next((i for i, (held, wanted) in enumerate(pairs) if held != wanted), None)
+        self.trim_to(min(len(self.tokens), len(prompt) - 1) if shared is None else shared)
+
+    def evaluate(self) -> None:
+        """Wait until the cache's arrays are computed."""
+        mx.eval([layer.state for layer in self.layers])
+
+    @property
+    def has_state(self) -> bool:
+        """Whether some layer has recurrent or convolutional state, which can only follow a chain."""
+        return any(isinstance(cache, stock.ArraysCache) for cache in self._leaves)
+
+    # Rounds; see `round_cache`
+
+    def begin(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
+        """Open a round; see `AttentionRows.begin`."""
+        for cache in self._leaves:
+            cache.begin(depths, ancestors)
+
+    def commit(self, path: list[int]) -> None:
+        """Close the round; keep the rows of `path`. With recurrent state these must be all that were fed."""
+        for cache in self._leaves:
+            cache.commit(path)
+
+    def rollback(self) -> None:
+        """Close the round; keep none of it."""
+        for cache in self._leaves:
+            cache.rollback()
+
+    # Undoing a single token of plain decoding, whose call was queued before the token was certain
+
+    @property
+    def can_step_back(self) -> bool:
+        """Whether the last token can always be taken back."""
+        return all(isinstance(cache, RoundKVCache | RoundArraysCache) for cache in self._leaves)
+
+    def remember(self) -> None:
+        """Prepare for `step_back`."""
+        for cache in self._leaves:
+            if isinstance(cache, RoundArraysCache):
+                cache.begin()
+
+    def step_back(self) -> None:
+        """Take back the one token that was fed since `remember`."""
+        for cache in self._leaves:
+            if isinstance(cache, RoundArraysCache):
+                cache.rollback()
+            else:
+                cache.trim(1)
+
+
+def _can_trim(cache: Any, count: int) -> bool:
+    return bool(cache.can_trim(count) if hasattr(cache, "can_trim") else cache.is_trimmable())

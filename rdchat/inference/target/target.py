@@ -1,18 +1,129 @@
-"""The target: an unmodified mlx-lm model with its tokenizer, and what decoding needs to know of it."""
+"""The target: an unmodified mlx-lm model with its tokenizer, and its token embeddings as drafter heads use them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_card import Capability
+from rdchat.inference.api.model_facts import Capability
 from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefill_pace import PrefillPace
+
+_EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
+_OUTPUTS = (nn.Linear, nn.QuantizedLinear)
+
+
+class TargetEmbeddings:
+    """Finds both tables in an unmodified mlx-lm model by their type and number of rows.
+
+    Args:
+        network: The target.
+        vocabulary_size: Columns of its logits.
+
+    Attributes:
+        width: Width of a token's embedding (`hidden_size`).
+        dtype: Type of a token's embedding.
+
+    Raises:
+        ModelError: If no embedding table of that many rows is found.
+    """
+
+    def __init__(self, network: nn.Module, vocabulary_size: int) -> None:
+        named = [(name, module) for name, module in network.named_modules() if _rows(module) == vocabulary_size]
+        modules = [module for _, module in sorted(named, key=lambda pair: pair[0].count("."))]  # outermost first
+        tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
+        heads = [module for module in modules if isinstance(module, _OUTPUTS)]
+        if not tables:
+            raise ModelError("The model stores its token embeddings in a form that drafters cannot use.")
+        self._table: Any = tables[0]
+        self._output: Any = heads[0] if heads else self._table
+
+        self.dtype = _float_type(self._table, network)
+        self.width = int(self.embed(mx.array([0])).shape[-1])
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens, (...) -> (..., hidden_size), as stored, without a family's scaling."""
+        embeddings: mx.array = self._table(tokens)
+        return embeddings.astype(self.dtype)
+
+    def output(self) -> Callable[[mx.array], mx.array]:
+        """Return the function from features, (..., hidden_size), to all tokens' logits; it shares the target's rows."""
+        function: Callable[[mx.array], mx.array] = getattr(self._output, "as_linear", self._output)
+        return function
+
+    def output_rows(self, token_ids: mx.array) -> mx.array:
+        """Return the output rows of tokens, (n,) -> (n, hidden_size), in the precision of the embeddings."""
+        module = self._output
+        if isinstance(module, nn.QuantizedEmbedding):
+            return self.embed(token_ids)
+        if not isinstance(module, nn.QuantizedLinear):
+            rows: mx.array = module.weight[token_ids]
+            return rows
+        return mx.dequantize(*_packed_rows(module, token_ids), **_packing(module)).astype(self.dtype)
+
+    def output_for(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
+        """Return the function from features, (..., hidden_size), to the logits of some tokens, (..., n).
+
+        It holds a copy of their rows, quantised where the target's are.
+        """
+        module = self._output
+        bias = module.bias[token_ids] if "bias" in module else None
+        if not isinstance(module, nn.QuantizedEmbedding | nn.QuantizedLinear):
+            rows = mx.contiguous(module.weight[token_ids])
+            mx.eval(rows, bias)
+            return lambda features: _plus(features @ rows.T, bias)
+        packed, packing = _packed_rows(module, token_ids), _packing(module)
+        mx.eval(packed, bias)
+        return lambda features: _plus(mx.quantized_matmul(features, *packed, transpose=True, **packing), bias)
+
+
+def embedding_scale(architecture: str, width: int) -> float:
+    """Return the factor that transformers applies to a family's embeddings inside the table.
+
+    Drafters that use the target's table were trained with scaled rows, while mlx-lm's models scale outside of the
+    table. Families such as Granite or the first two Gemmas scale outside of it in transformers too, so drafters do not
+    see it.
+
+    Args:
+        architecture: mlx-lm's model type.
+        width: Of an embedding.
+    """
+    return float(width**0.5) if architecture.startswith(("gemma3", "gemma4")) else 1.0
+
+
+def _packed_rows(module: Any, token_ids: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
+    """Return the packed rows of tokens, (n, packed width), with their scales and, in affine mode only, their biases."""
+    biases = module.get("biases")
+    return module.weight[token_ids], module.scales[token_ids], None if biases is None else biases[token_ids]
+
+
+def _packing(module: Any) -> dict[str, Any]:
+    return {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
+
+
+def _float_type(table: Any, network: nn.Module) -> mx.Dtype:
+    """Return the type in which a table's rows are used: their own or, if they are not floats, the network's.
+
+    The scales of mxfp4, mxfp8 and nvfp4 have 8 bits, and MLX unpacks them as bfloat16 whatever the network computes in.
+    """
+    stored = [table.scales] if isinstance(table, nn.QuantizedEmbedding) else [table.weight]
+    others = [array for _, array in tree_flatten(network.parameters())]
+    return next((array.dtype for array in stored + others if mx.issubdtype(array.dtype, mx.floating)), mx.bfloat16)
+
+
+def _plus(logits: mx.array, bias: mx.array | None) -> mx.array:
+    return logits if bias is None else logits + bias
+
+
+def _rows(module: nn.Module) -> int:
+    return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
 
 
 @dataclass(frozen=True, slots=True)

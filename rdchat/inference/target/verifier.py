@@ -1,17 +1,146 @@
-"""Verifies drafts: one target call for all packed nodes of a tree, then one path of it is committed.
+"""Packs drafts and verifies them: one target call for all packed nodes of a tree, then one path of it is committed.
 
 Models with recurrent state follow chains only and cannot go back to the middle of one. Where only a part of a draft is
 accepted, the state from before the round is restored, and the accepted tokens are fed together with the next round's
 draft. If several rounds in a row end so, the pending tokens are fed in a call of their own.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import mlx.core as mx
 
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.packed_tree import PackedTree
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTree:
+    """The nodes of a tree; parents come before their children."""
+
+    tokens: mx.array  # (nodes,) int32 token ids, the root first
+    parents: mx.array  # (nodes,) int32 index of each node's parent; -1 for the root
+    depths: mx.array  # (nodes,) int32 distance from the root
+    # (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None for a chain,
+    # where packed order is plain order.
+    ancestors: mx.array | None
+    deepest: int  # upper bound of the depths
+
+    @classmethod
+    def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
+        """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), perhaps lazy."""
+        tokens = mx.array(tree.tokens) if tokens is None else tokens
+        ancestors = None if tree.is_chain else mx.array(tree.ancestors())
+        return cls(
+            tokens.astype(mx.int32), mx.array(tree.parents), mx.array(tree.depths), ancestors, int(tree.depths.max())
+        )
+
+    @classmethod
+    def chain(cls, tokens: mx.array) -> "PackedTree":
+        """Pack a chain of (nodes,) integer tokens, perhaps lazy."""
+        depths = mx.arange(tokens.shape[0], dtype=mx.int32)
+        return cls(tokens.astype(mx.int32), depths - 1, depths, None, tokens.shape[0] - 1)
+
+    @classmethod
+    def from_parents(cls, tokens: mx.array, parents: mx.array, deepest: int) -> "PackedTree":
+        """Pack a tree of lazy shape.
+
+        Whatever the parents are, node 0 becomes the root and sees itself alone.
+
+        Args:
+            tokens: (nodes,) integers, the root first.
+            parents: (nodes,) integers; parents come before their children.
+            deepest: Upper bound of the depths.
+        """
+        nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
+        parents = _before(parents, nodes)
+        ancestors = _one_step(parents, nodes)
+        reached = 1
+        while reached < deepest:  # doubles the number of edges each time
+            ancestors, reached = _reach(ancestors @ ancestors), 2 * reached
+        depths = mx.sum(ancestors, axis=1).astype(mx.int32) - 1
+        return cls(tokens.astype(mx.int32), parents, depths, ancestors > 0, deepest)
+
+    def below(self, root: int, vocabulary_size: int) -> "PackedTree":
+        """Return the tree with this token as its root and all indices in range, which MLX would not check.
+
+        Args:
+            root: Token id.
+            vocabulary_size: Token ids are below this.
+        """
+        limits = mx.array([root, vocabulary_size - 1, self.deepest], mx.int32)
+        tokens, parents, depths = _below(self.tokens, self.parents, self.depths, limits)
+        return replace(self, tokens=tokens, parents=parents, depths=depths)
+
+    def padded(self, rows: int) -> "PackedTree":
+        """Return the tree padded to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
+
+        With the tokens `[5, 7, 8]`, parents `[-1, 0, 0]` and depths `[0, 1, 1]`, `padded(5)` has the tokens `[5, 7, 8,
+        5, 5]`, parents `[-1, 0, 0, -1, -1]`, depths `[0, 1, 1, 0, 0]`, and these rows of `ancestors`:
+
+            1 0 0 0 0
+            1 1 0 0 0
+            1 0 1 0 0
+            0 0 0 1 0
+            0 0 0 0 1
+
+        A chain of 2 stays without `ancestors`; `padded(4)` gives it the depths `[0, 1, 2, 3]`.
+        """
+        count = rows - len(self)
+        if count <= 0:
+            return self
+        tokens = mx.concatenate([self.tokens, mx.repeat(self.tokens[:1], count)])
+        parents = mx.concatenate([self.parents, mx.full((count,), -1, mx.int32)])
+        ancestors = self.ancestors
+        if ancestors is None:  # a chain can be padded as a chain
+            return PackedTree(tokens, parents, mx.arange(rows, dtype=mx.int32), None, self.deepest)
+        depths = mx.concatenate([self.depths, mx.zeros((count,), mx.int32)])
+        alone = mx.eye(rows, dtype=mx.bool_)[len(self) :]
+        ancestors = mx.concatenate([mx.pad(ancestors, [(0, 0), (0, count)]), alone])
+        return PackedTree(tokens, parents, depths, ancestors, self.deepest)
+
+    def __len__(self) -> int:
+        return int(self.tokens.shape[0])
+
+    @property
+    def arrays(self) -> tuple[mx.array | None, ...]:
+        """The arrays that may be lazy, to evaluate together."""
+        return self.tokens, self.parents, self.depths, self.ancestors
+
+    def fetch(self) -> PrefixTree:
+        """Return the tree in NumPy arrays, without beams; waits for the device if necessary."""
+        return PrefixTree(*fetch(self.tokens, self.parents, self.depths))
+
+
+@partial(mx.compile, shapeless=False)
+def _below(
+    tokens: mx.array, parents: mx.array, depths: mx.array, limits: mx.array
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Clip tokens, parents and depths, (nodes,), to `limits`: root, largest token, largest depth."""
+    nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
+    token = mx.minimum(mx.maximum(tokens, 0), limits[1])
+    depth = mx.minimum(mx.maximum(depths, 0), limits[2])
+    return mx.where(nodes == 0, limits[0], token), _before(parents, nodes), mx.where(nodes == 0, 0, depth)
+
+
+@partial(mx.compile, shapeless=False)
+def _before(parents: mx.array, nodes: mx.array) -> mx.array:
+    """Return parents, (nodes,) int32, clipped to earlier nodes; -1 for the root."""
+    return mx.minimum(mx.maximum(parents.astype(mx.int32), mx.minimum(nodes - 1, 0)), nodes - 1)
+
+
+@partial(mx.compile, shapeless=False)
+def _one_step(parents: mx.array, nodes: mx.array) -> mx.array:
+    """Return (nodes, nodes) float32: 1 where column j is row i or its parent."""
+    return ((nodes[:, None] == nodes) | (parents[:, None] == nodes)).astype(mx.float32)
+
+
+@partial(mx.compile, shapeless=False)
+def _reach(paths: mx.array) -> mx.array:
+    return (paths > 0).astype(mx.float32)
+
 
 # Up to this many pending rows are cheaper to verify again with the next draft than to feed in their own call.
 _MOST_PENDING = 8

@@ -15,6 +15,7 @@ import psutil
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import JsonLines, make_folder, write_json
+from rdchat.files.plain_data import plain
 from rdchat.host import keep_awake
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
@@ -30,9 +31,8 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.training.run.measuring import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
-from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.training.run.training_run import DrafterTraining, compare_drafters
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
@@ -55,7 +55,7 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) 
         folder: Folder for the drafter, the curve and the comparison.
         asked: The person's own questions, where the order includes them.
     """
-    wanted, place = TrainingOrder.from_dict(order), Path(folder)
+    wanted, place = plain(TrainingOrder, order), Path(folder)
     os.nice(_NICENESS)
     try:
         with keep_awake():

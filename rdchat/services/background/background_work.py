@@ -9,8 +9,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 
 from rdchat.errors import RdchatError
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread
 
 _LOG = logging.getLogger(__name__)
 Callback = Callable[[Any], object]
@@ -127,7 +126,7 @@ class BackgroundWork(QObject):
             told: Called on the main thread with the progress.
         """
         self.forget()
-        self._thread.replace(work, *self._callbacks(then, failed, told))
+        self._thread.do(work, *self._callbacks(then, failed, told), may_stop=True)
 
     def forget(self) -> None:
         """Cancel the last job, and drop the callbacks of all jobs so far."""
@@ -176,11 +175,6 @@ class FolderSearch(QObject):
         self._next: tuple[object, ...] | None = None  # arguments of the search that follows the one under way
         self.found: tuple[Any, ...] = ()
         self.problem = ""
-
-    @property
-    def busy(self) -> bool:
-        """Whether a search is under way."""
-        return self._work.busy
 
     def look(self, *about: object) -> None:
         """Search with these arguments of `find`; `changed` follows if the result or the problem differs.

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
-from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import cut_of, uncut
+from rdchat.chat.conversation import Message, cut_of, uncut
 from rdchat.inference.api.requests import ChatMessage, Role
 
 _SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."

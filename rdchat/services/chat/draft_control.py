@@ -6,9 +6,8 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.settings import ModelDraft, Settings
-from rdchat.inference.api.drafter_facts import DrafterFit
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.engine.engine_events import EngineEvent, Failure

@@ -6,8 +6,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessageStatus
-from rdchat.chat.message_path import MessagePath, from_cut
+from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessagePath, MessageStatus, from_cut
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt

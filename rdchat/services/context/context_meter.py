@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.message_path import uncut
+from rdchat.chat.conversation import uncut
 from rdchat.errors import PromptTooLongError, RdchatError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat

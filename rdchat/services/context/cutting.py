@@ -4,8 +4,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from rdchat.chat.conversation import ContextCut, Message
-from rdchat.chat.message_path import cut_of, uncut
+from rdchat.chat.conversation import ContextCut, Message, cut_of, uncut
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.chat.chat_prompt import ChatPrompt

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
 from rdchat import host
-from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure

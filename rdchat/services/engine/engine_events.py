@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from rdchat.inference.api.bench_results import BenchEvent
+from rdchat.inference.api.benchmark import BenchEvent
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.services.engine.engine_events import EngineEvent, ReplyProgress

@@ -11,7 +11,7 @@ from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
 from rdchat.errors import DoesNotFitError, ModelError, RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import FinishReason, LoadProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics

@@ -32,7 +32,6 @@ class ModelSlot(QObject):
         self.loading = True  # a model is being loaded, or none was asked for yet
         self.info: ModelInfo | None = None  # of the loaded model
         self.failure: Failure | None = None  # why there is none
-        self.unloading = False
         engine.thread_died.connect(self._on_event)
 
     @property
@@ -51,7 +50,7 @@ class ModelSlot(QObject):
         With `anyway` it is loaded also where it seems too large for the memory.
         """
         self.chosen, self.dtype = model, dtype or self.dtype
-        self.loading, self.info, self.failure, self.unloading = True, None, None, False
+        self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
         self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
@@ -61,7 +60,7 @@ class ModelSlot(QObject):
 
     def unload(self) -> None:
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
-        self.loading, self.info, self.failure, self.unloading = False, None, None, True
+        self.loading, self.info, self.failure = False, None, None
         self.unload_started.emit()
         self.engine.submit(UnloadModel(), self._on_event)
 
@@ -91,8 +90,7 @@ class ModelSlot(QObject):
                 self.loading, self.info = False, event
                 self.loaded.emit(event)
             case Unloaded():
-                self.unloading = False
                 self.unloaded.emit(event.freed_bytes)
             case Failure():
-                self.loading, self.info, self.failure, self.unloading = False, None, event, False
+                self.loading, self.info, self.failure = False, None, event
                 self.failed.emit(event)

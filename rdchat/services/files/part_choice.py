@@ -124,7 +124,6 @@ class Outcome:
     part: Part | None = None  # None where there is no text
     count: TokenCount | None = None  # its tokens; None without a model
     problem: str = ""  # why there is no text, a sentence
-    used: int = 0  # how many passages, or what percentage, the part has
     matching: int = 0  # passages that match
     passages: int = 0  # of the file
 
@@ -183,7 +182,7 @@ class PartChoice:
     def _beginning(self, choice: Choice) -> Outcome:
         percent = choice.percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
         part = beginning(self.file, max(self._characters * percent // 100, 1))
-        return Outcome(choice, part, self._tokens(part), used=percent)
+        return Outcome(choice, part, self._tokens(part))
 
     def _matching(self, choice: Choice) -> Outcome:
         if self._passages is None:
@@ -195,11 +194,11 @@ class PartChoice:
         if not order:
             return Outcome(choice, problem="No passage has any of these words.", passages=number)
         if choice.passages or self.room is None:
-            taken = min(choice.passages or len(order), len(order))
-            part = joined(found, order[:taken])
-            return Outcome(choice, part, self._tokens(part), used=taken, matching=len(order), passages=number)
-        taken, part, count = fitting_passages(found, order, self.room.suggested, self._per_token, self._counted)
-        return Outcome(choice, part, count, used=taken, matching=len(order), passages=number)
+            part = joined(found, order[: choice.passages or len(order)])
+            count = self._tokens(part)
+        else:
+            _, part, count = fitting_passages(found, order, self.room.suggested, self._per_token, self._counted)
+        return Outcome(choice, part, count, matching=len(order), passages=number)
 
     @property
     def _fitting(self) -> float:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.services.background.background_work import BackgroundWork
 
 if TYPE_CHECKING:

@@ -5,21 +5,19 @@ from dataclasses import replace
 from PySide6.QtCore import QObject
 
 from rdchat.hub.cache_layout import downloaded_repositories
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.discover.hub_details import HubDetails
-from rdchat.services.models.discover.hub_search import HubSearch
+from rdchat.services.models.discover.hub_search import HubDetails, HubSearch
 from rdchat.services.models.downloads.downloads import LIMITS, Downloads
 from rdchat.services.models.downloads.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.installed.library import Library
-from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
-from rdchat.services.models.installed.verification import Verification
+from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed, Verification
 from rdchat.services.models.model_service import ModelService
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl

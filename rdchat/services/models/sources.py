@@ -6,8 +6,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject
 
-from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.background.background_work import FolderSearch
 
 

@@ -160,7 +160,7 @@ class ChatList(QObject):
         """Rename a conversation; a blank title is ignored."""
         if (chat := self.find(conversation_id)) is not None:
             rename = partial(self.store.rename_conversation, conversation_id)
-            self.order.do(f"Rename {named(chat.title)}", partial(rename, title), partial(rename, chat.title))
+            self.order.do(partial(rename, title), partial(rename, chat.title))
 
     def delete_conversation(self, conversation_id: int) -> None:
         """Move a conversation to the bin; if it was open, open its neighbour in the list."""
@@ -168,7 +168,7 @@ class ChatList(QObject):
             is_open, neighbour = self.chat.id == conversation_id, self._neighbour_of(conversation_id)
             deleted = self.store.conversation(conversation_id)
             self.store.delete_conversation(conversation_id)
-            self.order.history.add(f"Delete {named(deleted.title)}", lambda: self._restore(conversation_id))
+            self.order.history.add(lambda: self._restore(conversation_id))
             self.conversation_removed.emit(conversation_id)
             if is_open:
                 self._open_or_new(neighbour)

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from functools import partial
 from itertools import count
-from typing import NamedTuple
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -28,11 +27,8 @@ class Place(StrEnum):
     BIN = "bin"
 
 
-class Step(NamedTuple):
-    """A step that can be undone."""
-
-    words: str  # such as `Delete “Soup”`
-    undo: Callable[[], object]  # may raise StorageError
+type Step = Callable[[], object]
+"""Undoes a command; may raise StorageError."""
 
 
 class UndoHistory:
@@ -46,8 +42,8 @@ class UndoHistory:
         """The next step to undo."""
         return self._steps[-1] if self._steps else None
 
-    def add(self, words: str, undo: Callable[[], object]) -> None:
-        self._steps.append(Step(words, undo))
+    def add(self, undo: Step) -> None:
+        self._steps.append(undo)
 
     def undo(self) -> None:
         """Undo the last step. If the disk is full or the store locked, the step is kept for another try.
@@ -58,7 +54,7 @@ class UndoHistory:
         if self._steps:
             step = self._steps.pop()
             try:
-                step.undo()
+                step()
             except (StorageFullError, StorageLockedError):
                 self._steps.append(step)
                 raise
@@ -122,21 +118,19 @@ class ChatOrder(QObject):
     # Conversations
 
     def set_pinned(self, chat: Conversation, pinned: bool) -> None:
-        words = f"{'Pin' if pinned else 'Unpin'} {named(chat.title)}"
-        self.do(words, partial(self._organiser.set_pinned, chat.id, pinned), partial(self._put_back, chat))
+        self.do(partial(self._organiser.set_pinned, chat.id, pinned), partial(self._put_back, chat))
 
     def set_archived(self, chat: Conversation, archived: bool) -> None:
         """Put a conversation into the archive, or back into the list."""
-        words = f"{'Archive' if archived else 'Unarchive'} {named(chat.title)}"
         act = partial(self._organiser.set_archived, chat.id, archived)
-        if self.do(words, act, partial(self._put_back, chat)) and archived:
+        if self.do(act, partial(self._put_back, chat)) and archived:
             self.offered_undo.emit(f"Archived {named(chat.title)}")
 
     def move(self, chat: Conversation, folder_id: int | None) -> None:
         """Move a conversation to a folder or to the top level; it is then neither pinned nor archived."""
         if chat.folder_id != folder_id or chat.pinned_at is not None or chat.archived:
             act = partial(self._organiser.move, chat.id, folder_id)
-            self.do(f"Move {named(chat.title)}", act, partial(self._put_back, chat))
+            self.do(act, partial(self._put_back, chat))
 
     def _put_back(self, chat: Conversation) -> None:
         """Undo a change of the place of a conversation."""
@@ -145,18 +139,18 @@ class ChatOrder(QObject):
 
     def duplicate(self, chat: Conversation) -> None:
         """Copy a conversation; `copied` is emitted when the copy is listed."""
-        self._copy(chat, "Duplicate", _copy_names(chat.title, "{0} copy{1}"))
+        self._copy(chat, _copy_names(chat.title, "{0} copy{1}"))
 
     def branch(self, chat: Conversation, message_id: int) -> None:
         """Copy a conversation up to a message; `copied` is emitted when the copy is listed."""
-        self._copy(chat, "Branch", _copy_names(chat.title, "Branch{1} of {0}"), message_id)
+        self._copy(chat, _copy_names(chat.title, "Branch{1} of {0}"), message_id)
 
-    def _copy(self, chat: Conversation, what: str, names: Iterator[str], last_id: int | None = None) -> None:
+    def _copy(self, chat: Conversation, names: Iterator[str], last_id: int | None = None) -> None:
         def end(copy_id: int | RdchatError) -> None:
             if isinstance(copy_id, RdchatError):
                 self._report(copy_id)
                 return
-            self.history.add(f"{what} {named(chat.title)}", lambda: self._store.delete_conversation(copy_id))
+            self.history.add(lambda: self._store.delete_conversation(copy_id))
             self.changed.emit()
             self.copied.emit(copy_id)
 
@@ -183,18 +177,18 @@ class ChatOrder(QObject):
                 self._put_back(chat)
             self._organiser.delete_folder(made[0].id)
 
-        self.do("New folder", act, undo)
+        self.do(act, undo)
         return made[0] if made else None
 
     def rename_folder(self, folder: Folder, name: str) -> None:
         rename = partial(self._organiser.rename_folder, folder.id)
-        self.do(f"Rename {named(folder.name)}", partial(rename, name), partial(rename, folder.name))
+        self.do(partial(rename, name), partial(rename, folder.name))
 
     def move_folder(self, folder: Folder, parent_id: int | None) -> None:
         """Move a folder into another one, or to the top level."""
         if folder.parent_id != parent_id:
             move = partial(self._organiser.move_folder, folder.id)
-            self.do(f"Move {named(folder.name)}", partial(move, parent_id), partial(move, folder.parent_id))
+            self.do(partial(move, parent_id), partial(move, folder.parent_id))
 
     def may_hold(self, parent: Folder, folder: Folder) -> bool:
         """Tell whether a folder may be moved into another; folders nest one level deep."""
@@ -209,7 +203,7 @@ class ChatOrder(QObject):
     def delete_folder(self, folder: Folder) -> None:
         """Move a folder to the bin; its chats stay in the list."""
         delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
-        if self.do(f"Delete {named(folder.name)}", partial(delete, folder.id), partial(restore, folder.id)):
+        if self.do(partial(delete, folder.id), partial(restore, folder.id)):
             self.offered_undo.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
     # The bin
@@ -225,12 +219,12 @@ class ChatOrder(QObject):
     def restore(self, chat: Conversation) -> None:
         """Restore a conversation from the bin."""
         restore, delete = self._store.restore_conversation, self._store.delete_conversation
-        self.do(f"Restore {named(chat.title)}", partial(restore, chat.id), partial(delete, chat.id))
+        self.do(partial(restore, chat.id), partial(delete, chat.id))
 
     def restore_folder(self, folder: Folder) -> None:
         """Restore a folder from the bin, with its chats."""
         restore, delete = self._organiser.restore_folder, self._organiser.delete_folder
-        self.do(f"Restore {named(folder.name)}", partial(restore, folder.id), partial(delete, folder.id))
+        self.do(partial(restore, folder.id), partial(delete, folder.id))
 
     def erase(self, chats: Sequence[Conversation], folders: Sequence[Folder] = ()) -> None:
         """Delete conversations and folders of the bin for good."""
@@ -250,12 +244,12 @@ class ChatOrder(QObject):
     def _make_room(self) -> None:
         self._organiser.erase(self._main.bring(self._report, once=True))
 
-    def do(self, words: str, act: Callable[[], object], undo: Callable[[], object]) -> bool:
+    def do(self, act: Callable[[], object], undo: Step) -> bool:
         """Run a command and add it to the history; return whether it succeeded."""
         before = self.history.last
         with self._storage.writing():
             act()
-            self.history.add(words, undo)
+            self.history.add(undo)
         self.changed.emit()
         return self.history.last is not before
 

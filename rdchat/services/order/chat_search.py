@@ -12,8 +12,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.chat.storage.search import FoundMessages, SearchAnswer, SearchQuery, SearchReader
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background.background_work import MainThread
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread
 
 
 class ChatSearch(QObject):

@@ -43,7 +43,7 @@ class MessageEditor(QObject):
             role = self._store.message(message_id).role
             deleted = self._store.message_bin.delete(message_id)
             restore = partial(self._store.message_bin.restore, deleted)
-            self._chats.order.history.add("Delete message", partial(self._show_again, chat.id, restore))
+            self._chats.order.history.add(partial(self._show_again, chat.id, restore))
             self._chat.read_path()
             self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
 
@@ -61,7 +61,7 @@ class MessageEditor(QObject):
             message_id = self._store.message_bin.restore_last(chat.id)
             if message_id is not None:
                 delete = partial(self._store.message_bin.delete, message_id)
-                self._chats.order.history.add("Restore message", partial(self._show_again, chat.id, delete))
+                self._chats.order.history.add(partial(self._show_again, chat.id, delete))
             self._chat.read_path()
 
     def _is_written_below(self, message_id: int) -> bool:

@@ -8,17 +8,15 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QCheckBox, QComboBox, QGridLayout, QLineEdit, QSpinBox, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchCell, BenchPlan, Sweep
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS, Sweep
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION
 from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout
 from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _NEW = DraftSettings()
@@ -32,7 +30,7 @@ _SIZES = {  # by their names among the draft settings: label, explanation and fi
         "With the one that the model has chosen: a beam of 5 drafts 4",
         _NEW.beam_length,
     ),
-    "draft_tokens": ("Draft tokens", "The most tokens that Draft model and Prompt lookup propose", _NEW.draft_tokens),
+    "draft_tokens": ("Draft tokens", "About how many tokens Draft model and Prompt lookup propose", _NEW.draft_tokens),
 }
 _FILES = "A file has one prompt per line, or JSON lines with “prompt” (and “category”), or Spec-Bench's “turns”."
 _PROMPT_KINDS = ["Prompts (*.txt *.jsonl *.json)", "All files (*)"]

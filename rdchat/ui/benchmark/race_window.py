@@ -9,7 +9,7 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QSpinBox, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_results import BenchPiece
+from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
@@ -17,16 +17,15 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import choice_box, column, row, text_field
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
 _INTRODUCTION = (
-    "The model answers the prompt twice, one after the other: without drafting and with it. "
-    "Then both answers are replayed side by side at their real speed."
+    "The model answers the prompt twice, once without drafting and once with it. The chat's earlier messages are not "
+    "sent. Then both replies are played back side by side at their real speed."
 )
 
 

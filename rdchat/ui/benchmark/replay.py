@@ -9,9 +9,8 @@ from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QSlider, QWidget
 from rdchat.services.engine.benchmark import Replay
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row, thin_bar
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 
 _FRAME_MS = 33

@@ -20,8 +20,8 @@ from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.csv_format import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.look import formatting
+from rdchat.ui.look.labels import tip_text
 from rdchat.ui.look.layouts import scrolled
-from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.plots.pictures import PICTURE_TYPES, save_picture
 from rdchat.ui.plots.plot_view import PlotView

@@ -8,7 +8,7 @@ from PySide6.QtGui import QCloseEvent
 from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.bench_plan import BenchPlan
+from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
@@ -17,17 +17,16 @@ from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row, scrolled, thin_bar
 from rdchat.ui.look.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
 
 _FORM_WIDTH = 300
 _INTRODUCTION = (
     "Every setting answers every prompt. They take turns, so all run under the same conditions. "
-    "Results appear here as they come in."
+    "The first results appear here when all settings have answered the first prompt."
 )
 _OFTEN_GAINED = 2.0  # by drafting, where the speed without it is not known
 _SLOWER = 1.5  # than measured: prompts are read too, and sizes that do not pay are slower than no drafting
@@ -102,7 +101,7 @@ class BenchmarkWindow(SideWindow):
         """Close, or ask first while a benchmark runs: stopping it by accident may cost an hour."""
         event.setAccepted(not self._benchmark.running)
         if self._benchmark.running:
-            self.ask_to_stop("Stop the benchmark?", "Stop and close", self.hide)
+            self.ask_to_stop("Stop the benchmark?", "Stop and Close", self.hide)
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
         """Ask whether to stop the running benchmark; if so, call `then`."""
@@ -112,7 +111,7 @@ class BenchmarkWindow(SideWindow):
             self._benchmark.stop()
             then()
 
-        box = ask(self, question, words, answer, stop, leave="Keep running")
+        box = ask(self, question, words, answer, stop, leave="Keep Running")
         self._benchmark.ended.connect(box.reject)
         self._benchmark.failed.connect(box.reject)
 

@@ -30,7 +30,8 @@ def made_words(message: Message) -> str:
     if statistics is not None:
         rate = formatting.rate(statistics.decode_tps)
         parts.append(f"{rate} tokens/s" if rate != formatting.NONE else "")
-        parts.append(formatting.counted(statistics.generated_tokens, "token"))
+        last_part = " in the last part" if message.drafting and message.drafting.last_part else ""
+        parts.append(formatting.counted(statistics.generated_tokens, "token") + last_part)
     if made_with is not None and made_with.system_prompt is not None:
         parts.append("own system prompt")
     words = " · ".join(part for part in parts if part)
@@ -102,7 +103,7 @@ class AlternativesWindow(SideWindow):
         super().__init__("Compare Alternatives", (1000, 680), (560, 360), parent)
         self._chat = controller.chat
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        self._what = "messages" if message.role is Role.USER else "answers"
+        self._what = "messages" if message.role is Role.USER else "replies"
         self._all = self._chat.alternatives(message.id)
         ids = [each.id for each in self._all]
         right = max(1, ids.index(message.id)) if message.id in ids else 0

@@ -8,13 +8,12 @@ from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
 from rdchat.ui.look.buttons import IconButton, push_button
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import PlainLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.plain_text import PlainLabel
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 UNDO_MS = 10_000
+_MOST_SHOWN = 2  # banners; more would take the chat's room
 _TEXT_WIDTH = 260  # pixels: the least that the text, the icon and the close button get beside other buttons
 
 
@@ -83,7 +82,7 @@ class Banner(QWidget):
 
 
 class BannerArea(QWidget):
-    """A column of banners, the newest below. One replaces the earlier one of its key."""
+    """The two newest banners, the newest below; others wait until one is closed. One replaces that of its key."""
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -100,8 +99,7 @@ class BannerArea(QWidget):
         self._keyed[key] = banner
         banner.closed.connect(self._remove_closed)
         self._layout.addWidget(banner)
-        banner.show()
-        self.show()
+        self._show_newest()
         if lasts_ms is not None:
             QTimer.singleShot(lasts_ms, banner, banner.closed.emit)
 
@@ -111,7 +109,13 @@ class BannerArea(QWidget):
             self._layout.removeWidget(banner)
             banner.hide()
             banner.deleteLater()
-            self.setVisible(bool(self._keyed))
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        banners = list(self._keyed.values())
+        for place, banner in enumerate(reversed(banners)):
+            banner.setVisible(place < _MOST_SHOWN)
+        self.setVisible(bool(banners))
 
     def banner(self, key: str) -> Banner | None:
         return self._keyed.get(key)

@@ -15,12 +15,10 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.look.buttons import IconButton, RoundButton
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
-from rdchat.ui.transcript.message_editor import PromptField
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.transcript.message_parts import PromptField
 
 _MOST_PASTED = 500_000  # characters: no model takes more, and Qt lays out a megabyte in a second
 _BUTTON = 30

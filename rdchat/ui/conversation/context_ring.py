@@ -5,7 +5,7 @@ from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.services.context.context_meter import ContextUse
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme, control_font
 
 _RING, _STROKE, _HEIGHT = 14, 2.5, 30  # as high as the button beside it

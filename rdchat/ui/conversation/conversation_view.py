@@ -153,6 +153,8 @@ class ConversationView(Ground):
     def _show_state(self) -> None:
         replies = self._controller.replies
         writing, state = self._chat.streaming_id is not None, replies.state  # also while it waits for the model
+        if state is EngineState.PREFILL:
+            self._show_waiting("Reading the prompt…")
         if state in (EngineState.WRITING, EngineState.PREFILL) or writing:
             state = EngineState.WRITING if writing else EngineState.IDLE  # IDLE: another chat's reply is written
         self.composer.set_state(state, waits=not replies.free)

@@ -11,9 +11,8 @@ from rdchat.chat.storage.search import FoundMessages
 from rdchat.services.order.chat_search import ChatSearch
 from rdchat.ui.look.buttons import IconButton, TextButton
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import SearchField, column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
 
@@ -163,7 +162,7 @@ class FindBar(Ground):
 
     def _show_count(self) -> None:
         count, others = len(self._here), len(self._elsewhere)
-        words = f"{self._place + 1:,} of {count:,}" if self._place >= 0 else counted(count, "message")
+        words = f"Message {self._place + 1:,} of {count:,}" if self._place >= 0 else counted(count, "message")
         if not self.field.text().strip():
             words = ""
         elif not count:

@@ -184,12 +184,12 @@ class Notices(QObject):
         banner = Banner(self._theme, title, f"{takes}{remedy}", "warning", "warning")
         actions = (
             (
-                "Drop the oldest",
+                "Drop the Oldest",
                 context.leave_out,
                 "They stay in the chat, but the model is not sent them",
             ),
-            ("Summarise the oldest", context.summarise, "The model is sent a summary of them instead"),
-            ("Start a new chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
+            ("Summarise the Oldest", context.summarise, "The model is sent a summary of them instead"),
+            ("Start a New Chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
         )
         for action in actions if use.can_cut else ():
             banner.add_action(*action)

@@ -17,9 +17,8 @@ from PySide6.QtWidgets import (
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.one_reply import OtherModel, ReplyWish
 from rdchat.ui.look.buttons import dialog_buttons, push_button
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, button_text, set_tip
 from rdchat.ui.look.layouts import column, form_layout, text_field
-from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 _FIELD_WIDTH = 340

@@ -9,8 +9,7 @@ from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 _ROW, _MOST_ROWS = 28, 3  # pixels; more rows scroll
 

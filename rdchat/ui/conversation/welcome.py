@@ -5,9 +5,8 @@ from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QWidget
 
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.icons import app_pixmap
-from rdchat.ui.look.labels import Ground, ThemedLabel
+from rdchat.ui.look.labels import Ground, PlainLabel, ThemedLabel
 from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.plain_text import PlainLabel
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 EXAMPLES = (

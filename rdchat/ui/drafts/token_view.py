@@ -19,9 +19,9 @@ from PySide6.QtWidgets import QFrame, QTextEdit
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.requests import EARLIER_REPLIES, Mode
 from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
+from rdchat.ui.look.labels import OfflineBrowser
 from rdchat.ui.look.opening import announce
-from rdchat.ui.look.plain_text import OfflineBrowser
-from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.look.theme import MEDIUM, Theme, text_look
 
 _LEADING = 155.0  # line height in percent, so that underlines have room
 _TINT, _ROUND_TINT = 60, 28  # opacity of the background of a token and of a round, of 255
@@ -221,25 +221,18 @@ class TokenView(OfflineBrowser):
             if (traced := self._trace.round_of(self.token)) is not None:
                 marked.append((traced.first, min(traced.first + traced.count - 1, last), _ROUND_TINT))
             marked += [(token, token, _TINT) for token in {self.current, self.token} if token >= 0]
-        color = self._theme.colors.accent if self.hasFocus() else self._theme.colors.muted
+        color = QColor(self._theme.colors.accent if self.hasFocus() else self._theme.colors.muted)
         selections = []
         for first, end, opacity in marked:
             selection = QTextEdit.ExtraSelection()
             selection.cursor = self._selected(first, end)
-            selection.format = _background(color, opacity)
+            color.setAlpha(opacity)
+            selection.format = text_look(ground=color)
             selections.append(selection)
         self.setExtraSelections(selections)
 
 
-def _background(color: QColor, opacity: int) -> QTextCharFormat:
-    tint, found = QColor(color), QTextCharFormat()
-    tint.setAlpha(opacity)
-    found.setBackground(tint)
-    return found
-
-
 def _format(color: QColor, line: _Line = _Line.NoUnderline) -> QTextCharFormat:
-    found = QTextCharFormat()
-    found.setForeground(color)
+    found = text_look(color)
     found.setUnderlineStyle(line)
     return found

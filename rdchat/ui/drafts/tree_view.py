@@ -8,10 +8,9 @@ from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.inference.api.events import RoundTree
 from rdchat.ui.drafts.words import DASHES, drafter_words, probability, spelt
+from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.opening import announce
-from rdchat.ui.look.painting import paint_focus
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import MEDIUM, Theme, control_font
+from rdchat.ui.look.theme import MEDIUM, Theme, control_font, paint_focus
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
 

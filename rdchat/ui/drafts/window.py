@@ -14,12 +14,10 @@ from rdchat.ui.drafts.tree_view import TreeView
 from rdchat.ui.drafts.words import Alternative, drafter_words, probability, spelt
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.painting import RING, paint_focus
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.look.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.sections import FigureRow
 
@@ -28,7 +26,7 @@ _NO_TREE = "The draft of this step was not recorded."
 _NO_DRAFT = "Nothing was drafted here. The model wrote this token alone."
 _LEGEND = (
     "Accepted drafted tokens are underlined in the colour of their drafter. The model chose all others itself, one in "
-    "each step. In the text, Left and Right go from token to token, Up and Down from step to step."
+    "each step. In the text, Left and Right go from token to token, Up and Down from draft to draft."
 )
 _TREE_LEGEND = (
     "Filled: accepted. Outlined: not accepted. Double frame: the model's own token. "
@@ -37,7 +35,7 @@ _TREE_LEGEND = (
 _ROWS = {
     "Probability": "How likely this token was for the model, before temperature and filters.",
     "Drafted by": "What proposed the token, if it was drafted and accepted.",
-    "Step": "Number of the step in which the model checked the token.",
+    "Draft": "Number of the draft with which the model checked the token.",
     "Position": "The token's place in the draft. The last token of a step follows the draft.",
 }
 
@@ -129,8 +127,8 @@ class DraftsWindow(SideWindow):
         self.tokens = TokenView(theme)
         self.details = TokenDetails(theme)
         self.heading = ElidedLabel(theme, bold=True)
-        self.previous = IconButton("previous", "Previous step", theme, act=lambda: self._step(-1))
-        self.next = IconButton("next", "Next step", theme, act=lambda: self._step(1))
+        self.previous = IconButton("previous", "Previous draft", theme, act=lambda: self._step(-1))
+        self.next = IconButton("next", "Next draft", theme, act=lambda: self._step(1))
         self.tree = TreeView(theme)
         self.tree_legend = ThemedLabel(theme, _TREE_LEGEND, "muted", -1, wraps=True)
         self.tree_legend.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)

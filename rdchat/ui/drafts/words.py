@@ -69,15 +69,15 @@ def token_words(trace: ReplyTrace, place: int) -> str:
         parts.append(f"probability {probability(token.log_prob)}")
     parts.append(f"{drafter_words(token.drafter)}, place {token.position}" if token.drafter else drafter_words(""))
     if token.round:
-        parts.append(f"step {token.round} of {len(trace.rounds)}")
+        parts.append(f"draft {token.round} of {len(trace.rounds)}")
     return ", ".join(parts)
 
 
 def round_words(trace: ReplyTrace, number: int) -> str:
-    """Return `Step 12 of 60: 3 of 4 drafted tokens accepted`."""
+    """Return `Draft 12 of 60: 3 of 4 drafted tokens accepted`."""
     traced = trace.rounds[number - 1]
     accepted = sum(token.position > 0 for token in trace.tokens[traced.first : traced.first + traced.count])
-    head = f"Step {number} of {len(trace.rounds)}"
+    head = f"Draft {number} of {len(trace.rounds)}"
     if traced.tree is None:
         return f"{head}: {formatting.counted(accepted, 'drafted token')} accepted"
     depth = max(depths(traced.tree))

@@ -10,11 +10,9 @@ from PySide6.QtWidgets import QAbstractButton, QWidget
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import ElidedLabel
+from rdchat.ui.look.labels import ElidedLabel, set_tip
 from rdchat.ui.look.layouts import column, row, show_share, thin_bar
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card
 
 CHIP_HEIGHT = 42
 _ICON, _WIDEST, _LEAST, _REMOVE = 18, 300, 130, 22  # pixels

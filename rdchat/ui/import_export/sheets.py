@@ -10,9 +10,8 @@ from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport, Progress
 from rdchat.ui.look.buttons import Action, dialog_buttons, push_button
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, cut
 from rdchat.ui.look.layouts import Part, column, form_layout, row, show_share, text_field, thin_bar
-from rdchat.ui.look.plain_text import cut
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
 
 type Answer = tuple[str, Action]  # a button's text, and what it does once the sheet is closed

@@ -16,9 +16,8 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.ui.look.icons import line_icon, line_pixmap
-from rdchat.ui.look.painting import paint_focus
-from rdchat.ui.look.plain_text import button_text, set_tip, without_controls
-from rdchat.ui.look.theme import Theme, control_font
+from rdchat.ui.look.labels import button_text, set_tip, without_controls
+from rdchat.ui.look.theme import Theme, control_font, paint_focus
 
 type Action = Callable[[], object]
 

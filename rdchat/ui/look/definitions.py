@@ -53,7 +53,7 @@ _STAGES: dict[str, str] = {
     "Reading by the drafter": "The drafter reads the prompt.",
     "First token": "The first token of the reply is chosen.",
     "Prepare drafts": "The draft is put into the form in which it is checked.",
-    "Look up": "The last words are looked up earlier in the chat.",
+    "Look up": "The last words are looked up in the chat and in earlier replies.",
     "Beam search": "The drafter follows several beams at once.",
     "Select nodes": "The most likely tokens of all beams are kept, and common beginnings merged.",
     "Draft model": "The draft model reads the tokens that it has not seen yet.",

@@ -12,6 +12,7 @@ from rdchat.inference.api.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
 _FEW_DRAFTED = 20  # tokens, of which a percentage says nothing
+_FEW_READ = 8  # tokens, which are one call, whose rate says nothing
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
@@ -45,7 +46,7 @@ MODE_EXPLANATIONS = {
     Mode.OFF: "The model writes one token at a time.",
     Mode.SPECULATIVE: f"A smaller model guesses the next tokens; the model checks them in one step. {_SAME_TEXT}",
     Mode.DRAFTER: f"A small network made for this model guesses the next tokens. {_SAME_TEXT}",
-    Mode.LOOKUP: f"Guesses that text from earlier in the chat repeats. {_SAME_TEXT}",
+    Mode.LOOKUP: f"Guesses that text from this chat or an earlier reply repeats. {_SAME_TEXT}",
 }
 
 
@@ -83,6 +84,12 @@ def acceptance(statistics: Statistics) -> str:
     if 0 < statistics.drafted < _FEW_DRAFTED:
         return f"{statistics.accepted} of {statistics.drafted}"
     return percent(statistics.acceptance_rate)
+
+
+def reading_speed(statistics: Statistics) -> str:
+    """Return `1,204 tokens/s`, the speed of reading the prompt; empty where too few tokens were read to tell."""
+    read, speed = statistics.prompt_tokens - statistics.cached_prompt_tokens, statistics.prefill_tps
+    return "" if speed is None or read < _FEW_READ else f"{rate(speed)} tokens/s"
 
 
 def percent(share: float | None) -> str:

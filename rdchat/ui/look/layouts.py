@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from PySide6.QtCore import Qt, QTimer, Signal
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtGui import QAction, QKeyEvent
 from PySide6.QtWidgets import (
     QBoxLayout,
@@ -22,7 +22,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
+from rdchat.ui.look.labels import PlainLabel, set_tip
 from rdchat.ui.look.theme import SMALL, Theme
 
 _TYPING_MS = 120
@@ -186,9 +186,20 @@ def choice_box(name: str, tip: str, entries: Iterable[tuple[str, object]] = (), 
     box.setAccessibleName(name)
     set_tip(box, tip)
     box.setMinimumContentsLength(letters)
-    for words, value in entries:
-        box.addItem(words, value)
+    fill_box(box, entries)
+    box.setCurrentIndex(0)
     return box
+
+
+def fill_box(box: QComboBox, entries: Iterable[tuple[str, object]], chosen: object = None) -> None:
+    """Offer other choices in a combo box, texts with values, and choose one, without a signal; the same ones stay."""
+    offered = list(entries)
+    with QSignalBlocker(box):
+        if offered != [(box.itemText(place), box.itemData(place)) for place in range(box.count())]:
+            box.clear()
+            for words, value in offered:
+                box.addItem(words, value)
+        box.setCurrentIndex(next((place for place, (_, value) in enumerate(offered) if value == chosen), -1))
 
 
 def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:

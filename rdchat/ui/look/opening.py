@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWid
 
 from rdchat import host
 from rdchat.files.privacy import with_persons_umask
-from rdchat.ui.look.plain_text import message_box
+from rdchat.ui.look.labels import message_box
 
 FileMode = QFileDialog.FileMode
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"

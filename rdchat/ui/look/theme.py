@@ -1,12 +1,23 @@
-"""Colours, spacing and fonts. Native controls keep the system's own drawing; no style sheet replaces it.
+"""Colours, spacing and fonts, and what is painted with them: cards, backgrounds of rows, focus rings.
 
-The colours are for what the system has no control for: message bubbles, code, badges, charts. On platforms without an
-appearance of their own (Qt's Fusion style on Linux), they also fill the palette of the controls.
+Native controls keep the system's own drawing; no style sheet replaces it. The colours are for what the system has no
+control for: message bubbles, code, badges, charts. On platforms without an appearance of their own (Qt's Fusion style
+on Linux), they also fill the palette of the controls.
 """
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtGui import QColor, QFont, QFontDatabase, QFontInfo, QGuiApplication, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
+from PySide6.QtGui import (
+    QColor,
+    QFont,
+    QFontDatabase,
+    QFontInfo,
+    QGuiApplication,
+    QPainter,
+    QPalette,
+    QPen,
+    QTextCharFormat,
+)
+from PySide6.QtWidgets import QApplication, QStyle, QWidget
 
 # spacing, in device-independent pixels: a 4 px grid
 TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
@@ -191,3 +202,48 @@ def _palette(colors: Colors) -> QPalette:
     for name in (role.WindowText, role.Text, role.ButtonText):
         palette.setColor(QPalette.ColorGroup.Disabled, name, faint)
     return palette
+
+
+ROW_RADIUS = 7
+RING = 2  # width, in pixels
+
+
+def paint_card(
+    widget: QWidget, area: QRect | QRectF, fill: QColor, line: QPen | QColor | None = None, radius: float = 10
+) -> None:
+    """Fill an area of a widget, with round corners and perhaps a line around it."""
+    painter = QPainter(widget)
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setPen(line or Qt.PenStyle.NoPen)
+    painter.setBrush(fill)
+    painter.drawRoundedRect(area, radius, radius)
+
+
+def paint_row_ground(painter: QPainter, area: QRect, state: QStyle.StateFlag, colors: Colors) -> None:
+    """Paint the background of a row that is selected, under the mouse or focused by the keyboard."""
+    flag = QStyle.StateFlag
+    focused = state & flag.State_HasFocus and state & flag.State_KeyboardFocusChange
+    ground = (
+        colors.selection if state & flag.State_Selected else colors.raised if state & flag.State_MouseOver else None
+    )
+    painter.setPen(colors.accent if focused else Qt.PenStyle.NoPen)
+    painter.setBrush(ground or Qt.BrushStyle.NoBrush)
+    painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
+
+
+def paint_focus(painter: QPainter, area: QRectF, color: QColor) -> None:
+    """Draw the focus ring just inside `area`."""
+    painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+    painter.setBrush(Qt.BrushStyle.NoBrush)
+    painter.setPen(QPen(color, RING))
+    painter.drawRoundedRect(area.adjusted(1, 1, -1, -1), 4, 4)
+
+
+def text_look(color: QColor | None = None, ground: QColor | None = None) -> QTextCharFormat:
+    """Return the format of text in a colour, on a ground."""
+    look = QTextCharFormat()
+    if color is not None:
+        look.setForeground(color)
+    if ground is not None:
+        look.setBackground(ground)
+    return look

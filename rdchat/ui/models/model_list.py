@@ -16,11 +16,9 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.labels import Ground, tip_text
 from rdchat.ui.look.layouts import Part, column, splitter
-from rdchat.ui.look.painting import paint_row_ground
-from rdchat.ui.look.plain_text import tip_text
-from rdchat.ui.look.theme import SMALL, Theme, control_font
+from rdchat.ui.look.theme import SMALL, Theme, control_font, paint_row_ground
 
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT, _HEADING_HEIGHT = 48, 34

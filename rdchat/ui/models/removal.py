@@ -5,14 +5,14 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.opening import ask
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.installed.words import short_name
-from rdchat.ui.models.notice_view import StatusLine
+from rdchat.ui.models.page_parts import StatusLine
 
 _LOADED_NOW = "It is loaded and will be unloaded first."
 _DRAFTS_NOW = "It is in use. Replies are then written without it."

@@ -3,8 +3,7 @@
 from PySide6.QtGui import QHideEvent, QKeySequence, QShortcut, QShowEvent
 from PySide6.QtWidgets import QDialog, QLineEdit, QWidget
 
-from rdchat.hub.endpoint import TokenSource
-from rdchat.hub.tokens import hub_token_file
+from rdchat.hub.endpoint import TokenSource, hub_token_file
 from rdchat.services.models.downloads.hub_account import AccountStatus, HubAccount
 from rdchat.ui.look.buttons import dialog_buttons, push_button
 from rdchat.ui.look.labels import ThemedLabel

@@ -4,21 +4,20 @@ from collections.abc import Callable
 
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.look.formatting import percent
-from rdchat.ui.look.labels import Separator
+from rdchat.ui.look.labels import Separator, tip_text
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.plain_text import tip_text
 from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
 from rdchat.ui.models.downloads.words import totals_words
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.token_dialog import TokenDialog
 
 
@@ -73,6 +72,9 @@ class ModelsWindow(SideWindow):
             if page is self.discover
             else None
         )
+
+    def reject(self) -> None:
+        """Stay open on Escape, which ends typing in a field of a page."""
 
     def show_page(self, page: QWidget) -> None:
         """Bring the window to the front with a page."""

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
-from rdchat.inference.api.bench_results import MLX_LM
+from rdchat.inference.api.benchmark import MLX_LM
 from rdchat.inference.api.requests import Mode, size_words
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
 from rdchat.ui.look.formatting import counted, ratio

@@ -8,9 +8,8 @@ from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import choice_box, column, row, text_field
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import ThemedLabel, set_tip
+from rdchat.ui.look.layouts import choice_box, column, fill_box, row, text_field
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 
@@ -36,7 +35,7 @@ class ChatOptions(QWidget):
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = push_button(
-            "Use defaults", "Use the system prompt and sampling from Settings", self._use_defaults
+            "Use Defaults", "Use the system prompt and sampling from Settings", self._use_defaults
         )
         column(
             ThemedLabel(theme, "System prompt", bold=True),
@@ -82,11 +81,9 @@ class ChatOptions(QWidget):
         """Offer the choices of the model's chat template; hide the row if there are none."""
         found = self._model.info.thinking if self._model.info else ()
         self._thinking_row.setVisible(bool(found))
-        self.thinking.clear()
-        self.thinking.addItem("Model's default", None)
-        for each in found:
-            self.thinking.addItem(each.value.capitalize(), each)
-        self.thinking.setCurrentIndex(max(0, self.thinking.findData(self._desk.chat.about.thinking_choice)))
+        choices = [("Model's default", None), *((each.value.capitalize(), each) for each in found)]
+        chosen = self._desk.chat.about.thinking_choice
+        fill_box(self.thinking, choices, chosen if chosen in found else None)
 
     def _apply_thinking(self) -> None:
         self._desk.chat.set_options(thinking_choice=self.thinking.currentData())

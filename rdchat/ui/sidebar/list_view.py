@@ -16,8 +16,7 @@ from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, S
 from rdchat.chat.search_words import WordMatcher
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
-from rdchat.ui.sidebar.row_painter import RowPainter
-from rdchat.ui.sidebar.rows import SidebarRows
+from rdchat.ui.sidebar.rows import RowPainter, SidebarRows
 
 _DELETE = (Qt.Key.Key_Delete, Qt.Key.Key_Backspace)
 _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)

@@ -1,13 +1,20 @@
-"""The rows of the sidebar as a Qt model."""
+"""The rows of the sidebar as a Qt model, and how they are drawn and edited."""
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QStringListModel, Qt
-from PySide6.QtWidgets import QWidget
+import time
+
+from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QPointF, QRect, QSize, QStringListModel, Qt
+from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextLayout
+from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
+from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.storage.message_bin import KEPT_DAYS
 from rdchat.errors import StorageError
 from rdchat.services.order.chat_list import Activity
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.plain_text import tip_text
+from rdchat.ui.look.formatting import counted, day_words
+from rdchat.ui.look.icons import line_pixmap
+from rdchat.ui.look.labels import tip_text, utf16_spans
+from rdchat.ui.look.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground, text_look
 from rdchat.ui.sidebar.row_actions import RowActions
 
 _Index = QModelIndex | QPersistentModelIndex
@@ -117,3 +124,156 @@ def _spoken(row: Row) -> str:
         found = f", {counted(row.messages, 'message')} found" if row.messages else ""
         return f"{row.conversation.title}{pinned}{found}"
     return f"{row.words}, section" if row.words != FOLDERS else FOLDERS
+
+
+_ONE_LINE, _TWO_LINES = 30, 48  # heights
+_INDENT, _ICON, _ARROW, _SIGN = 16, 16, 12, 14
+_DAY_S = 86_400.0
+
+
+class RowPainter(QStyledItemDelegate):
+    """Draws sections, folders and conversations.
+
+    Attributes:
+        matcher: Finds the words of the search, which are marked.
+        in_bin: Whether the rows are those of the bin.
+        drop_row: The row that something is dragged over; -1 for none.
+    """
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self.matcher = WordMatcher("")
+        self.in_bin = False
+        self.drop_row = -1
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
+        return QSize(80, self.row_height)
+
+    @property
+    def row_height(self) -> int:
+        """Height of every row: search results and the bin have a second line."""
+        return _TWO_LINES if self.matcher or self.in_bin else _ONE_LINE
+
+    def paint(self, painter: QPainter, option: QStyleOptionViewItem, index: _Index) -> None:
+        row = index.data(ROW)
+        area: QRect = option.rect.adjusted(SMALL, 1, -SMALL, -1)
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if isinstance(row, SectionRow):
+            painter.setPen(self._theme.colors.muted)
+            painter.setFont(control_font(-1.5, bold=True))
+            painter.drawText(area.adjusted(SMALL + 2, 0, 0, -3), _BOTTOM, row.words)
+        else:
+            paint_row_ground(painter, area, option.state, self._theme.colors)
+            if isinstance(row, FolderRow):
+                self._paint_folder(painter, area, row)
+            elif isinstance(row, ChatRow):
+                sign = self._paint_activity(painter, area, Activity(index.data(ACTIVITY) or ""))
+                selected = bool(option.state & QStyle.StateFlag.State_Selected)
+                self._paint_chat(painter, area.adjusted(0, 0, -sign, 0), row, selected)
+        if index.row() == self.drop_row:
+            painter.setPen(self._theme.colors.accent)
+            painter.setBrush(Qt.BrushStyle.NoBrush)
+            painter.drawRoundedRect(area, ROW_RADIUS, ROW_RADIUS)
+        painter.restore()
+
+    def _paint_folder(self, painter: QPainter, area: QRect, row: FolderRow) -> None:
+        colors, ratio = self._theme.colors, painter.device().devicePixelRatioF()
+        left, middle = area.left() + TIGHT + row.depth * _INDENT, area.center().y() + 1
+        if not self.in_bin:
+            arrow = "unfold" if row.folder.expanded else "next"
+            painter.drawPixmap(left, middle - _ARROW // 2, line_pixmap(arrow, colors.muted, _ARROW, ratio))
+            left += _ARROW + TIGHT
+        painter.drawPixmap(left, middle - _ICON // 2, line_pixmap("folder", colors.accent, _ICON, ratio))
+        text = area.adjusted(left - area.left() + _ICON + SMALL - 2, 0, -SMALL, 0)
+        if self.in_bin:
+            self._paint_text(painter, text, row.folder.name, below=_days_left(row.folder.deleted_at))
+        else:
+            self._paint_text(painter, text, row.folder.name, f"{row.chats:,}" if row.chats else "")
+
+    def _paint_activity(self, painter: QPainter, area: QRect, activity: Activity) -> int:
+        """Draw a dot where a reply is being written, a clock where a message waits; return the width it takes."""
+        if activity is Activity.NONE:
+            return 0
+        place = QRect(area.right() - SMALL - _SIGN, area.center().y() - _SIGN // 2, _SIGN, _SIGN)
+        if activity is Activity.WRITING:
+            painter.setPen(Qt.PenStyle.NoPen)
+            painter.setBrush(self._theme.colors.accent)
+            painter.drawEllipse(place.adjusted(3, 3, -3, -3))
+        else:
+            ratio = painter.device().devicePixelRatioF()
+            painter.drawPixmap(place.topLeft(), line_pixmap("waiting", self._theme.colors.muted, _SIGN, ratio))
+        return _SIGN + TIGHT
+
+    def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, selected: bool) -> None:
+        chat = row.conversation
+        inside = SMALL + 2 if not row.depth else TIGHT + _ARROW + TIGHT + (row.depth - 1) * _INDENT + _ICON + SMALL - 2
+        right = below = ""
+        if self.in_bin:
+            below = _days_left(chat.deleted_at)
+        elif self.matcher:
+            right, below = row.place or day_words(chat.updated_at), row.snippet
+        self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=selected)
+
+    def _paint_text(
+        self, painter: QPainter, area: QRect, title: str, right: str = "", below: str = "", *, bold: bool = False
+    ) -> None:
+        """Draw a title, a muted text at its right, and in rows of two lines a muted one below; mark searched words."""
+        colors, small, font = self._theme.colors, control_font(-1.5, tabular=True), control_font(bold=bold)
+        two_lines = self.row_height == _TWO_LINES
+        upper = area.adjusted(0, 5, 0, 5 - _TWO_LINES // 2) if two_lines else area
+        painter.setFont(small)
+        painter.setPen(colors.muted)
+        right = painter.fontMetrics().elidedText(right, Qt.TextElideMode.ElideRight, area.width() // 2)
+        painter.drawText(upper, _MIDDLE | Qt.AlignmentFlag.AlignRight, right)
+        room = area.width() - (painter.fontMetrics().horizontalAdvance(right) + SMALL if right else 0)
+        self._paint_marked(painter, upper, title, font, color=colors.text, width=room)
+        if two_lines:
+            lower = area.adjusted(0, _TWO_LINES // 2 - 4, 0, -5)
+            self._paint_marked(painter, lower, below, small, color=colors.muted, width=area.width())
+
+    def _paint_marked(
+        self, painter: QPainter, area: QRect, text: str, font: QFont, *, color: QColor, width: int
+    ) -> None:
+        """Draw one line in the middle of an area's height."""
+        metrics = QFontMetrics(font)
+        shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+        layout = QTextLayout(shown, font)
+        layout.beginLayout()
+        layout.createLine().setLineWidth(width + 1)
+        layout.endLayout()
+        painter.setPen(color)
+        place = QPointF(area.left(), area.center().y() + 1 - metrics.height() / 2)
+        layout.draw(painter, place, [self._mark(*span) for span in utf16_spans(shown, self.matcher.spans(shown, 20))])
+
+    def _mark(self, begin: int, end: int) -> QTextLayout.FormatRange:
+        mark = QTextLayout.FormatRange()
+        mark.start, mark.length = begin, end - begin
+        mark.format = text_look(self._theme.colors.text, self._theme.colors.hit)
+        return mark
+
+    def createEditor(self, parent: QWidget, option: QStyleOptionViewItem, index: _Index) -> QWidget:
+        editor = QLineEdit(parent)
+        folder = isinstance(index.data(ROW), FolderRow)
+        editor.setAccessibleName("New folder name" if folder else "New chat title")
+        editor.setMaxLength(200)
+        return editor
+
+    def updateEditorGeometry(self, editor: QWidget, option: QStyleOptionViewItem, index: _Index) -> None:
+        area: QRect = option.rect
+        row = index.data(ROW)
+        depth = 0 if isinstance(row, SectionRow) or row is None else row.depth
+        left = SMALL + 3 + depth * _INDENT + (_ARROW + _ICON + SMALL if isinstance(row, FolderRow) else 0)
+        editor.setGeometry(area.left() + left, area.top() + 2, area.width() - left - SMALL - 3, _ONE_LINE - 4)
+
+
+_MIDDLE = Qt.AlignmentFlag.AlignVCenter
+_BOTTOM = Qt.AlignmentFlag.AlignBottom
+
+
+def _days_left(deleted_at: float | None) -> str:
+    """Return how much longer the bin keeps an item."""
+    passed = (time.time() - (deleted_at or 0.0)) / _DAY_S
+    left = max(0, min(KEPT_DAYS, round(KEPT_DAYS - passed)))
+    return f"{counted(left, 'day')} left" if left else "Less than a day left"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdchat.inference.api.shown_ledger import Spent
 from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.theme import Theme, control_font
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart

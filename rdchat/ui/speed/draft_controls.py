@@ -15,16 +15,15 @@ from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mod
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
-_COPY = "Copy training command"
+_COPY = "Copy Training Command"
 _WHO = "What guesses the next tokens. It changes how fast a reply comes, not what it says."
 _USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
@@ -88,7 +87,7 @@ class DraftControls(Section):
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
         width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MOST_BEAM_ROWS}."
         length = "Tokens of each beam, with the one that the model has chosen already: a beam of 5 drafts 4."
-        lookup = "Also guess that text from earlier in the chat repeats."
+        lookup = "Also guess that text from this chat or an earlier reply repeats."
         drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
         model = "A smaller model with the same tokenizer."
         return (
@@ -96,7 +95,13 @@ class DraftControls(Section):
             _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
             _Field("Beams", self.width_, "beam_width", head, width),
             _Field("Tokens per beam", self.length, "beam_length", head, length),
-            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, "The most tokens drafted in a step."),
+            _Field(
+                "Draft tokens",
+                self.draft_tokens,
+                "draft_tokens",
+                chains,
+                "Tokens drafted in a step; prompt lookup drafts more where the text surely repeats.",
+            ),
             _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head, lookup),
         )
 
@@ -161,12 +166,12 @@ class DraftControls(Section):
 
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one."""
-        choice = statistics.choice
+        choice = statistics.choice if writing or statistics.generated_tokens else None
         self._note = self._more = ""
         if choice is not None and statistics.rounds and not writing:
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
-        elif choice is not None and statistics.generated_tokens and not writing:
+        elif choice is not None and not writing:
             self._note, self._more = "Auto did not draft in the last reply.", choice.words
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
             self._note = choice.words

@@ -8,11 +8,11 @@ from PySide6.QtCore import QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.look.buttons import OpenMenu, add_action
 from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.plain_text import button_text, set_tip
 
 _MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
@@ -72,7 +72,7 @@ class CalmSpinBox(QSpinBox):
 
 
 class FolderPicker(QPushButton):
-    """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and a dialog.
+    """Shows the name of a chosen folder; its menu offers none, recent folders, installed drafters, and ways to others.
 
     Args:
         none: Shown if no folder is chosen.
@@ -83,6 +83,7 @@ class FolderPicker(QPushButton):
 
     edited = Signal(object)  # a folder or hub id, or None
     opened = Signal()
+    search_requested = Signal()  # for others, in the models window
 
     def __init__(
         self,
@@ -136,6 +137,7 @@ class FolderPicker(QPushButton):
             self._menu, self.edited.emit, self._chosen, self._recent(), self._offered, none=self._none, words=words
         )
         self._menu.addSeparator()
+        self._menu.addAction("Find in Models…", self.search_requested.emit)
         self._menu.addAction("Choose Folder…", self._choose_folder)
 
     def _choose_folder(self) -> None:

@@ -12,9 +12,8 @@ from rdchat.services.context.chat_context import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.formatting import FINISH_REASONS, FINISH_WORDS
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, thin_bar
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
 from rdchat.ui.speed.sections import FigureRow, Section
@@ -26,7 +25,6 @@ _STATE_WORDS = {
     EngineState.WRITING: "Writing…",
     EngineState.NO_MODEL: "No model loaded",
 }
-_FEW_TOKENS = 8  # a shorter prefill is one call, and its rate means nothing
 
 
 class Shown(NamedTuple):
@@ -65,12 +63,6 @@ def _of_model(name: str, definition: str, words: Callable[[ModelInfo], str]) -> 
     return Figure(name, definition, lambda shown: words(shown.model) if shown.model else formatting.NONE)
 
 
-def _prefill(statistics: Statistics) -> str:
-    read = statistics.prompt_tokens - statistics.cached_prompt_tokens
-    rate = formatting.rate(statistics.prefill_tps if read >= _FEW_TOKENS else None)
-    return rate if rate == formatting.NONE else f"{rate} tokens/s"
-
-
 _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
     "Drafts": (
         _of_reply("Drafted from this chat", definitions.FROM_CHAT, lambda s: formatting.count(s.from_chat)),
@@ -107,7 +99,7 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
         _of_reply(
             "Reading speed",
             "Prompt tokens read per second, until the first token is known. Tokens kept from before do not count.",
-            _prefill,
+            lambda s: formatting.reading_speed(s) or formatting.NONE,
         ),
         _of_reply("Time to first token", definitions.TTFT, lambda s: formatting.duration(s.ttft_ms)),
         _of_reply("Writing time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),

@@ -15,10 +15,9 @@ from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, message_box, set_tip, tip_text
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SideWindow, ask_to_save
-from rdchat.ui.look.plain_text import message_box, set_tip, tip_text
 from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.look.throttle import Throttle
 
@@ -169,6 +168,6 @@ class LedgerWindow(SideWindow):
 
 def _cost_words(cost: ProfileCost | None) -> str:
     if cost is None:
-        return "Exact times slow replies down. How much shows here after one reply with them and one without."
+        return "Exact times slow replies down. Write one reply with them and one without to see by how much."
     exact, usual = formatting.rate(cost.exact_tps), formatting.rate(cost.usual_tps)
     return f"With exact times, the last replies ran at {exact} instead of {usual} tokens/s."

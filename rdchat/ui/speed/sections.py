@@ -10,9 +10,8 @@ from rdchat.inference.api.shown_ledger import Spent, spent_ms
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import FlatButton, push_button
 from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import TIGHT, Theme, control_font
 from rdchat.ui.speed.charts import Sparkline, TimeBar
 

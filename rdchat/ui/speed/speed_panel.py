@@ -154,7 +154,7 @@ class SpeedPanel(QScrollArea):
     def _owner(self, busy: bool) -> str:
         """Return whose figures are shown, such as `Last reply · Auto`."""
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
-        if not busy and not self._shown.statistics.generated_tokens:
+        if not busy and not self._shown.statistics.prompt_tokens:
             return "No reply yet"
         option = self._controller.drafting.option(self._shown.mode) if busy and self._shown.mode else None
         if option is not None and not option.available:

@@ -9,9 +9,8 @@ from PySide6.QtWidgets import QWidget
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import Part, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import SMALL, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 from rdchat.ui.transcript.reply_details import ReplyDetails, facts, summary

@@ -6,8 +6,7 @@ from PySide6.QtCore import QPoint, QRect, Qt, Signal
 from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import MessagePath, cut_of
+from rdchat.chat.conversation import Message, MessagePath, cut_of
 from rdchat.chat.search_words import WordMatcher
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.errors import StorageError

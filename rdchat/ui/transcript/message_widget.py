@@ -11,13 +11,11 @@ from rdchat.chat.search_words import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.look.layouts import Part, column
-from rdchat.ui.transcript.markdown.copying import CopyForm, blocks_of, forms_of, put_on_clipboard
-from rdchat.ui.transcript.markdown.markdown_text import as_markdown
+from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_actions import MessageActions
-from rdchat.ui.transcript.message_editor import MessageEditor
-from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea
+from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, MessageArea, MessageEditor
 
 
 class MessageWidget(QWidget):

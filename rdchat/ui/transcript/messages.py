@@ -8,8 +8,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.painting import paint_card
-from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT
+from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import (

@@ -93,8 +93,7 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 
 
 def _speed(s: Statistics) -> list[Fact]:
-    rate = _with_unit(formatting.rate(s.prefill_tps), "tokens/s")
-    prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), rate) if part)
+    prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), formatting.reading_speed(s)) if part)
     plain = _with_unit(formatting.rate(s.plain_tps), "tokens/s") if s.speedup_range else ""
     return [
         Fact("Speed", _with_unit(formatting.rate(s.decode_tps), "tokens/s") or formatting.NONE, definitions.SPEED),
@@ -178,7 +177,7 @@ class ReplyDetails(QFrame):
             parts.addWidget(figure)
         if message.drafting and message.drafting.reason:
             parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
-        tokens = TextButton("Show tokens", theme)
+        tokens = TextButton("Show Tokens", theme)
         tokens.clicked.connect(self.close)
         tokens.clicked.connect(self.tokens_requested)
         parts.addWidget(tokens, 0, Qt.AlignmentFlag.AlignRight)

@@ -8,15 +8,14 @@ from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.conversation import Message
-from rdchat.chat.message_path import MessagePath
+from rdchat.chat.conversation import Message, MessagePath
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.look.buttons import RoundButton
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.theme import MEDIUM, Theme
-from rdchat.ui.transcript.markdown.markdown_text import as_markdown
+from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_range import FIRST

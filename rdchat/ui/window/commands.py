@@ -11,6 +11,7 @@ from PySide6.QtCore import QObject, Qt, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 import rdchat
+from rdchat import host
 from rdchat.chat.conversation import Conversation
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.chat_controller import ChatController
@@ -19,8 +20,8 @@ from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.buttons import OpenMenu
 from rdchat.ui.look.icons import app_pixmap
+from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open, show_in_front
-from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 
 _ABOUT = """Chat with language models that run on your own machine.
@@ -258,7 +259,8 @@ class Commands(QObject):
 
     def show_about(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
-        versions = platform.python_version(), qVersion(), version("mlx"), version("mlx-lm")
+        mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
+        versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
         title, words = f"rdchat {rdchat.__version__}", _ABOUT.format(*versions)
         box = message_box(QMessageBox.Icon.NoIcon, title, words, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))

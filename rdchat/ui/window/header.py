@@ -18,7 +18,7 @@ from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton, OpenMenu, add_action
 from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.plain_text import button_text, set_tip
+from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.settings.chat_options import ChatOptions

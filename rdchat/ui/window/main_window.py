@@ -172,6 +172,8 @@ class MainWindow(QMainWindow):
         self.header.model.models_requested.connect(self.actions_.models.trigger)
         self.header.model.folder_requested.connect(commands.choose_model)
         self.panel.ledger_requested.connect(self.actions_.ledger.trigger)
+        for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
+            picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
         conversation.choose_model_requested.connect(commands.choose_model)
         conversation.larger_model_requested.connect(windows.open_discover)

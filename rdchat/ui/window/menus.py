@@ -12,8 +12,8 @@ from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
 from rdchat.services.order.chat_order import Place
+from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.look.opening import SideWindow, show_folder, show_in_front
-from rdchat.ui.look.plain_text import button_text, set_tip
 from rdchat.ui.look.theme import DEFAULT_TEXT
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """The windows beside the main one. Each is imported and built when it is first opened, and then kept."""
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from importlib import import_module
+from importlib import import_module, resources
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, Qt
@@ -14,8 +14,12 @@ from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.look.opening import show_in_front
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.labels import Ground
+from rdchat.ui.look.layouts import column, scrolled
+from rdchat.ui.look.opening import SideWindow, show_in_front
+from rdchat.ui.look.theme import LARGE, Theme
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_view import TextView
 
 if TYPE_CHECKING:
     from rdchat.services.models.models_desk import ModelsDesk
@@ -24,6 +28,54 @@ if TYPE_CHECKING:
     from rdchat.ui.drafts.window import DraftsWindow
     from rdchat.ui.models import ModelsWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
+
+
+_ELSEWHERE = (
+    ("Message field", (("Send", "Return"), ("New line", "Shift+Return"))),
+    ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
+    ("Any window beside the main one", (("Close it", "Esc"),)),
+)
+
+
+class HelpWindow(SideWindow):
+    """A page of Markdown that scrolls.
+
+    Args:
+        title: The window's title.
+        text: Markdown.
+        theme: The appearance to follow.
+        parent: The main window.
+    """
+
+    def __init__(self, title: str, text: str, theme: Theme, parent: QWidget) -> None:
+        super().__init__(title, (600, 680), (360, 300), parent)
+        self.text = TextView(MarkdownParser(), theme, title)
+        page = Ground(theme, "surface")
+        column(self.text, None, within=page, margins=LARGE)
+        area = scrolled(page)
+        area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the keyboard scrolls
+        area.setAccessibleName(title)
+        column(area, within=self)
+        area.setFocus()
+        self.text.set_text(text)
+
+
+def about_drafting() -> str:
+    """Return the page that explains drafting, in Markdown."""
+    return resources.files("rdchat.ui").joinpath("resources/drafting.md").read_text(encoding="utf-8")
+
+
+def shortcuts_text(menus: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
+    """Return a table of keys for each menu, in Markdown.
+
+    Args:
+        menus: The title of each menu, with the name and the keys of its entries.
+    """
+    tables = (
+        f"## {title}\n\n| Command | Keys |\n|---|---|\n" + "\n".join(f"| {name} | {keys} |" for name, keys in entries)
+        for title, entries in (*menus, *_ELSEWHERE)
+    )
+    return "\n\n".join(tables)
 
 
 class SideWindows:
@@ -67,7 +119,7 @@ class SideWindows:
     @cached_property
     def about_drafting(self) -> QWidget:
         """Explains drafting."""
-        from rdchat.ui.window.help_window import HelpWindow, about_drafting  # noqa: PLC0415
+        from rdchat.ui.window.side_windows import HelpWindow, about_drafting  # noqa: PLC0415
 
         return self.place(
             "about drafting", HelpWindow("What Is Drafting?", about_drafting(), self._theme, self._parent)
@@ -76,7 +128,7 @@ class SideWindows:
     @cached_property
     def shortcuts(self) -> QWidget:
         """Lists the keys of the menus."""
-        from rdchat.ui.window.help_window import HelpWindow, shortcuts_text  # noqa: PLC0415
+        from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text  # noqa: PLC0415
 
         text = shortcuts_text(self.keys())
         return self.place("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))

@@ -10,8 +10,8 @@ from rdchat.errors import StorageError
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
 from rdchat.services.order.chat_order import named
 from rdchat.ui.look.formatting import counted
+from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import ask_to_save
-from rdchat.ui.look.plain_text import message_box
 
 _LOOK_MS = 500  # how often to look whether the store has taken the replies
 _MOST_NAMED = 5

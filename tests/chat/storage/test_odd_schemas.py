@@ -85,7 +85,10 @@ HOSTILE: dict[str, Sequence[str]] = {
 }
 
 
-@pytest.mark.parametrize("statements", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize(
+    "statements",
+    [pytest.param(each, marks=pytest.mark.slow if "MB" in name else (), id=name) for name, each in HOSTILE.items()],
+)
 def test_a_schema_that_no_version_made_is_set_aside_before_it_is_run(filled: Path, statements: Sequence[str]) -> None:
     change(filled, *statements)
     assert_damaged(filled)

@@ -162,7 +162,10 @@ def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole
     [
         "UPDATE messages_index_data SET block = X'00000000' WHERE id > 10",
         "INSERT INTO messages_index (messages_index) VALUES ('delete-all')",
-        f"DROP TRIGGER messages_changed; UPDATE messages SET text = printf('%.*c', {65 << 20}, 'x') WHERE id = 2;",
+        pytest.param(
+            f"DROP TRIGGER messages_changed; UPDATE messages SET text = printf('%.*c', {65 << 20}, 'x') WHERE id = 2;",
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=["damaged", "empty", "a text of 65 MB"],
 )

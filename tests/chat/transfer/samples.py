@@ -135,24 +135,6 @@ def lm_studio_chat() -> dict[str, Any]:
     }
 
 
-def write_old_lm_studio(folder: Path) -> Path:
-    """Write the three files of a chat of 0.2 and return the first."""
-    chat = {"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
-    config = {
-        "inference_params": {"pre_prompt": "Be kind.", "temp": 0.5, "n_predict": -1},
-        "load_params": {"n_ctx": 2048},
-    }
-    metadata = {
-        "identifier": "1700000000000",
-        "name": "Greetings",
-        "lastUsedModel": {"filePath": "C:\\models\\TheBloke\\Mistral-7B.Q4_K_M.gguf"},
-        "stats": {"predictionStats": {"tokenCount": 5}},
-    }
-    for kind, data in (("", chat), (".config", config), (".metadata", metadata)):
-        (folder / f"1700000000000{kind}.chat.json").write_text(json.dumps(data))
-    return folder / "1700000000000.chat.json"
-
-
 def jan_message(place: int, role: str, *content: dict[str, Any], status: str = "ready") -> dict[str, Any]:
     return {
         "id": f"m{place}",

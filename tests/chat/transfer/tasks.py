@@ -6,7 +6,6 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import backup_file, restore
 from rdchat.chat.transfer.backup_file import BackupFacts
@@ -14,6 +13,7 @@ from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, TaskProgress
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.work.job import Job
 

@@ -17,7 +17,7 @@ from rdchat.chat.transfer.importing import read_files
 from rdchat.chat.transfer.reports import ImportReport, SkippedChat, TaskProgress
 from rdchat.work.job import CancelledError, Job, StopWork
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan, write_old_lm_studio
+from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, lm_studio_chat, write_jan
 
 GOOD = chatgpt_chat(chatgpt_node("q", None, "user", "Fine"), title="Good")
 
@@ -187,19 +187,6 @@ def test_a_role_of_jan_that_is_no_text_leaves_the_thread_out(
     (folder / "messages.jsonl").write_text(json.dumps({"object": "thread.message", "role": [], "content": []}))
     (not_taken,) = import_files(folder).not_taken
     assert not_taken.reason == "A message's role is not a text."
-
-
-def test_a_number_that_no_chat_of_lm_studio_has_is_passed_over(
-    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
-):
-    path = write_old_lm_studio(tmp_path)
-    for kind, field, value in (("metadata", "identifier", "1700000000000000x"), ("config", "temp", 10**400)):
-        beside = tmp_path / f"1700000000000.{kind}.chat.json"
-        data = json.loads(beside.read_text())
-        data.get("inference_params", data)[field] = value
-        beside.write_text(json.dumps(data))
-    assert import_files(path).complete
-    assert [each.title for each in store.conversations()] == ["Greetings"]
 
 
 def test_a_line_of_jan_that_is_cut_off_leaves_the_thread_out(

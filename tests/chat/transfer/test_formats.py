@@ -8,7 +8,7 @@ import pytest
 from rdchat.chat.conversation import Message
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.requests import SamplingParams
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.samples import (
     CHATGPT_TIME,
@@ -19,7 +19,6 @@ from tests.chat.transfer.samples import (
     jan_text,
     lm_studio_chat,
     write_jan,
-    write_old_lm_studio,
 )
 
 
@@ -125,19 +124,13 @@ def test_a_chat_of_lm_studio_keeps_versions_thinking_and_settings(
     assert report.without[0].parts == "1 image"
 
 
-def test_a_chat_of_lm_studio_02_is_read_from_its_three_files(
+def test_a_chat_of_lm_studio_02_is_refused_with_what_to_do(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
-    report = import_files(write_old_lm_studio(tmp_path))
-    assert report.complete
-    (conversation,) = store.conversations()
-    assert (conversation.title, conversation.system_prompt) == ("Greetings", "Be kind.")
-    assert conversation.created_at == 1_700_000_000
-    assert conversation.sampling == SamplingParams(temperature=0.5)
-    assert [(each.role, each.text, each.model) for each in store.messages(conversation.id)] == [
-        (Role.USER, "Hi", None),
-        (Role.ASSISTANT, "Hello!", "Mistral-7B.Q4_K_M"),
-    ]
+    (tmp_path / "1700000000000.chat.json").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
+    (report,) = import_files(tmp_path / "1700000000000.chat.json").files
+    assert report.problem == "1700000000000.chat.json is of LM Studio 0.2. Open it in LM Studio 0.3 or later first."
+    assert not store.conversations()
 
 
 @pytest.mark.parametrize("named", ["thread.json", "messages.jsonl", "."])
@@ -161,13 +154,12 @@ def test_a_folder_gives_the_chats_of_every_app_in_it(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, tmp_path: Path
 ):
     write_jan(tmp_path / "in" / "threads" / "t1")
-    write_old_lm_studio(tmp_path / "in")
     write_json("in/1.conversation.json", lm_studio_chat())
     write_json("in/notes.json", {"not": "a chat"})
     report = import_files(tmp_path / "in")
     assert report.complete
-    assert sorted(file.source for file in report.files) == ["Jan", "LM Studio", "LM Studio"]
-    assert len(store.conversations()) == 3
+    assert sorted(file.source for file in report.files) == ["Jan", "LM Studio"]
+    assert len(store.conversations()) == 2
 
 
 def test_messages_of_jan_without_a_thread_get_their_title_from_the_question(

@@ -12,6 +12,7 @@ from rdchat.chat.transfer import source_files
 from rdchat.chat.transfer.reports import SkippedChat
 from tests.chat.transfer.conftest import ImportFiles, WriteJson
 from tests.chat.transfer.huge_chats import HUGE, good, within, write, write_zip
+from tests.grids import share
 
 SIZE = 3 << 20
 
@@ -105,7 +106,7 @@ def test_parts_that_are_too_long_together_leave_one_chat_out(
     assert titles(store) == {"First"}
 
 
-@pytest.mark.parametrize("unit", [b"{}", b'{"title": "", "mapping": {}}', b"[]", b"null", b"0"])
+@pytest.mark.parametrize("unit", share([b"{}", b'{"title": "", "mapping": {}}', b"[]", b"null", b"0"]))
 def test_a_long_list_of_empty_chats_is_given_up(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, unit: bytes
 ):

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import Settings
 from rdchat.cli import main
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.csv_format import read_csv
 from tests.inference.benchmark.csv_samples import result, written

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.inference.api.memory_facts import Fit, MemoryRoom, ModelSizes, fit_of, memory_need
+from rdchat.inference.api.model_facts import Fit, MemoryRoom, ModelSizes, fit_of, memory_need
 from rdchat.inference.api.requests import Dtype
 
 SIZES = ModelSizes(1000, 600, 4, Dtype.BFLOAT16, 8, 8192)

@@ -23,7 +23,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from scripts.chips import Chip
 from tests.grids import grid, share
@@ -97,7 +97,7 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     assert end.statistics.target_calls == 8 or mode is Mode.AUTO
 
 
-@pytest.mark.parametrize("name", share([*TREES, *CHAINS]))
+@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 6))
 def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None:
     check_same(shared_family(name), ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,))
 

@@ -68,7 +68,7 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
 
 
 @pytest.mark.parametrize("believed", ["usual", "of another drafter", "of this one"])
-@pytest.mark.parametrize(("chip", "first"), grid(CHIPS, QUALITIES, one_in=4), ids=name_of)
+@pytest.mark.parametrize(("chip", "first"), grid(CHIPS, QUALITIES, one_in=8), ids=name_of)
 def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, believed: str) -> None:
     drafting, estimates = Drafting(first), AcceptanceEstimates()
     if believed != "usual":

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat import machine, paths
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto import measuring
 from rdchat.inference.auto import state as auto_state

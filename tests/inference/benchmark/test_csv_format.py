@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.bench_results import BenchRun, Difference
+from rdchat.inference.api.benchmark import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv

@@ -13,7 +13,7 @@ from rdchat.inference.benchmark.recording import measure_drafts, repeated_runs
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ALPHABET, tiny_llama
 

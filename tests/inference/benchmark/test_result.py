@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchRun, Difference
+from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
 from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of

@@ -8,8 +8,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan
-from rdchat.inference.api.bench_results import MLX_LM, BenchEvent, BenchPiece, BenchProgress, BenchRun
+from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchEvent, BenchPiece, BenchPlan, BenchProgress, BenchRun
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.benchmark import runner as runner_module

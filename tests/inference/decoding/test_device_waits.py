@@ -22,9 +22,9 @@ from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import PackedTree
 from scripts.device_stand_in import DeviceStandIn, DeviceTimes, Event
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import Pair, shared_near

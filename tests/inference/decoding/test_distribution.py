@@ -14,7 +14,7 @@ import pytest
 
 import tests.inference.fakes as fakes
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding import reply
 from rdchat.inference.decoding.draft import Draft
@@ -18,9 +18,9 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.packed_tree import PackedTree
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES
@@ -48,7 +48,7 @@ def _unended(request: GenerationRequest) -> GenerationRequest:
     return replace(request, sampling=replace(request.sampling, stop=(), max_tokens=length))
 
 
-@pytest.mark.parametrize(("sampling", "window", "length"), grid(SAMPLINGS, [None, 12], [2, 5, 9]))
+@pytest.mark.parametrize(("sampling", "window", "length"), grid(SAMPLINGS, [None, 12], [2, 5, 9], one_in=6))
 def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int | None, length: int) -> None:
     """Each width meets each sampling, each length and each window."""
     width = (1, 3, 8)[(SAMPLINGS.index(sampling) + length // 4) % 3]
@@ -60,7 +60,7 @@ def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int |
     assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
 
 
-@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False)))
+@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False), 5))
 def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature: float) -> None:
     """Sliding windows, chunks, latent attention, experts, and recurrent and convolutional state."""
     model = shared_family(name)

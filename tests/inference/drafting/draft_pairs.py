@@ -9,13 +9,13 @@ import numpy as np
 from mlx.utils import tree_map
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, positions, shared_llama, tiny_llama
 

@@ -9,12 +9,11 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise
-from rdchat.inference.drafting.beam_search import NodePool, best_nodes, search
+from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import Head, Root
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.drafting.scoring import PathScorer
-from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 VOCABULARY = [0, 3, 4, 7, 9, 12, 20, 21, 28, 30]

@@ -7,8 +7,8 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.scoring import CandidateRanker, pack
 from tests.inference.drafting.draft_pairs import FILTERS
 
 

@@ -9,11 +9,11 @@ from mlx_lm.models import llama
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, SamplingParams
+from rdchat.inference.drafting.beam_search import CandidateRanker
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.scoring import CandidateRanker
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import CHAIN, FILTERS, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, chains_only, loaded, positions, shared_llama, tiny_llama

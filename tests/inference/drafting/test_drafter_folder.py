@@ -14,7 +14,7 @@ from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
-from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
 from tests.inference.fakes import ALPHABET, tiny_llama

@@ -20,7 +20,7 @@ from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most
@@ -66,7 +66,7 @@ def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, targe
     write_drafter(bad, stored(target).written(), "")
     os.utime(drafter / "config.json", (0, 0))  # the damaged one is the newest
     DAMAGE[damage](bad)
-    with at_most(20):
+    with at_most(60):
         found = search_drafters(TargetBinding.of(target.info).hash)
         told = {option.mode: option for option in ModeOptions(target, Drafters(target)).all(DraftSettings())}
     assert found.folder == drafter
@@ -122,7 +122,7 @@ def test_architectures_that_the_weights_do_not_account_for(
     changes: dict[str, Any], words: str, target: LoadedModel, drafter: Path
 ) -> None:
     change(drafter, "architecture", **changes)
-    with at_most(10), pytest.raises(ModelError, match=words) as caught:
+    with at_most(60), pytest.raises(ModelError, match=words) as caught:
         load_drafter(drafter, target)
     assert len(str(caught.value)) < 500
 
@@ -152,7 +152,7 @@ def test_weights_of_odd_types(name: str, target: LoadedModel, drafter: Path) -> 
 def test_apples_checkpoints_with_absurd_sizes(changes: dict[str, Any], tmp_path: Path, target: LoadedModel) -> None:
     apple_checkpoint(tmp_path / "apple", 32, 48, 1, False, target.info.vocabulary_size)
     change(tmp_path / "apple", None, **changes)
-    with at_most(10), pytest.raises(ModelError):
+    with at_most(60), pytest.raises(ModelError):
         load_drafter(tmp_path / "apple", target)
 
 
@@ -183,13 +183,13 @@ def test_a_drafter_beside_a_lost_link_drafts(target: LoadedModel, drafter: Path)
 
 def test_a_models_hash_reads_no_pipe(target: LoadedModel) -> None:
     make_pipe(target.info.path / "tokenizer.json")
-    with at_most(5), pytest.raises(ModelError, match=r"tokenizer\.json is a named pipe"):
+    with at_most(60), pytest.raises(ModelError, match=r"tokenizer\.json is a named pipe"):
         target_hash(target.info.path)
     with (target.info.path / "model-2.safetensors").open("wb") as file:
         file.write(struct.pack("<Q", 2**40))
         file.truncate(2**40)
     make_pipe(target.info.path / "model-3.safetensors")
-    with at_most(10), pytest.raises(ModelError, match=r"model-3\.safetensors is a named pipe"):
+    with at_most(60), pytest.raises(ModelError, match=r"model-3\.safetensors is a named pipe"):
         target_hash(target.info.path)
 
 

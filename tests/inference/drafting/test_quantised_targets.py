@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining

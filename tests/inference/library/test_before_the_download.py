@@ -12,9 +12,9 @@ from gguf import GGMLQuantizationType as GgmlType
 
 from rdchat.hub.found_models import found_model
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom, ModelSizes
+from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelSizes
 from rdchat.inference.api.requests import Dtype
-from rdchat.inference.library.folder_facts import read_facts
+from rdchat.inference.library.model_library import read_facts
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
 
 GB = 2**30

@@ -10,14 +10,16 @@ from gguf import GGMLQuantizationType as GgmlType
 
 from rdchat import paths
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.downloads.download_record import DownloadRecord
+from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.known_files import HubFile, RepositoryFiles
-from rdchat.inference.api.model_card import Capability, DraftKind
-from rdchat.inference.library.folder_facts import FolderFacts, facts_reader, read_facts
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.library.model_library import (
+    FolderFacts,
+    facts_reader,
     installed_models,
     library_models,
     problem_of,
+    read_facts,
     store_capability,
     stored_capability,
 )
@@ -174,8 +176,7 @@ def test_other_revisions_are_listed_by_their_names_and_loaded_by_their_folders(
 def test_an_unfinished_download_is_listed_with_what_is_here_of_it(hub_cache: Path) -> None:
     repository = repository_of("some-org/begun")
     files = (HubFile("config.json", 30, "a" * 40), HubFile("model.safetensors", 970, "b" * 64))
-    record = DownloadRecord(RepositoryFiles("some-org/begun", "main", "c" * 40, files))
-    record.write(repository)
+    write_record(repository, RepositoryFiles("some-org/begun", "main", "c" * 40, files))
     (repository.work / f"{'b' * 64}.part").write_bytes(b"x" * 300)
     (model,) = library_models()
     assert (model.is_unfinished, model.can_be_loaded) == (True, False)

@@ -11,11 +11,9 @@ import pytest
 
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.memory_facts import Fit, MemoryRoom, fit_of, memory_need
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind, Fit, MemoryRoom, fit_of, memory_need
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
-from rdchat.inference.library.folder_facts import read_facts
-from rdchat.inference.library.model_library import stored_capability
+from rdchat.inference.library.model_library import read_facts, stored_capability
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models import loading
 from rdchat.inference.models.fact_cache import stamp_of

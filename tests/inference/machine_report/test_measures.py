@@ -10,8 +10,8 @@ import mlx.core as mx
 import pytest
 
 from rdchat.commands.report_page import report_page
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
 from rdchat.inference.api.requests import Dtype, Mode
-from rdchat.inference.benchmark.sweep import EVERYDAY_PROMPTS
 from rdchat.inference.machine_report import model_report
 from rdchat.inference.machine_report.measures import (
     ROWS,
@@ -24,7 +24,7 @@ from rdchat.inference.machine_report.measures import (
 from rdchat.inference.machine_report.model_report import ModelReport
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.target.target import TargetEmbeddings
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
 
 

@@ -19,8 +19,8 @@ from mlx.utils import tree_flatten
 from rdchat import host
 from rdchat.errors import ModelError
 from rdchat.files import foreign_files
+from rdchat.inference.models.model_config import check_sizes
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
-from rdchat.inference.models.model_sizes import check_sizes
 from rdchat.inference.models.safetensors_file import StoredTensor
 from tests.grids import grid
 from tests.inference.families import CHAINS, COMMON, TREES, network_of
@@ -71,7 +71,7 @@ def test_what_is_no_file_is_never_opened(folder: Path, name: str, kind: str, mon
     (folder / name).unlink(missing_ok=True)
     make, words = KINDS[kind]
     make(folder / name)
-    with at_most(5):
+    with at_most(60):
         assert words in refusal(folder).message
         assert str(folder / name) in refusal(folder).message
 
@@ -85,7 +85,7 @@ def test_a_folder_in_a_files_place(folder: Path) -> None:
 def test_templates_of_other_names_are_looked_at_too(folder: Path) -> None:
     (folder / "additional_chat_templates").mkdir()
     os.mkfifo(folder / "additional_chat_templates" / "tools.jinja")
-    with at_most(5):
+    with at_most(60):
         assert "tools.jinja is a named pipe" in refusal(folder).message
 
 
@@ -101,7 +101,7 @@ def test_the_hub_caches_links_into_its_blobs_are_fine(folder: Path, tmp_path: Pa
 def test_names_of_models_that_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "model.gguf")
     os.mkfifo(tmp_path / "config.json")
-    with at_most(5):
+    with at_most(60):
         with pytest.raises(ModelError, match=r"model\.gguf is a named pipe"):
             resolve_model(str(tmp_path / "model.gguf"))
         assert "config.json is a named pipe" in refusal(resolve_model(str(tmp_path))).message
@@ -111,7 +111,7 @@ def test_names_of_models_that_are_no_files(tmp_path: Path) -> None:
 def test_files_above_the_size_of_their_kind_are_not_read(folder: Path, name: str) -> None:
     with (folder / name).open("ab") as file:
         file.truncate(2**40)  # which takes no room
-    with at_most(5):
+    with at_most(60):
         assert f"{folder / name} is too large: 1,099,512 MB" in refusal(folder).message
 
 
@@ -125,7 +125,7 @@ def test_a_folder_of_very_many_files(folder: Path, monkeypatch: pytest.MonkeyPat
 def test_shards_are_looked_for_and_not_enumerated(folder: Path) -> None:
     """The name alone had a list of 10**15 others made."""
     (folder / "model.safetensors").rename(folder / "model-1-of-999999999999999.safetensors")
-    with at_most(5):
+    with at_most(60):
         assert refusal(folder).message == (
             f"{folder} is incomplete: model-2-of-999999999999999.safetensors, model-3-of-999999999999999.safetensors, "
             "model-4-of-999999999999999.safetensors and 999,999,999,999,995 more are missing."
@@ -192,7 +192,7 @@ def test_counts_and_sizes_that_the_weights_do_not_account_for(
 ) -> None:
     """A million layers with a context of 1 were made in memory before the weights were looked at."""
     change_config(folder, **changes)
-    with at_most(5):
+    with at_most(60):
         assert words in refusal(folder).message
 
 
@@ -266,7 +266,7 @@ def test_a_header_longer_than_any_models(folder: Path) -> None:
     with path.open("wb") as file:
         file.write(struct.pack("<Q", 2**40))
         file.truncate(2**41)
-    with at_most(5):
+    with at_most(60):
         assert refusal(folder).message == f"The header of {path} is too long: {2**40:,} bytes."
 
 
@@ -341,7 +341,7 @@ def test_the_most_that_a_config_may_hold_takes_little_memory(folder: Path) -> No
         resource.setrlimit(resource.RLIMIT_AS, (2 * 2**30, 2 * 2**30))
 
     command = [sys.executable, "-c", LOOK, str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, preexec_fn=limit, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, preexec_fn=limit, check=False)
     assert "has no model type" in done.stdout, done.stderr
 
 

@@ -88,7 +88,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
 def test_headers_that_announce_what_is_not_there(name: str, tmp_path: Path) -> None:
     data, words = HOSTILE[name]
     (tmp_path / "model.gguf").write_bytes(data)
-    with at_most(5), pytest.raises(ModelError) as caught:
+    with at_most(60), pytest.raises(ModelError) as caught:
         convert_gguf(tmp_path / "model.gguf", tmp_path, lambda _: None)
     assert caught.value.message.startswith(f"{tmp_path / 'model.gguf'} is damaged or cut short: ")
     assert words in caught.value.message
@@ -107,7 +107,7 @@ def test_headers_that_announce_what_is_not_there(name: str, tmp_path: Path) -> N
 )
 def test_what_is_no_gguf_file(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
     make(tmp_path / "model.gguf")
-    with at_most(5), pytest.raises(ModelError, match=words):
+    with at_most(60), pytest.raises(ModelError, match=words):
         read_gguf_header(tmp_path / "model.gguf")
 
 
@@ -144,7 +144,7 @@ def test_metadata_with_numbers_that_cannot_be(tmp_path: Path, key: str, value: i
     source = write_gguf(tmp_path / "model.gguf")
     patched(source, key.encode(), value if isinstance(value, bytes) else struct.pack("<I", value))
     (tmp_path / "out").mkdir()
-    with at_most(30), pytest.raises(ModelError) as caught:
+    with at_most(60), pytest.raises(ModelError) as caught:
         convert_gguf(source, tmp_path / "out", lambda _: None)
     assert words in caught.value.message
 

@@ -6,8 +6,7 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.inference.prompts.model_prompts import ModelPrompts, answers_only
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, answers_only
 from rdchat.thoughts import split_thoughts
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 
@@ -110,7 +109,8 @@ def test_control_tokens_keep_their_places_in_the_answer() -> None:
 def test_a_switch_is_found_where_the_template_renders_it(
     prompts: ModelPrompts, choices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._TRY_S", 1.0)
+    if not choices:  # one of them takes all of the time
+        monkeypatch.setattr("rdchat.inference.prompts.model_prompts._TRY_S", 1.0)
     assert prompts.thinking == choices
 
 

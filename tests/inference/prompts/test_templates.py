@@ -6,10 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.inference.prompts import tokenizer_process
+from rdchat.errors import ModelError, PromptTooLongError, TemplateRefusedError
+from rdchat.inference.prompts import model_prompts as tokenizer_process
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.inference.prompts.tokenizer_files import tokenizer_view
-from rdchat.inference.prompts.tokenizer_process import TemplateRefusedError, TokenizerProcess
 from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
 
@@ -101,8 +101,8 @@ def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
 
     with pytest.raises(StoppedByPersonError):
         prompts.encode([user("Hi")], None, 512, waiting)
-    assert time.monotonic() - began[-1] < 1
-    child.wait(timeout=60)  # raises where it goes on
+    assert time.monotonic() - began[-1] < tokenizer_process._ENCODE_S / 2  # not by its limit of time
+    child.wait(timeout=120)  # raises where it goes on
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_a_child_whose_parent_is_gone_ends() -> None:
     process.start()
     child = psutil.Process(process.child.pid)
     process.child._running.process.stdin.close()  # type: ignore[union-attr]  as the system does when the parent is killed
-    child.wait(timeout=60)
+    child.wait(timeout=120)
     assert not child.is_running()
     process.child.close()
 

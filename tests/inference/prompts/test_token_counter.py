@@ -5,7 +5,7 @@ import pytest
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
+from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 
 NO_SYSTEM = (

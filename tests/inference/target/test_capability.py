@@ -11,7 +11,7 @@ import pytest
 from mlx_lm.models.cache import KVCache as StockKVCache
 from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
 
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.target import capability as capability_module
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.hooks import ModelHooks
@@ -123,7 +123,7 @@ HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("harm", "model"), grid(list(HARMS), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")])
+    ("harm", "model"), grid(list(HARMS), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")], one_in=9)
 )
 def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
     harm: Callable[[nn.Module], None], model: tuple[str, str]
@@ -137,7 +137,7 @@ def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 4)
+    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 8)
 )
 def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: str, dtype: str) -> None:
     """Fixed limits refused models whose rows are rounded by other kernels, or whose router picked other experts."""

@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.inference.api.training import TrainedKind, TrainingOrder
+from rdchat.inference.auto import measuring
 from rdchat.inference.training import child
-from rdchat.inference.training.run import measuring, phases
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run import phases
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
 COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]

@@ -20,7 +20,7 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
 from rdchat.inference.training.heads.recipes import Recipe, default_recipe
 from rdchat.inference.training.run import phases
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded

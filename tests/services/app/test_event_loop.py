@@ -17,7 +17,7 @@ from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
 def test_a_signal_wakes_an_idle_event_loop(qtbot: QtBot, number: signal.Signals) -> None:
     before = signal.getsignal(number)
     signals = QuitSignals()
-    with qtbot.waitSignal(signals.quit_requested, timeout=5000):
+    with qtbot.waitSignal(signals.quit_requested):
         os.kill(os.getpid(), number)
     signals.release()
     assert signal.getsignal(number) is before
@@ -45,7 +45,7 @@ def test_another_threads_garbage_is_left_to_the_main_thread(qtbot: QtBot, collec
         thread.join()
         assert not collected_on
         assert widget() is not None
-        qtbot.waitUntil(lambda: widget() is None, timeout=5000)
+        qtbot.waitUntil(lambda: widget() is None)
         assert collected_on == {threading.get_ident()}
     finally:
         collector.release()

@@ -45,7 +45,7 @@ def ask(qtbot: QtBot, folder: Path, request: dict[str, Any]) -> list[Any]:
 
     thread = threading.Thread(target=run)
     thread.start()
-    qtbot.waitUntil(over.is_set, timeout=10_000)
+    qtbot.waitUntil(over.is_set)
     thread.join()
     return said
 
@@ -76,12 +76,12 @@ def test_what_is_no_request_is_hung_up_on(qtbot: QtBot, instance: SingleInstance
     with qtbot.assertNotEmitted(instance.request_received), qtbot.assertNotEmitted(instance.activation_requested):
         socket.write(line)
         socket.flush()
-        qtbot.waitUntil(lambda: socket.state() is QLocalSocket.LocalSocketState.UnconnectedState, timeout=5000)
+        qtbot.waitUntil(lambda: socket.state() is QLocalSocket.LocalSocketState.UnconnectedState)
 
 
 def test_who_leaves_before_the_end_is_noticed(qtbot: QtBot, instance: SingleInstance, socket: QLocalSocket):
-    with qtbot.waitSignal(instance.request_received, timeout=5000) as received:
+    with qtbot.waitSignal(instance.request_received) as received:
         socket.write(b'{"do": "import"}\n')
         socket.flush()
-    with qtbot.waitSignal(received.args[0].left, timeout=5000):
+    with qtbot.waitSignal(received.args[0].left):
         socket.abort()

@@ -17,7 +17,7 @@ from rdchat import host, paths
 from rdchat.chat.transfer.reports import ImportReport
 from rdchat.chat.transfer.restore import Restored
 from rdchat.cli import main
-from rdchat.commands.chats.reading import ask_app
+from rdchat.commands.chats import ask_app
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.services.app import instance_channel
@@ -113,7 +113,7 @@ def test_commands_without_the_windows_environment_find_it(
     folders[0].mkdir(mode=0o700)  # which the window did not have
     asking = QLocalSocket()
     assert connect(asking, tmp_path / "data", 5000)
-    with qtbot.waitSignal(instance.activation_requested, timeout=5000):
+    with qtbot.waitSignal(instance.activation_requested):
         asking.write(b'{"do": "show"}\n')
 
 
@@ -154,7 +154,7 @@ def test_another_user_who_comes_to_it_is_hung_up_on(
     thread = threading.Thread(target=lambda: said.append(run(CONNECT, path)))
     with qtbot.assertNotEmitted(instance.request_received), qtbot.assertNotEmitted(instance.activation_requested):
         thread.start()
-        qtbot.waitUntil(lambda: bool(said), timeout=20_000)
+        qtbot.waitUntil(lambda: bool(said))
     thread.join()
     assert said == ["hung up on"]
 

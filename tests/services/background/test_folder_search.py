@@ -3,7 +3,7 @@ import threading
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 
 MODEL = ModelCard("small", "/models/small", "LM Studio")
@@ -32,7 +32,7 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
 
     def find() -> tuple[ModelCard, ...]:
         began.append(True)
-        go_on.wait(5)
+        go_on.wait(60)
         return ()
 
     installed = FolderSearch(find)

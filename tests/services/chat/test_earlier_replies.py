@@ -10,7 +10,7 @@ from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
 from rdchat.inference.api.requests import EarlierReplies, Role
 from rdchat.inference.drafting.reply_store import ReplyStore
-from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
+from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.bench_plan import BenchCell, BenchPlan, Prompt
+from rdchat.inference.api.benchmark import BenchCell, BenchPlan, Prompt
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_list import Activity
 from tests.services.fakes import ScriptedEngine

@@ -3,8 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.conversation import ContextCut, MessageStatus
-from rdchat.chat.message_path import cut_of
+from rdchat.chat.conversation import ContextCut, MessageStatus, cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
@@ -159,7 +158,8 @@ def test_a_summary_that_is_stopped_or_empty_leaves_the_chat_as_it_was(window: Wi
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
     context.stop()
     engine.gate.open()
-    window.qtbot.wait(100)
+    window.qtbot.waitUntil(lambda: context.doing is Doing.NOTHING)
+    window.qtbot.wait(100)  # what comes late changes nothing
     assert (context.doing, cut_of(window.controller.chat.path)) == (Doing.NOTHING, None)
 
 

@@ -77,7 +77,7 @@ def test_a_model_is_loaded_and_a_reply_written_on_one_other_thread(
 ) -> None:
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(record.reply_finished, timeout=5000) as finished:
+    with qtbot.waitSignal(record.reply_finished) as finished:
         record.load_model("tiny", Dtype.FLOAT16)
         record.generate(request(7))
     end = finished.args[0]
@@ -105,7 +105,7 @@ def test_the_engine_is_made_on_its_own_thread_and_not_before_it_is_needed(
     client = make_client(factory)
     record = Recorder(client)
     assert not made_on
-    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+    with qtbot.waitSignal(record.model_loaded):
         record.load_model(None, Dtype.AUTO)
     assert len(made_on) == 1
     assert made_on != [threading.get_ident()]
@@ -117,9 +117,9 @@ def test_a_loaded_model_is_warmed_up_before_the_first_request(
     engine.idle_slices = 3
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+    with qtbot.waitSignal(record.model_loaded):
         record.load_model(None, Dtype.AUTO)
-    qtbot.waitUntil(lambda: engine.idle_slices == 0, timeout=5000)
+    qtbot.waitUntil(lambda: engine.idle_slices == 0)
 
 
 def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_client: MakeClient) -> None:
@@ -135,7 +135,7 @@ def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_clie
     record = Recorder(client)
     record.generate(request(1))
     record.generate(request(2))
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2, timeout=5000)
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2)
     assert [end.text for end in record.of(ReplyEnd)] == ["1", "12"]
 
 
@@ -144,7 +144,7 @@ def test_replies_asked_for_together_come_one_after_the_other(qtbot: QtBot, make_
     record = Recorder(client)
     for request_id in (1, 2, 3):
         record.generate(request(request_id))
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 3, timeout=5000)
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 3)
     assert record.ended == [1, 2, 3]
 
 
@@ -155,7 +155,7 @@ def test_text_is_coalesced_to_thirty_events_a_second(
     client = make_client()
     record = Recorder(client)
     began = time.monotonic()
-    with qtbot.waitSignal(record.reply_finished, timeout=20_000):
+    with qtbot.waitSignal(record.reply_finished):
         record.generate(request(1))
     allowed = (time.monotonic() - began) * 30 + 2
     assert len(record.of(ReplyProgress)) <= allowed
@@ -184,11 +184,11 @@ def test_a_stop_takes_effect_in_prefill_and_while_writing(
     record = Recorder(client)
     record.generate(request(1))
     shut_gate.allow(permits)
-    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
-    with qtbot.waitSignal(record.reply_finished, timeout=5000) as finished:
+    qtbot.waitUntil(lambda: shut_gate.is_waiting)
+    with qtbot.waitSignal(record.reply_finished) as finished:
         record.stop(1)
     assert finished.args[0].finish_reason is FinishReason.CANCELLED
-    qtbot.waitUntil(lambda: awake.inside == 0, timeout=5000)
+    qtbot.waitUntil(lambda: awake.inside == 0)
 
 
 def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
@@ -200,7 +200,7 @@ def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
     record.generate(request(2, "never seen"))
     record.stop(2)
     shut_gate.open()
-    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2, timeout=5000)
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 2)
     first, second = record.of(ReplyEnd)
     assert (first.request_id, first.finish_reason) == (1, FinishReason.EOS)
     assert (second.request_id, second.finish_reason, second.text) == (2, FinishReason.CANCELLED, "")
@@ -210,10 +210,10 @@ def test_a_stop_before_the_start_keeps_the_engine_out_of_it(
 def test_a_stop_that_comes_too_late_does_nothing(qtbot: QtBot, make_client: MakeClient) -> None:
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(record.reply_finished, timeout=5000):
+    with qtbot.waitSignal(record.reply_finished):
         record.generate(request(1))
     record.stop(1)
-    with qtbot.waitSignal(record.reply_finished, timeout=5000) as finished:
+    with qtbot.waitSignal(record.reply_finished) as finished:
         record.generate(request(2))
     assert finished.args[0].finish_reason is FinishReason.EOS
 
@@ -224,8 +224,8 @@ def test_loading_a_model_stops_the_reply_first(
     client = make_client()
     record = Recorder(client)
     record.generate(request(1))
-    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
-    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+    qtbot.waitUntil(lambda: shut_gate.is_waiting)
+    with qtbot.waitSignal(record.model_loaded):
         record.load_model("other", Dtype.AUTO)
     assert record.of(ReplyEnd)[0].finish_reason is FinishReason.CANCELLED
     assert [type(event) for event in record.events].index(ReplyEnd) < len(record.events) - 1
@@ -236,10 +236,10 @@ def test_a_newer_load_gives_up_the_older_one(qtbot: QtBot, make_client: MakeClie
     client = make_client()
     record = Recorder(client)
     record.load_model("first", Dtype.AUTO)
-    qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=5000)
+    qtbot.waitUntil(lambda: engine.load_gate.is_waiting)
     record.load_model("second", Dtype.AUTO)
     record.load_model("third", Dtype.AUTO)
-    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+    with qtbot.waitSignal(record.model_loaded):
         engine.load_gate.open()
     assert [info.name for info in record.of(ModelInfo)] == ["third"]
     assert [model for model, _ in engine.loads] == ["first", "third"]
@@ -250,10 +250,10 @@ def test_what_is_wrong_with_a_model_is_told(qtbot: QtBot, make_client: MakeClien
     engine.load_errors["broken"] = ModelError("The weights are cut short.", "Fetch them again.")
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+    with qtbot.waitSignal(record.model_failed) as failed:
         record.load_model("broken", Dtype.AUTO)
     assert failed.args[0] == Failure("The weights are cut short.", "Fetch them again.")
-    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+    with qtbot.waitSignal(record.model_loaded):
         record.load_model("whole", Dtype.AUTO)
 
 
@@ -261,7 +261,7 @@ def test_what_is_wrong_with_a_prompt_is_told(qtbot: QtBot, make_client: MakeClie
     engine.replies = [Reply(refusal=PromptTooLongError("Too long.", "Shorten it.")), Reply()]
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(record.reply_failed, timeout=5000) as failed:
+    with qtbot.waitSignal(record.reply_failed) as failed:
         record.generate(request(1))
     assert failed.args[0] == Failure("Too long.", "Shorten it.")
 
@@ -276,13 +276,13 @@ def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(
     engine.replies = [Reply(error=ZeroDivisionError("boom")), Reply()]
     client = make_client()
     record = Recorder(client)
-    with caplog.at_level(logging.ERROR), qtbot.waitSignal(record.reply_failed, timeout=5000) as failed:
+    with caplog.at_level(logging.ERROR), qtbot.waitSignal(record.reply_failed) as failed:
         record.generate(request(1))
     assert "rdchat.log" in failed.args[0].hint
     assert "ZeroDivisionError: boom" in caplog.text
     assert "".join(event.text for event in record.of(ReplyProgress)) == "Hello, you!"
     assert awake.inside == 0
-    with qtbot.waitSignal(record.reply_finished, timeout=5000):
+    with qtbot.waitSignal(record.reply_finished):
         record.generate(request(2))
 
 
@@ -292,7 +292,7 @@ def test_an_unexpected_error_while_loading_is_a_failure_like_any_other(
     engine.load_errors["odd"] = KeyError("head_dim")
     client = make_client()
     record = Recorder(client)
-    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+    with qtbot.waitSignal(record.model_failed) as failed:
         record.load_model("odd", Dtype.AUTO)
     assert "rdchat.log" in failed.args[0].hint
 
@@ -306,10 +306,10 @@ def test_an_engine_that_cannot_be_made_fails_every_request_at_once(qtbot: QtBot,
 
     client = make_client(factory)
     record = Recorder(client)
-    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+    with qtbot.waitSignal(record.model_failed) as failed:
         record.load_model(None, Dtype.AUTO)
     assert "No module named 'mlx'" in failed.args[0].message
-    with qtbot.waitSignal(record.reply_failed, timeout=5000) as refused:
+    with qtbot.waitSignal(record.reply_failed) as refused:
         record.generate(request(1))
     assert "No module named 'mlx'" in refused.args[0].message
     assert len(attempts) == 1
@@ -325,14 +325,14 @@ def test_a_thread_that_ends_by_itself_fails_open_and_later_requests(
 
     client = make_client(Quitter)
     record = Recorder(client)
-    with qtbot.waitSignal(record.model_failed, timeout=5000) as failed:
+    with qtbot.waitSignal(record.model_failed) as failed:
         record.generate(request(1))
         record.generate(request(2))  # may still be carried out, but never goes unanswered
     assert "stopped working" in failed.args[0].message
-    qtbot.waitUntil(lambda: set(record.ended) == {1, 2, None}, timeout=5000)
-    with qtbot.waitSignal(record.reply_failed, timeout=1000):
+    qtbot.waitUntil(lambda: set(record.ended) == {1, 2, None})
+    with qtbot.waitSignal(record.reply_failed):
         record.generate(request(3))
-    with qtbot.waitSignal(record.model_failed, timeout=1000):
+    with qtbot.waitSignal(record.model_failed):
         record.load_model(None, Dtype.AUTO)
 
 
@@ -346,7 +346,7 @@ def test_shutdown_midway_ends_the_reply_and_closes_the_engine(
     record.generate(request(1))
     record.generate(request(2))
     shut_gate.allow(permits)
-    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting)
     assert client.shutdown()
     assert [end.finish_reason for end in record.of(ReplyEnd)] == [FinishReason.CANCELLED] * 2
     assert engine.closings == 1
@@ -361,10 +361,10 @@ def test_shutdown_during_a_load_reports_a_thread_that_does_not_come_back(
     client = make_client()
     record = Recorder(client)
     record.load_model(None, Dtype.AUTO)
-    qtbot.waitUntil(lambda: engine.load_gate.is_waiting, timeout=5000)
+    qtbot.waitUntil(lambda: engine.load_gate.is_waiting)
     began = time.monotonic()
     assert not client.shutdown(timeout_s=0.1)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8  # the usual patience is ten seconds
     engine.load_gate.open()
     assert client.shutdown()
     assert not record.of(ModelInfo)
@@ -376,7 +376,7 @@ def test_a_slot_that_shuts_the_client_down_gets_every_event_once_and_in_order(
     client = make_client()
     record = Recorder(client)
     record.reply_finished.connect(lambda _: client.shutdown())
-    with qtbot.waitSignal(record.reply_finished, timeout=5000):
+    with qtbot.waitSignal(record.reply_finished):
         record.generate(request(1))
         record.generate(request(2))
     QCoreApplication.sendPostedEvents()
@@ -389,12 +389,12 @@ def test_what_nobody_waits_for_gives_way_to_a_request_of_the_person(
     client = make_client()
     record = Recorder(client)
     record.generate(request(1), background=True)
-    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting)
     record.generate(request(2), background=True)  # another one waits behind it
     record.generate(request(3))
     record.generate(request(4), background=True)
     shut_gate.open()
-    qtbot.waitUntil(lambda: record.ended == [1, 2, 3, 4], timeout=5000)
+    qtbot.waitUntil(lambda: record.ended == [1, 2, 3, 4])
     cancelled, ended = FinishReason.CANCELLED, FinishReason.EOS
     assert [end.finish_reason for end in record.of(ReplyEnd)] == [cancelled, cancelled, ended, ended]
 
@@ -404,8 +404,8 @@ def test_a_background_request_waits_behind_another(qtbot: QtBot, make_client: Ma
     client = make_client()
     record = Recorder(client)
     record.generate(request(1), background=True)
-    qtbot.waitUntil(lambda: shut_gate.is_waiting, timeout=5000)
+    qtbot.waitUntil(lambda: shut_gate.is_waiting)
     record.generate(request(2), background=True)
     shut_gate.open()
-    qtbot.waitUntil(lambda: record.ended == [1, 2], timeout=5000)
+    qtbot.waitUntil(lambda: record.ended == [1, 2])
     assert {end.finish_reason for end in record.of(ReplyEnd)} == {FinishReason.EOS}

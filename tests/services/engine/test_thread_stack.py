@@ -47,7 +47,7 @@ qt.exec()
 
 def load(folder: Path, stack_bytes: int) -> "subprocess.CompletedProcess[str]":
     command = [sys.executable, "-c", LOAD, str(folder), str(stack_bytes)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture

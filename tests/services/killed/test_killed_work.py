@@ -24,7 +24,7 @@ from tests.services.killed import work
 KILLS = int(os.environ.get("KILLS", "25"))
 _LATEST_S, _LATEST_STEPS = 0.5, 30_000  # after the work has begun
 _RESTORE_S = 0.01  # after a restore was wanted, in half of their kills
-_START_S = 30.0
+_START_S = 60.0
 _KEPT = """
     SELECT id FROM messages WHERE conversation_id = ? AND id NOT IN (SELECT message_id FROM deleted_messages)
 """

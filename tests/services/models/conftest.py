@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.downloads.download import DownloadLimits
+from rdchat.hub.endpoint import Tokens
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.services.models.followed_downloads import FollowedDownloads
@@ -18,8 +19,8 @@ def open_downloads(hub: HubServer, qtbot: QtBot) -> Iterator[Callable[..., Follo
     """Make the service as a start of the app does; each is ended as a quitting app does."""
     opened: list[FollowedDownloads] = []
 
-    def make(tokens: Tokens | None = None) -> FollowedDownloads:
-        opened.append(FollowedDownloads(qtbot, tokens or Tokens()))
+    def make(tokens: Tokens | None = None, **limits: DownloadLimits) -> FollowedDownloads:
+        opened.append(FollowedDownloads(qtbot, tokens or Tokens(), **limits))
         return opened[-1]
 
     yield make

@@ -6,12 +6,12 @@ from dataclasses import replace
 import psutil
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
+from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
 
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 class FollowedDownloads:
@@ -20,11 +20,12 @@ class FollowedDownloads:
     Args:
         qtbot: Runs the event loop.
         tokens: Where tokens are found.
+        limits: Limits of each download.
     """
 
-    def __init__(self, qtbot: QtBot, tokens: Tokens) -> None:
+    def __init__(self, qtbot: QtBot, tokens: Tokens, limits: DownloadLimits = LIMITS) -> None:
         self._qtbot = qtbot
-        self.service = Downloads(tokens, replace(LIMITS, lock_wait_s=1e6))
+        self.service = Downloads(tokens, replace(limits, lock_wait_s=1e6))
         self.notes: list[str] = []
         self.finished: list[str] = []
         self.failed: list[str] = []

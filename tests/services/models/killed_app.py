@@ -13,7 +13,7 @@ from PySide6.QtCore import QCoreApplication, QTimer
 from rdchat import app as app_module
 from rdchat import paths
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.tokens import Tokens
+from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
 from tests.services.fakes import ScriptedEngine

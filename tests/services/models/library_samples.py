@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom, ModelSizes
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelCard, ModelSizes
 from rdchat.inference.api.requests import Dtype
 
 GB = 2**30

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.inference.api.memory_facts import MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.sources import ModelSources
 

@@ -9,12 +9,19 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.hub.endpoint import Token, find_endpoint
+from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_errors import Lack
-from rdchat.hub.tokens import Tokens
 from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.disks import small_disk
-from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, random_bytes, small_files
+from tests.hub.downloading import (
+    NAME,
+    QUICKLY_STALLED,
+    cached,
+    check_nothing_installed,
+    check_whole,
+    random_bytes,
+    small_files,
+)
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
 
@@ -30,7 +37,8 @@ def files_of(kind: str) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, downloads: FollowedDownloads) -> None:
+def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, open_downloads: Opener) -> None:
+    downloads = open_downloads(limits=QUICKLY_STALLED)
     downloads.service.set_at_once(8)
     faults = {
         "cut": [Fault(cut=70_000), Fault(cut=1)],

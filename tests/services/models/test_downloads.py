@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_errors import HubError
-from rdchat.hub.tokens import Tokens
 from tests.hub.downloading import (
     NAME,
     cached,
@@ -204,7 +204,7 @@ def test_a_keychain_that_asks_the_person_holds_up_nothing(
     hub.add(NAME, small_files())
     downloads = open_downloads(Tokens())
     one = downloads.service.start(NAME)
-    assert keychain.asked.wait(10)
+    assert keychain.asked.wait(60)
     downloads.service.pause(one)
     downloads.wait_for(one, DownloadState.PAUSED)
     keychain.answer.set()

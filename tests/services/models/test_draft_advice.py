@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
+from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.installed.draft_advice import DraftAction, Drafts, draft_advice
 from tests.services.models.library_samples import library_model
 

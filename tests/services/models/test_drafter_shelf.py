@@ -2,7 +2,7 @@
 
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources

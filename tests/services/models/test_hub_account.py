@@ -7,8 +7,7 @@ import keyring
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.endpoint import TokenSource
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens
+from rdchat.hub.endpoint import HOST_VARIABLE, Tokens, TokenSource
 from rdchat.services.models.downloads.hub_account import HubAccount
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain, SlowKeychain
@@ -97,7 +96,7 @@ def test_whose_it_is_is_asked_on_demand(
 def test_a_keychain_that_asks_the_person_holds_up_nothing(hub: HubServer, qtbot: QtBot, account: HubAccount) -> None:
     keyring.set_keyring(keychain := SlowKeychain())
     account.look()
-    assert keychain.asked.wait(10)
+    assert keychain.asked.wait(60)
     account.look()
     account.give("hf_right")
     assert keychain.times_asked == 1, "one thing at a time"

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.tokens import HOST_VARIABLE, Tokens
-from rdchat.services.models.discover.hub_details import HubDetails, ModelDetails
+from rdchat.hub.endpoint import HOST_VARIABLE, Tokens
+from rdchat.services.models.discover.hub_search import HubDetails, ModelDetails
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import Fault, HubServer
 
@@ -27,7 +27,7 @@ def looked_at(qtbot: QtBot, details: HubDetails, name: str = NAME) -> ModelDetai
         assert model is not None
         return bool(model.trouble) or model.card is not None or bool(model.card_trouble)
 
-    qtbot.waitUntil(is_settled, timeout=10_000)
+    qtbot.waitUntil(is_settled)
     assert details.model is not None
     return details.model
 

@@ -8,8 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, TargetMatch
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model
@@ -32,7 +31,7 @@ class Disk:
         self.looked += 1
         self.threads.add(threading.get_ident())
         for model in self.models:
-            assert self.pass_on.acquire(timeout=10)
+            assert self.pass_on.acquire(timeout=120)
             yield model
         if self.error:
             raise self.error
@@ -59,7 +58,7 @@ def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: L
         library.look()
     disk.models = disk.models[:2]
     disk.pass_on.release(100)
-    qtbot.waitUntil(lambda: disk.looked == 2 and not library.looking)
+    qtbot.waitUntil(lambda: disk.looked == 2 and not library._search._work.busy)
     assert len(library.models) == 2
     assert MAIN not in disk.threads
 
@@ -73,7 +72,7 @@ def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, 
         pass
     assert len(library.models) == 4
     disk.pass_on.release(10)
-    qtbot.waitUntil(lambda: not library.looking)
+    qtbot.waitUntil(lambda: not library._search._work.busy)
 
 
 def test_no_models_is_news_the_first_time(qtbot: QtBot, disk: Disk, library: Library) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from rdchat.hub.known_files import is_repository
-from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
 from tests.services.models.macs import GB, mac

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.hub_errors import HubError
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, reason_not_to_delete
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer

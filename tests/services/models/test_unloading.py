@@ -14,11 +14,9 @@ def test_memory_comes_back_and_the_chat_has_no_model(qtbot: QtBot, window: Windo
     slot = window.controller.model_slot
     with qtbot.waitSignal(slot.unloaded) as told:
         slot.unload()
-        assert slot.unloading
         assert window.controller.replies.state is EngineState.NO_MODEL
     assert told.args == [4000]
     assert engine.loaded is None
-    assert not slot.unloading
     assert slot.failure is None
     assert window.controller.drafting.option(Mode.AUTO) is None
 

@@ -25,7 +25,6 @@ def test_steps_are_taken_back_latest_first(window: Window) -> None:
     desk.archive_conversation(chat.id)
     assert desk.chat.conversation is None
     assert desk.order.history.last is not None
-    assert desk.order.history.last.words == "Archive “Renamed”"
     desk.undo()
     assert window.titles == ["Renamed"]
     desk.undo()
@@ -46,16 +45,15 @@ def test_a_step_that_the_disk_is_in_the_way_of_stays() -> None:
         if error := tries.pop(0):
             raise error
 
-    history.add("Pin", undo)
+    history.add(undo)
     try:
         history.undo()
     except StorageFullError:
-        assert history.last is not None
-        assert history.last.words == "Pin"
+        assert history.last is undo
     history.undo()
     assert history.last is None
-    for number in range(150):
-        history.add(f"{number}", lambda: None)
+    for _ in range(150):
+        history.add(lambda: None)
     assert len(history._steps) == 100
 
 

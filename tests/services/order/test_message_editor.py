@@ -73,7 +73,6 @@ def test_a_deleted_message_comes_back_with_undo(window: Window, engine: Scripted
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]
     assert window.controller.chats.order.history.last is not None
-    assert window.controller.chats.order.history.last.words == "Delete message"
     window.controller.chats.undo()
     assert window.texts == before
 

@@ -23,7 +23,7 @@ from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
 from tests.stores import written_by_hand
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.bench_results import BenchProgress
+from rdchat.inference.api.benchmark import BenchProgress
 from rdchat.inference.api.events import DraftOptions, FinishReason, ModeOption, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Mode
@@ -165,7 +165,7 @@ def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: Bench
     assert box is not None
     buttons = {button.text(): button for button in box.findChildren(QPushButton)}
     with qtbot.waitSignal(chat.controller.benchmark.ended) as ended:
-        buttons["Stop and close"].click()
+        buttons["Stop and Close"].click()
     assert ended.args == [True]
     assert not bench.isVisible()
 

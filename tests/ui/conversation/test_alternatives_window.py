@@ -1,11 +1,17 @@
+from dataclasses import replace
+
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow
+from rdchat.chat.conversation import Drafting
+from rdchat.inference.api.requests import Mode
+from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow, made_words
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
+from tests.ui.transcript.conftest import reply
+from tests.ui.transcript.samples import DRAFTED
 from tests.ui.window.message_menus import choose, texts
 
 LONG = "\n\n".join(f"Paragraph {number} of a reply." for number in range(60))
@@ -40,7 +46,7 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
     assert left.made.text().startswith("Temperature 0.7 · ")
     assert (left.use.isEnabled(), right.use.text(), right.use.isEnabled()) == (True, "In use", False)
     qtbot.mouseClick(left.previous, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: opened.note.text() == "These answers have little in common")
+    qtbot.waitUntil(lambda: opened.note.text() == "These replies have little in common")
     assert [marked(pane) for pane in opened.panes] == [[], []]
     assert not left.previous.isEnabled()
 
@@ -89,3 +95,10 @@ def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -
     qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
     assert opened.panes[1].made.text() == "Edited by you"
     assert marked(opened.panes[0]) == ["you"]
+
+
+def test_the_figures_of_a_continued_reply_say_that_they_are_of_its_last_part() -> None:
+    whole = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.OFF))
+    assert made_words(whole).endswith("61 tokens")
+    continued = replace(whole, drafting=Drafting(Mode.OFF, last_part=True))
+    assert made_words(continued).endswith("61 tokens in the last part")

@@ -34,6 +34,16 @@ def test_banners_of_one_key_replace_each_other_and_others_stay(qtbot: QtBot, the
     assert area.isVisible()
 
 
+def test_two_banners_are_shown_and_the_others_follow(qtbot: QtBot, theme: Theme) -> None:
+    area = _area(qtbot)
+    banners = [Banner(theme, key) for key in ("one", "two", "three")]
+    for banner, key in zip(banners, ("one", "two", "three"), strict=True):
+        area.show_banner(banner, key)
+    assert [banner.isVisible() for banner in banners] == [False, True, True], "the chat kept no room"
+    area.close_banner("three")
+    assert [banner.isVisible() for banner in banners[:2]] == [True, True]
+
+
 def test_the_close_button_closes(qtbot: QtBot, theme: Theme) -> None:
     area = _area(qtbot)
     banner = Banner(theme, "Moved aside", "The database was damaged.")

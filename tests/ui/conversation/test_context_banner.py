@@ -62,7 +62,7 @@ def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWind
 def test_the_oldest_turns_are_left_out_marked_and_told_again(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
-    press(qtbot, banner, "Drop the oldest")
+    press(qtbot, banner, "Drop the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
@@ -80,7 +80,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 
 
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
-    press(qtbot, banner, "Drop the oldest")
+    press(qtbot, banner, "Drop the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     first = chat.controller.chat.conversation
     assert first is not None
@@ -114,7 +114,7 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
 
 
 def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
-    press(qtbot, larger, "Summarise the oldest")
+    press(qtbot, larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
@@ -128,7 +128,7 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     chat.engine.gate.shut()
     chat.engine.gate.allow(2)
-    press(qtbot, larger, "Summarise the oldest")
+    press(qtbot, larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: chat.engine.gate.is_waiting)
     busy = shown(qtbot, window, chat)
     assert busy.accessibleName() == "Summarising the oldest messages…"
@@ -140,14 +140,14 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     chat.controller.context.summary_progressed.emit(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
     press(qtbot, busy, "Stop")
-    assert "Drop the oldest" in offered(shown(qtbot, window, chat))
+    assert "Drop the Oldest" in offered(shown(qtbot, window, chat))
     assert window.panel.status.state.text() == "Ready"
 
 
 def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
     first = chat.controller.chat.conversation
-    press(qtbot, larger, "Start a new chat")
+    press(qtbot, larger, "Start a New Chat")
     qtbot.waitUntil(lambda: chat.controller.chat.conversation != first)
     assert window.conversation.composer.text == typed.strip()
     assert str(chat.controller.chat.about.system_prompt).endswith("They said words.")

@@ -55,7 +55,7 @@ def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
     qtbot: QtBot, window: MainWindow, bar: FindBar
 ) -> None:
     _type(qtbot, window, "bread")
-    assert bar.count.text() == "2 of 2"
+    assert bar.count.text() == "Message 2 of 2"
     widget = _widget(window, "Crust")
     assert _current(widget) == [0]
     assert widget.bodies[0].isVisible()
@@ -65,7 +65,7 @@ def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
 def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
     _type(qtbot, window, "bread")
     window.actions_.find_next.trigger()  # begins anew, in a message that had no widget
-    assert bar.count.text() == "1 of 2"
+    assert bar.count.text() == "Message 1 of 2"
     widget = _widget(window, "breadth")
     selections = widget.body.extraSelections()
     assert [each.cursor.selectedText() for each in selections] == ["Bread", "bread", "bread", "Bread"]  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, wi
     assert _current(widget) == [2]
     bar.next.click()
     bar.next.click()
-    assert bar.count.text() == "2 of 2"
+    assert bar.count.text() == "Message 2 of 2"
     assert _current(widget) == []
     bar.previous.click()
     assert _current(_widget(window, "breadth")) == [3]  # from behind
@@ -94,7 +94,7 @@ def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
     assert _widget(window, "Crust").bodies[0].extraSelections() == []
     window.actions_.find_next.trigger()
     assert not bar.isHidden()
-    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
+    qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
 
 
 def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
@@ -133,7 +133,7 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
     bar.versions.click()
     assert chat.controller.chat.path[-1].text == "Another bread"
     qtbot.waitUntil(lambda: _current(_widget(window, "Another bread")) == [0])
-    assert bar.count.text() == "2 of 2"
+    assert bar.count.text() == "Message 2 of 2"
 
 
 def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
@@ -144,7 +144,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     qtbot.keyClicks(window.sidebar.search, "bread")
     qtbot.waitUntil(lambda: chat.controller.chats.answer is not None)
     qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Down)  # it is open already
-    qtbot.waitUntil(lambda: bar.count.text() == "2 of 2")
+    qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
     assert bar.field.text() == "bread"
     assert window.sidebar.list.hasFocus() or not window.isActiveWindow()
     qtbot.keyClick(window.sidebar.search, Qt.Key.Key_Escape)
@@ -183,7 +183,7 @@ def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
     chat.controller.chat.open(chat_id)
     _type(qtbot, window, "rye")
-    assert bar.count.text() == "1 of 1"
+    assert bar.count.text() == "Message 1 of 1"
     mark = _cut_mark(window)
     assert mark.summary is not None
     assert [each.cursor.selectedText() for each in mark.summary.body.extraSelections()] == ["rye", "rye"]  # type: ignore[attr-defined]

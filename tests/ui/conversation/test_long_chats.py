@@ -58,7 +58,7 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
     chat.start()
     chat.controller.chat.open(long_chat)
     chat.controller.send("And now?")
-    chat.qtbot.waitUntil(lambda: bool(chat.engine.requests), timeout=5000)
+    chat.qtbot.waitUntil(lambda: bool(chat.engine.requests))
     told = [message.content for message in chat.engine.requests[-1].messages]
     assert told[-COUNT - 1 :] == [*(f"m{number}" for number in range(1, COUNT + 1)), "And now?"]
 
@@ -102,7 +102,7 @@ class SlowDisk:
                 return whole(reader, ids)
             self.threads.add(threading.get_ident())
             self.begun.set()
-            assert self.go.wait(20)
+            assert self.go.wait(60)
             if self.error:
                 raise self.error
             return whole(reader, ids)
@@ -127,14 +127,14 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     chat.controller.chat.reply_grew.connect(lambda _message: seen.append("text"))
     chat.qtbot.keyClicks(field, "And now?")
     chat.qtbot.keyClick(field, Qt.Key.Key_Return)
-    assert slow_disk.begun.wait(5)
+    assert slow_disk.begun.wait(60)
     chat.qtbot.keyClicks(field, "Next")
     assert seen == ["added user", "added assistant"]
     assert chat.writing
     assert not chat.engine.requests
     assert chat.store.messages(chat.controller.chat.path[-1].conversation_id)[-2].text == "And now?"
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    chat.qtbot.waitUntil(lambda: not chat.writing)
     assert seen[:3] == ["added user", "added assistant", "text"]
     told = [message.content for message in chat.engine.requests[-1].messages]
     assert told[-COUNT - 1 :] == [*(f"m{number}" for number in range(1, COUNT + 1)), "And now?"]
@@ -146,14 +146,14 @@ def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
     chat.controller.send("And now?")
-    assert slow_disk.begun.wait(5)
+    assert slow_disk.begun.wait(60)
     chat.controller.stop()
     assert not chat.writing
     stopped = chat.controller.chat.path[-1]
     assert stopped.finish_reason is FinishReason.CANCELLED
     chat.controller.regenerate(stopped.id)
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    chat.qtbot.waitUntil(lambda: not chat.writing)
     assert len(chat.engine.requests) == 1
     assert chat.controller.chat.path[-1].text == "Hello, you!"
 
@@ -163,10 +163,10 @@ def test_a_reply_goes_on_in_its_chat_while_another_one_is_opened(
 ) -> None:
     chat.controller.send("And now?")
     reply = chat.controller.chat.path[-1].id
-    assert slow_disk.begun.wait(5)
+    assert slow_disk.begun.wait(60)
     chat.controller.chat.start_new()
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: chat.store.message(reply).status is MessageStatus.COMPLETE, timeout=5000)
+    chat.qtbot.waitUntil(lambda: chat.store.message(reply).status is MessageStatus.COMPLETE)
     assert chat.store.message(reply).text == "Hello, you!"
     assert not chat.controller.chat.path
 
@@ -177,10 +177,10 @@ def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
     slow_disk.error = StorageError("The disk does not answer.", "Try again.")
     chat.controller.send("And now?")
     slow_disk.go.set()
-    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    chat.qtbot.waitUntil(lambda: not chat.writing)
     failed = chat.controller.chat.path[-1]
     assert (failed.status, failed.error) == (MessageStatus.FAILED, "The disk does not answer. Try again.")
     slow_disk.error = None
     chat.controller.regenerate(failed.id)
-    chat.qtbot.waitUntil(lambda: not chat.writing, timeout=5000)
+    chat.qtbot.waitUntil(lambda: not chat.writing)
     assert chat.controller.chat.path[-1].text == "Hello, you!"

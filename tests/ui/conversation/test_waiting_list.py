@@ -1,7 +1,7 @@
 """The queue above the composer, and the signs in the sidebar."""
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QToolButton
+from PySide6.QtWidgets import QLabel, QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_events import EngineState
@@ -22,6 +22,18 @@ def press(window: MainWindow, name: str) -> None:
     buttons = window.conversation.waiting.findChildren(QToolButton)
     shown = [button for button in buttons if button.accessibleName().startswith(name) and button.isVisible()]
     shown[0].click()
+
+
+def test_an_empty_reply_says_what_the_panel_says(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """It waited for the model while the panel read the prompt."""
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("One")
+    reading = "Reading the prompt…"
+    qtbot.waitUntil(lambda: window.panel.status.state.text() == reading)
+    assert reading in [label.text() for label in window.conversation.transcript.findChildren(QLabel)]
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
 
 
 def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

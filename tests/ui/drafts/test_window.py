@@ -79,7 +79,7 @@ def point_at(window: DraftsWindow, token: int) -> QPoint:
 def test_arrow_keys_go_token_by_token_and_round_by_round(finished: DraftsWindow, traces: TraceRecorder) -> None:
     rounds = whole(traces).rounds
     assert finished.tokens.current == 1
-    assert finished.heading.text().startswith(f"Step 1 of {ROUNDS}")
+    assert finished.heading.text().startswith(f"Draft 1 of {ROUNDS}")
     press(finished, Qt.Key.Key_Down, Qt.Key.Key_Down)
     assert finished.tokens.current == rounds[2].first
     press(finished, Qt.Key.Key_Right, Qt.Key.Key_Up)
@@ -87,7 +87,7 @@ def test_arrow_keys_go_token_by_token_and_round_by_round(finished: DraftsWindow,
     press(finished, Qt.Key.Key_Left)
     assert finished.tokens.current == rounds[1].first - 1
     press(finished, Qt.Key.Key_End)
-    assert finished.heading.text().startswith(f"Step {ROUNDS} of {ROUNDS}")
+    assert finished.heading.text().startswith(f"Draft {ROUNDS} of {ROUNDS}")
     press(finished, Qt.Key.Key_Right, Qt.Key.Key_Home, Qt.Key.Key_Left)
     assert finished.tokens.current == 0
     assert finished.heading.text() == "No draft"
@@ -107,12 +107,12 @@ def test_the_tree_steps_through_rounds_with_arrow_keys(finished: DraftsWindow, t
     assert not finished.previous.isEnabled(), "the cursor stands before the first round"
     for key, number in ((Qt.Key.Key_Right, 1), (Qt.Key.Key_Down, 2), (Qt.Key.Key_Left, 1), (Qt.Key.Key_Up, 1)):
         QTest.keyClick(finished.tree, key)
-        assert finished.heading.text().startswith(f"Step {number} of")
+        assert finished.heading.text().startswith(f"Draft {number} of")
         assert finished.tokens.current == whole(traces).rounds[number - 1].first
-        assert finished.tree.accessibleDescription().startswith(f"Step {number} of")
+        assert finished.tree.accessibleDescription().startswith(f"Draft {number} of")
     assert not finished.previous.isEnabled()
     finished.next.click()
-    assert finished.heading.text().startswith("Step 2 of")
+    assert finished.heading.text().startswith("Draft 2 of")
 
 
 def test_the_arrows_follow_a_change_to_dark(finished: DraftsWindow, theme: Theme) -> None:
@@ -161,7 +161,7 @@ def test_a_reply_that_is_being_written_grows_and_the_newest_round_is_shown(
     for start in range(1, len(events), 7):
         traces.add(REPLY, events[start : start + 7])
     qtbot.waitUntil(lambda: window.tokens.current == len(events) - 1)
-    assert window.heading.text().startswith(f"Step {ROUNDS} of {ROUNDS}")
+    assert window.heading.text().startswith(f"Draft {ROUNDS} of {ROUNDS}")
     press(window, Qt.Key.Key_Home)
     traces.add(REPLY, drafted_events(2))
     count = len(events) + len(drafted_events(2))
@@ -255,8 +255,8 @@ def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_gr
     bar.setValue(bar.maximum())
     assert bar.value() > 0
     traces.add(REPLY, drafted_events(2))
-    qtbot.waitUntil(lambda: window.heading.text().startswith("Step 3 of 6"))
-    assert window.tree.accessibleDescription().startswith("Step 3 of 6")
+    qtbot.waitUntil(lambda: window.heading.text().startswith("Draft 3 of 6"))
+    assert window.tree.accessibleDescription().startswith("Draft 3 of 6")
     assert bar.value() == bar.maximum()
 
 

@@ -46,20 +46,20 @@ def test_plain_decoding_has_no_alternatives() -> None:
 
 
 def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
-    assert round_words(trace, 1) == "Step 1 of 2: 2 tokens accepted; the longest branch had 2, the tree 4"
-    assert round_words(trace, 2) == "Step 2 of 2: 0 of 1 drafted token accepted"
+    assert round_words(trace, 1) == "Draft 1 of 2: 2 tokens accepted; the longest branch had 2, the tree 4"
+    assert round_words(trace, 2) == "Draft 2 of 2: 0 of 1 drafted token accepted"
     nnbsp = "\N{NARROW NO-BREAK SPACE}"
-    assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, place 2, step 1 of 2"
-    assert token_words(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, step 2 of 2"
+    assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, place 2, draft 1 of 2"
+    assert token_words(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, draft 2 of 2"
 
 
 def test_prompt_lookup_that_finds_nothing_says_so() -> None:
     trace = ReplyTrace()
     trace.add(events_of_round(1, 0, round_tree([], " a")))
     trace.add(events_of_round(2, 1, round_tree([], " c", ["x"])))  # by prompt lookup
-    assert round_words(trace, 1) == "Step 1 of 2: no earlier place to copy from"
+    assert round_words(trace, 1) == "Draft 1 of 2: no earlier place to copy from"
     trace.add(events_of_round(3, 2, round_tree([" d"], " e")))  # by a drafter
-    assert round_words(trace, 1) == "Step 1 of 3: nothing was drafted"
+    assert round_words(trace, 1) == "Draft 1 of 3: nothing was drafted"
 
 
 def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
@@ -71,11 +71,11 @@ def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
 
 def test_a_round_that_ended_early_tells_what_was_kept(trace: ReplyTrace) -> None:
     trace.end(1)
-    assert round_words(trace, 1) == "Step 1 of 1: 1 token accepted; the longest branch had 2, the tree 4"
+    assert round_words(trace, 1) == "Draft 1 of 1: 1 token accepted; the longest branch had 2, the tree 4"
 
 
 def test_a_round_without_its_tree_counts_in_words(trace: ReplyTrace) -> None:
     trace.rounds[0].tree = None
-    assert round_words(trace, 1) == "Step 1 of 2: 2 drafted tokens accepted"
+    assert round_words(trace, 1) == "Draft 1 of 2: 2 drafted tokens accepted"
     trace.end(1)
-    assert round_words(trace, 1) == "Step 1 of 1: 1 drafted token accepted"
+    assert round_words(trace, 1) == "Draft 1 of 1: 1 drafted token accepted"

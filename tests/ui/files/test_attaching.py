@@ -50,9 +50,7 @@ def names(window: MainWindow) -> list[str]:
 
 
 def counted(qtbot: QtBot, window: MainWindow, number: int = 1) -> None:
-    qtbot.waitUntil(
-        lambda: len(chips(window)) == number and all("token" in name for name in names(window)), timeout=10_000
-    )
+    qtbot.waitUntil(lambda: len(chips(window)) == number and all("token" in name for name in names(window)))
 
 
 def test_files_that_are_dropped_become_chips_with_their_tokens(
@@ -114,7 +112,7 @@ def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindo
     (tmp_path / "b.zip").write_bytes(b"PK\3\4")
     drop(window, tmp_path / "a.png", tmp_path / "b.zip")
     note = window.conversation.composer.note
-    qtbot.waitUntil(lambda: "b.zip" in note.text(), timeout=10_000)
+    qtbot.waitUntil(lambda: "b.zip" in note.text())
     assert "a.png is an image" in note.text()
     assert not chips(window)
 

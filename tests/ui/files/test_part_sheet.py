@@ -33,7 +33,7 @@ def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWin
     chat.engine.context_length = 400
     chat.start()
     window.conversation.files.add([str(book)])
-    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
     return window
 
 
@@ -49,7 +49,7 @@ def sheet_of(window: MainWindow) -> PartSheet:
 
 
 def wait(qtbot: QtBot, sheet: PartSheet, beginning: str) -> None:
-    qtbot.waitUntil(lambda: sheet.summary.text().startswith(beginning), timeout=10_000)
+    qtbot.waitUntil(lambda: sheet.summary.text().startswith(beginning))
 
 
 def ask(qtbot: QtBot, window: MainWindow, text: str) -> None:
@@ -90,7 +90,7 @@ def test_only_the_longest_file_is_to_be_shortened(
     note.write_text("Apples are red.")
     brought.conversation.files.add([str(note)])
     files = chat.controller.chat.files
-    qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None)
     book, short = brought.conversation.composer.files.chips
     assert book.accessibleName().endswith("choose a part")
     assert not short.accessibleName().endswith("choose a part")
@@ -107,7 +107,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
         path.write_text("word " * words)
     window.conversation.files.add(list(map(str, paths)))
     files = chat.controller.chat.files
-    qtbot.waitUntil(lambda: len(files.files) == 3 and files.tokens is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: len(files.files) == 3 and files.tokens is not None)
     chips = window.conversation.composer.files.chips
     assert [chip.accessibleName().endswith("choose a part") for chip in chips] == [True, True, False]
     ask(qtbot, window, "What is in them?")
@@ -189,7 +189,7 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
 def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
     chat.start()
     window.conversation.files.add([str(book)])
-    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None, timeout=10_000)
+    qtbot.waitUntil(lambda: chat.controller.chat.files.tokens is not None)
     sheet = open_sheet(qtbot, window)
     assert sheet.all.isChecked()
     count = chat.controller.chat.files.files[0].count

@@ -27,7 +27,7 @@ from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with
 from tests.listed import listed
 from tests.ui.conftest import Chat
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 class Menu:

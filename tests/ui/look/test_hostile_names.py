@@ -12,8 +12,7 @@ from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingParams
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -23,9 +22,8 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.import_export.sheets import Sheet, export_sheet, report_sheet
-from rdchat.ui.look.labels import ElidedLabel
+from rdchat.ui.look.labels import ElidedLabel, OfflineBrowser, button_text, message_box, tip_text
 from rdchat.ui.look.opening import ask
-from rdchat.ui.look.plain_text import OfflineBrowser, button_text, message_box, tip_text
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.traces import drafted_events

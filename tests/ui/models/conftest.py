@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.memory_facts import MachineMemory
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.look.theme import Theme

@@ -17,7 +17,7 @@ def pick(page: InstalledPage, name: str) -> None:
 
 def refresh(qtbot: QtBot, desk: ModelsDesk) -> None:
     desk.library.look()
-    qtbot.waitUntil(lambda: not desk.library.looking)
+    qtbot.waitUntil(lambda: not desk.library._search._work.busy)
 
 
 def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:

@@ -140,7 +140,7 @@ def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, desk:
     page.bar.verify.click()
     qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.result.words.text())
     assert page.bar.result.link.text() == "Repair"
-    with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
+    with qtbot.waitSignal(desk.downloads.finished):
         page.bar.result.link.click()
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
@@ -155,7 +155,7 @@ def test_a_repair_fetches_the_version_that_is_damaged(
     qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
     hub.repositories[NAME].commits["f" * 40] = small_files() | {"model.safetensors": b"newer"}
     hub.repositories[NAME].branches["main"] = "f" * 40
-    with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
+    with qtbot.waitSignal(desk.downloads.finished):
         page.bar.result.link.click()
     assert weights.read_bytes() == small_files()["model.safetensors"]
 
@@ -171,7 +171,7 @@ def test_of_several_ggufs_the_damaged_one_is_fetched(
     path.write_bytes(b"x" * 3_000)
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
-    with qtbot.waitSignal(desk.downloads.finished, timeout=20_000):
+    with qtbot.waitSignal(desk.downloads.finished):
         page.bar.result.link.click()
     assert path.read_bytes() == b"8" * 3_000
 
@@ -215,6 +215,6 @@ def test_an_unfinished_download_goes_on(
     pick(page, NAME)
     assert page.bar.load.text() == "Resume"
     assert not page.bar.verify.isEnabled()
-    with qtbot.waitSignal(desk.downloads.finished, timeout=60_000):
+    with qtbot.waitSignal(desk.downloads.finished):
         page.bar.load.click()
     assert "See the Downloads page" in page.bar.result.words.text()

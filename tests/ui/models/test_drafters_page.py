@@ -14,8 +14,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
@@ -25,7 +24,7 @@ from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -182,7 +181,7 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
     assert "It is in the Hugging Face cache" in answer(qtbot, page.installed, "Delete")
     qtbot.waitUntil(lambda: not folder.exists() and not page.installed.list.rows)
     click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows)
     assert page.published.list.rows["a/tiny-eagle3"].box.button.isVisible()
 
 
@@ -253,12 +252,12 @@ def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
     assert hub.requests == []
     assert hub.url.removeprefix("http://") in page.published.words.text()
     click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows)
     row = page.published.list.rows["a/tiny-eagle3"]
-    qtbot.waitUntil(lambda: not desk.hub_drafters.searching, timeout=20_000)
+    qtbot.waitUntil(lambda: not desk.hub_drafters.searching)
     assert row.facts.text().startswith("EAGLE-3  ·  ")
     click(qtbot, row.box.button)
-    qtbot.waitUntil(lambda: row.badge.text() == "Installed", timeout=60_000)
+    qtbot.waitUntil(lambda: row.badge.text() == "Installed")
     assert not row.box.button.isVisible()
     click(qtbot, row.use)
     assert chat.controller.drafting.settings.drafter == "a/tiny-eagle3"
@@ -270,7 +269,7 @@ def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     have(chat, desk, qtbot)
     click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: not desk.hub_drafters.searching, timeout=20_000)
+    qtbot.waitUntil(lambda: not desk.hub_drafters.searching)
     qtbot.waitUntil(lambda: "127.0.0.1:9 cannot be reached" in page.published.words.text())
     assert page.published.search.isEnabled()
 
@@ -283,7 +282,7 @@ def test_a_web_page_is_opened_by_a_click(
     hub.add("a/tiny-eagle3", WEIGHTS)
     have(chat, desk, qtbot)
     click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows, timeout=20_000)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows)
     click(qtbot, page.published.list.rows["a/tiny-eagle3"].page)
     assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
 

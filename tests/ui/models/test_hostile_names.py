@@ -11,16 +11,15 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.found_models import FoundModel
 from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import ModelCard
-from rdchat.services.models.discover.hub_details import ModelDetails
+from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
+from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.page import DownloadRow
 from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
 from tests.ui.models.conftest import Machine

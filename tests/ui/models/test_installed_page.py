@@ -10,8 +10,7 @@ from PySide6.QtWidgets import QApplication, QMenu, QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
-from rdchat.inference.api.drafter_facts import HeadKind, TargetMatch
-from rdchat.inference.api.model_card import Capability, DraftKind, ModelCard
+from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.opening import SHOW_FOLDER
@@ -92,7 +91,7 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
     memory = page.details.memory
     assert memory.verdict.text() == "Fits: 4.77 GB of 17.2 GB"
     assert memory.bar.accessibleDescription() == (
-        "Weights: 4.50 GB; Chat of 4,096 tokens: 268 MB; Left for other apps: 12.4 GB"
+        "Weights: 4.50 GB; Chat of 4,096 tokens: 268 MB; Rest of the memory: 12.4 GB"
     )
     assert [memory.context.itemText(n) for n in range(memory.context.count())][-1] == "131,072"
     memory.context.setCurrentIndex(memory.context.count() - 1)
@@ -284,3 +283,11 @@ def test_what_would_make_it_faster_is_a_click_away(
     qtbot.waitUntil(lambda: "Train one here" in advice.text())
     page.details.follow.click()
     assert drafters.training.isVisible()
+
+
+def test_escape_ends_a_search_and_leaves_the_window_open(
+    qtbot: QtBot, page: InstalledPage, models_window: ModelsWindow
+) -> None:
+    for target in (page.search, page.list, models_window.discover.bar.field):
+        qtbot.keyClick(target, Qt.Key.Key_Escape)
+    assert models_window.isVisible(), "a key too many closed it"

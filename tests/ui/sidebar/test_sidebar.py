@@ -8,7 +8,7 @@ from rdchat.chat.listing import ChatRow, SectionRow
 from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar import Sidebar
-from rdchat.ui.sidebar.bars import found_words
+from rdchat.ui.sidebar.sidebar import found_words
 from tests.ui.conftest import Chat
 
 

@@ -188,7 +188,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     assert isinstance(menu, QMenu)
     menu.aboutToShow.emit()
     labels = [action.text() for action in menu.actions() if not action.isSeparator()]
-    assert labels == ["None", "small", "Choose Folder…"]
+    assert labels == ["None", "small", "Find in Models…", "Choose Folder…"]
     next(action for action in menu.actions() if action.text() == "small").trigger()
     assert chat.controller.drafting.settings.draft_model == "/models/small"
     menu.aboutToShow.emit()

@@ -8,13 +8,13 @@ from PySide6.QtCore import QEvent, QObject
 from PySide6.QtGui import QAction
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.drafter_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.events import DraftOptions, ModeOption
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
+from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 FITS = ModelCard("org/eagle", "org/eagle", "Hugging Face", kind=HeadKind.EAGLE3)
@@ -91,7 +91,7 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
 
     def find(model: str) -> tuple[str, ...]:
         about.append(model)
-        go_on.wait(5)
+        go_on.wait(60)
         return (model,)
 
     search = FolderSearch(find)
@@ -151,10 +151,21 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     assert least
     assert min(least) > 0
     assert [action.text() for action in menu.actions()] == [
-        "Made for this model", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Choose Folder…",
+        "Made for this model", "Hugging Face", "org/eagle  ·  EAGLE-3", "", "Find in Models…", "Choose Folder…",
     ]  # fmt: skip
     filled = len(least)
     drafting.changed.emit()
     assert len(least) == filled, "nothing has changed"
     menu.close()
     search.close()
+
+
+def test_both_pickers_lead_to_where_others_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    drafting = window.panel.drafting
+    models = window.windows.models
+    for picker in (drafting.draft_model, drafting.drafter):
+        models.show_page(models.installed)
+        picker.menu().aboutToShow.emit()
+        next(action for action in picker.menu().actions() if action.text() == "Find in Models…").trigger()
+        qtbot.waitUntil(models.drafters.isVisible)

@@ -17,6 +17,7 @@ from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed import listed
 from tests.services.fakes import Reply
+from tests.services.window import pause_in_prefill
 from tests.ui.conftest import Chat
 
 _STATISTICS = Statistics(
@@ -252,6 +253,27 @@ def test_what_auto_did_is_told_after_the_reply(chat: Chat, panel: SpeedPanel) ->
     assert "Not drafting yet." in panel.drafting.explanation.toolTip()
 
 
+def test_a_reply_that_was_stopped_in_its_prompt_says_nothing_of_auto(chat: Chat, panel: SpeedPanel) -> None:
+    """What Auto was about to do stayed: "Timing plain decoding for a moment"."""
+    chat.start()
+    choice = AutoChoice("off", 0, 0, 1.0, 1.0, "Timing plain decoding for a moment, to compare.")
+    usual = panel.drafting.explanation.text()
+    for statistics in (replace(_DRAFTED, choice=choice), Statistics(prompt_tokens=900, choice=choice)):
+        chat.controller.replies.statistics_changed.emit(statistics)
+        chat.qtbot.waitUntil(lambda drawn=statistics: panel._shown.statistics == drawn)
+    assert panel.drafting.explanation.text() == usual
+
+
+def test_a_reply_that_was_stopped_in_its_prompt_owns_its_reading_time(chat: Chat, panel: SpeedPanel) -> None:
+    """Its 3.5 s of reading stood below "No reply yet"."""
+    chat.start()
+    pause_in_prefill(chat, chat.engine)
+    chat.controller.stop()
+    chat.engine.gate.open()
+    chat.wait_for(EngineState.IDLE)
+    chat.qtbot.waitUntil(lambda: panel.speed.owner.text().startswith("Last reply"))
+
+
 def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     """After a reply in Auto, its figures stood below a menu that said Off."""
     assert panel.speed.owner.text() == "No reply yet"
@@ -405,6 +427,7 @@ _DRAFTED = replace(
         (34.8, 0.0, "warning"),  # 0.87
         (34.8, 0.1, "warning"),
         (34.8, 0.2, None),
+        (32.4, 0.2, None),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
     ],
 )
 def test_within_its_error_the_ratio_is_about_the_same_speed(
@@ -418,10 +441,11 @@ def test_within_its_error_the_ratio_is_about_the_same_speed(
     assert color is None or panel.speed.ratio._color == color
 
 
-def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(chat: Chat, panel: SpeedPanel) -> None:
+@pytest.mark.parametrize("error", [0.38, 1.9])
+def test_nothing_is_compared_with_a_baseline_that_no_longer_holds(chat: Chat, panel: SpeedPanel, error: float) -> None:
     """While other programs were busy, a reply showed 0.33x of a speed that was measured before."""
     chat.start()
-    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=20.0, plain_error=1.9))
+    chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, plain_step_ms=20.0, plain_error=error))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     assert panel.speed.plain.value.text() == formatting.NONE
     assert not panel.speed.ratio.isVisible()

@@ -13,7 +13,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from rdchat.ui.transcript.message_editor import MessageEditor
+from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 
@@ -75,7 +75,7 @@ def wait_until_drawn(qtbot: QtBot, view: TranscriptView) -> None:
     def is_drawn() -> bool:
         return not view._timer.isActive() and all(widget.work is Work.NONE for widget in widgets(view))
 
-    qtbot.waitUntil(is_drawn, timeout=60_000)
+    qtbot.waitUntil(is_drawn)
 
 
 def widgets(view: TranscriptView) -> list[MessageWidget]:

@@ -11,8 +11,15 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.markdown.copying import CopyForm, as_html, blocks_of, forms_of, put_on_clipboard
-from rdchat.ui.transcript.markdown.markdown_text import as_markdown, as_plain
+from rdchat.ui.transcript.markdown.copying import (
+    CopyForm,
+    as_html,
+    as_markdown,
+    as_plain,
+    blocks_of,
+    forms_of,
+    put_on_clipboard,
+)
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from tests.ui.transcript.conftest import person, reply, widget_of
@@ -211,7 +218,7 @@ def test_a_message_that_is_not_shown_whole_is_copied_whole(qtbot: QtBot, show: S
     view = show([person(1, "Hi"), reply(2, "A paragraph of *some* words.\n\n" * 3000)])
     assert widget_of(view, 2).body.hidden_characters > 0
     widget_of(view, 2).copy_as(CopyForm.PLAIN)
-    qtbot.waitUntil(lambda: QGuiApplication.clipboard().text().count("some words") == 3000, timeout=20_000)
+    qtbot.waitUntil(lambda: QGuiApplication.clipboard().text().count("some words") == 3000)
 
 
 def test_lines_of_a_prompt_stand_close_in_rich_text() -> None:
@@ -229,7 +236,7 @@ app = QApplication([])
 put_on_clipboard(*forms_of([Block(Kind.TEXT, (Run("bold", bold=True),))], CopyForm.RICH))
 print(app.clipboard().mimeData().html())
 """
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "<strong>bold</strong>" in ended.stdout
 

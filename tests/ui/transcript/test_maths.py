@@ -12,6 +12,7 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.formulas import FORMULAS, font_of_descent
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
+from rdchat.ui.transcript.markdown.text_formats import TextFormats
 from tests.ui.transcript.conftest import draw
 
 OBJECT = "\ufffc"
@@ -99,7 +100,7 @@ def test_what_cannot_be_drawn_whole_is_not_drawn(tex: str) -> None:
 @pytest.fixture(scope="module")
 def begun() -> None:
     """Begin the process that draws: on a busy machine that takes some seconds."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while FORMULAS.find("x", True) is None and time.monotonic() < until:
         time.sleep(0.01)
 
@@ -175,6 +176,22 @@ def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, bod
     assert kind is Kind.TABLE
     assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
     assert body.work is Work.NONE
+
+
+def test_a_formula_that_is_drawn_while_its_table_is_made_leaves_no_wide_column(
+    qtbot: QtBot, body: TextBody, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The column was as wide as the formula's source, which it was measured by."""
+    measure = TextFormats.column_widths
+
+    def measure_before_it_is_drawn(formats: TextFormats, block: Block) -> list[float]:
+        widths = measure(formats, block)
+        assert FORMULAS._jobs["\\operatorname{argmin}_\\varrho", False].result() is not None
+        return widths
+
+    monkeypatch.setattr(TextFormats, "column_widths", measure_before_it_is_drawn)
+    show(qtbot, body, "| $\\operatorname{argmin}_\\varrho$ | b |\n|---|---|\n| 1 | 2 |")
+    assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
 
 
 def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtbot: QtBot, body: TextBody) -> None:

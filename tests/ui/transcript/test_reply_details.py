@@ -63,7 +63,7 @@ def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view:
     assert "Steps with a draft: 30" in told
     assert "Time to first token: 120 ms" in told
     with qtbot.waitSignal(view.tokens_requested) as asked:
-        button(details, "Show tokens").click()
+        button(details, "Show Tokens").click()
     assert asked.args == [2]
     qtbot.waitUntil(lambda: view.findChild(ReplyDetails) is None)
 

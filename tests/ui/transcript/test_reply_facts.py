@@ -3,8 +3,8 @@ from dataclasses import replace
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting, MadeWith
-from rdchat.inference.api.drafter_facts import HeadKind
 from rdchat.inference.api.events import PrefillProgress
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.look import definitions
 from rdchat.ui.look.formatting import prefill_words

@@ -126,7 +126,7 @@ def test_code_is_copied_exactly_and_the_button_says_so(qtbot: QtBot, make_body: 
     qtbot.mouseClick(copy, Qt.MouseButton.LeftButton)
     assert QGuiApplication.clipboard().text() == code
     assert copy.accessibleName() == "Copied"
-    qtbot.waitUntil(lambda: copy.accessibleName() == "Copy code", timeout=4000)
+    qtbot.waitUntil(lambda: copy.accessibleName() == "Copy code")
 
 
 def test_a_code_block_after_a_table_stands_below_it(make_body: MakeBody) -> None:

@@ -10,6 +10,7 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_range import MOST, OPENED
+from tests.grids import share
 from tests.ui.transcript.conftest import (
     button,
     dialogue,
@@ -73,19 +74,19 @@ def first_in_view(view: TranscriptView) -> int:
     return next(widget.message.id for widget in widgets(view) if widget.geometry().bottom() > scroll_bar(view).value())
 
 
-@pytest.mark.parametrize("turns", [400, 50_000])
+@pytest.mark.parametrize("turns", share([50_000, 400], 2))
 def test_the_scroll_bar_stands_for_the_whole_chat(qtbot: QtBot, show: Show, turns: int) -> None:
     view = show(dialogue(turns, "Some answer."))
     bar = scroll_bar(view)
-    for share in (0.25, 0.75, 0.5, 0.0, 0.9, 1.0):
-        bar.setValue(round(share * bar.maximum()))
+    for place in (0.25, 0.75, 0.5, 0.0, 0.9, 1.0):
+        bar.setValue(round(place * bar.maximum()))
         assert view.fills_view
         assert len(widgets(view)) < OPENED
         there = first_in_view(view)
-        assert abs(there / (2 * turns) - share) < 0.02
+        assert abs(there / (2 * turns) - place) < 0.02
         wait_until_drawn(qtbot, view)
         assert first_in_view(view) == there
-        assert abs(bar.value() / bar.maximum() - share) < 0.02
+        assert abs(bar.value() / bar.maximum() - place) < 0.02
     assert at_end(view)
     assert view.follows
 
@@ -210,7 +211,7 @@ def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     qtbot.waitUntil(lambda: told[-1] == (1, None))
 
 
-@pytest.mark.parametrize("left_at", [1, 1000, 1990])
+@pytest.mark.parametrize("left_at", share([1000, 1, 1990]))
 def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: QtBot, show: Show, left_at: int) -> None:
     view = show([person(number, "Other") for number in range(5001, 9000)])
     scroll_bar(view).setValue(scroll_bar(view).maximum() // 3)

@@ -373,6 +373,7 @@ def test_undo_brings_a_deleted_chat_back_but_not_from_a_text_field(
     window.actions_.delete.trigger()
     window.activateWindow()
     window.conversation.composer.setFocus()
+    qtbot.waitUntil(window.conversation.composer.field.hasFocus)
     window.actions_.undo.trigger()
     assert listed(chat.controller.chats) == []
     window.sidebar.list.setFocus()
@@ -386,6 +387,7 @@ def test_after_asking_anew_one_can_type(qtbot: QtBot, chat: Chat, window: MainWi
     chat.say("Hello")
     window.activateWindow()
     window.sidebar.list.setFocus()
+    qtbot.waitUntil(window.sidebar.list.hasFocus)
     reply = chat.controller.chat.path[-1].id
     window.conversation.transcript.regenerate_requested.emit(reply)
     assert window.conversation.composer.field.hasFocus()

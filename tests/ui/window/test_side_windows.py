@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.help_window import HelpWindow
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.side_windows import HelpWindow
 from tests.ui.conftest import Chat
 
 
@@ -45,7 +45,7 @@ def test_a_command_that_acts_on_the_chat_brings_the_main_window_to_the_front(qtb
     _in_front(qtbot, window.windows.ledger)
     _press(window.windows.ledger, "Ctrl+L")
     qtbot.waitUntil(window.isActiveWindow)
-    assert window.conversation.composer.field.hasFocus()
+    qtbot.waitUntil(window.conversation.composer.field.hasFocus)
     window.windows.ledger.close()
 
 

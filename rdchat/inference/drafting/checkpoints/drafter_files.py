@@ -9,7 +9,7 @@ from typing import Any
 import mlx.core as mx
 
 from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 ACCEPTANCE = "acceptance.json"  # written by version 0.1 and the next ones; no longer read

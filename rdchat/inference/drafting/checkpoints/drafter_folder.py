@@ -6,7 +6,7 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
-from rdchat.inference.api.drafter_facts import TargetMatch
+from rdchat.inference.api.model_facts import TargetMatch
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     HINT,
@@ -22,10 +22,8 @@ from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
-from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.models.model_files import shown_name
-from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.models.model_files import TargetBinding, shown_name
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3)
 MOST_CONFIG_BYTES = 2**20

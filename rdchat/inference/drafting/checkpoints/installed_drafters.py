@@ -14,13 +14,11 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import folders_in, snapshot_of
-from rdchat.inference.api.drafter_facts import HeadKind, describes_drafter
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import HeadKind, ModelCard, describes_drafter
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, inspect_drafter
 from rdchat.inference.models.fact_cache import stamp_of
-from rdchat.inference.models.fingerprint import target_hash
-from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name
+from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name, target_hash
 from rdchat.inference.models.model_places import (
     SHIPPED,
     TRAINED,

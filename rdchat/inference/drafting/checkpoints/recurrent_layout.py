@@ -13,18 +13,17 @@ import numpy as np
 from mlx.utils import tree_flatten
 from mlx_lm.utils import dequantize_model
 
-from rdchat.inference.api.drafter_facts import APPLE_MODEL_TYPE
+from rdchat.inference.api.model_facts import APPLE_MODEL_TYPE
 from rdchat.inference.drafting.checkpoints.checkpoint import PACKED, Checkpoint, Layout, not_a_drafter
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead, quantize
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # tensor of token ids beside the head's weights

@@ -13,8 +13,7 @@ from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
-from rdchat.inference.target.embeddings import embedding_scale
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, embedding_scale
 
 
 class BoundBlockHead(BoundNetwork):

@@ -10,8 +10,8 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.recurrent_head import Output, RecurrentHead
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.target import TargetEmbeddings
 
 
 class BoundRecurrentHead(Head):

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import mlx.core as mx
 
-from rdchat.inference.api.drafter_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
+from rdchat.inference.api.model_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 

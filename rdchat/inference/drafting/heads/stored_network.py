@@ -12,9 +12,8 @@ from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, StoredHead
 from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 GROUP = 64  # weights that share a scale
 _BITS_ON_GPU = 4

@@ -153,7 +153,7 @@ def shipped_path(target_hash: str, folder: Path | None = None) -> Path:
     """Return the path of the shipped answers of a target, whether or not they exist.
 
     Args:
-        target_hash: See `models.fingerprint`.
+        target_hash: See `models.model_files`.
         folder: Where to look; None is the installed package.
     """
     folder = folder or Path(rdchat.__file__).parent / "training_texts" / "answers"

@@ -20,11 +20,11 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, Eagle3Network
-from rdchat.inference.target.embeddings import embedding_scale
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.training.heads.objective import drop_inputs
+from rdchat.inference.target.target import embedding_scale
 from rdchat.inference.training.heads.samples import Ints
 from rdchat.inference.training.heads.sequence_objective import EPSILON, Sample, SequenceObjective
+from rdchat.inference.training.heads.trainer import drop_inputs
 
 _OWN_SCORE = 8.0  # score of a row with itself in initial attention: a few hundred other rows together weigh less
 _LAYERS, _MARKOV_RANK = 1, 32

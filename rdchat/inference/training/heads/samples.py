@@ -13,9 +13,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.target.embeddings import TargetEmbeddings
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.shards import TrainingConversation
 
 TEACHER_TOKENS = 16  # the k of the teacher's top-k

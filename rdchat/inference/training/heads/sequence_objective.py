@@ -19,14 +19,14 @@ from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.objective import Goals, Objective, Target, TrainingData
 from rdchat.inference.training.heads.recipes import SequenceRecipe
 from rdchat.inference.training.heads.recurrent_objective import output_preconditioner
 from rdchat.inference.training.heads.samples import Halves, Ints
+from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData
 
 _THETA, _POSITIONS = 10_000.0, 8192
 EPSILON = 1e-6

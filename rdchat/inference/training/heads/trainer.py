@@ -1,20 +1,283 @@
-"""Trains a head of any kind: AdamW on its objective, resumable to the step."""
+"""Trains a head of any kind, resumable to the step, on an objective: answers, teacher and distillation loss.
+
+The loss is a distillation of the target's top-k tokens. For features f and output rows E the cross entropy with the
+target's probabilities p is `log Z(f) - sum_i p_i E_i f`. The softmax denominator Z sums over the whole draft
+vocabulary.
+"""
 
 import math
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate, chain
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import mlx.core as mx
 import mlx.nn as nn
 import mlx.optimizers as optim
 import numpy as np
+import numpy.typing as npt
 from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.files.atomic_file import atomic_file
-from rdchat.inference.training.heads.objective import Objective
+from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
+from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.heads.samples import (
+    Answers,
+    Halves,
+    Ints,
+    LogitCurve,
+    StateWindows,
+    Teacher,
+    draft_vocabulary,
+)
+
+
+class DroppingLinear(nn.Linear):
+    """A linear layer that drops some of its inputs while training; its weights have the same names."""
+
+    dropout = 0.0
+
+    def __call__(self, x: mx.array) -> mx.array:
+        if self.training and self.dropout:
+            kept = 1 - self.dropout
+            x = x * mx.random.bernoulli(kept, x.shape) / kept
+        result: mx.array = super().__call__(x)
+        return result
+
+
+def drop_inputs(modules: Iterable[nn.Linear], dropout: float) -> None:
+    """Make linear layers drop some of their inputs while training."""
+    kind = type("DroppingLinear", (DroppingLinear,), {"dropout": dropout})
+    for module in modules:
+        module.__class__ = kind
+
+
+def unroll(head: RecurrentHead, hidden: mx.array, embeddings: mx.array) -> mx.array:
+    """Return the head's features along the given tokens, not along its own draft (teacher forcing).
+
+    Args:
+        head: The drafter's.
+        hidden: (batch, input_size) float: the target's hidden state from which each root was chosen.
+        embeddings: (batch, steps, hidden_size) float: of the root and the tokens after it.
+
+    Returns:
+        (batch, steps, width): the features from which each next token is predicted.
+    """
+    context = head.context(hidden)
+    state = head.initial_state((hidden.shape[0],), hidden.dtype)
+    features = []
+    for step in range(embeddings.shape[1]):
+        state = head.advance(state, embeddings[:, step])
+        features.append(head.features(context, state))
+    return mx.stack(features, axis=1)
+
+
+def distillation(features: mx.array, rows: mx.array, columns: mx.array, probs: mx.array) -> mx.array:
+    """Return the cross entropy of each position, in nats.
+
+    Args:
+        features: (..., width).
+        rows: (vocabulary, width) output rows of the draft vocabulary.
+        columns: (..., k) int32: the target's top-k tokens, as indices into `rows`.
+        probs: (..., k) float32: their probabilities, which sum to 1.
+
+    Returns:
+        (...) float32.
+    """
+    logits = features @ rows.T
+    return mx.logsumexp(logits, axis=-1) - mx.sum(mx.take_along_axis(logits, columns, axis=-1) * probs, axis=-1)
+
+
+def weighted_mean(losses: mx.array, weights: mx.array) -> mx.array:
+    """Return () float32: the mean loss in nats weighted with `weights`, of the same shape; 0 where all are 0."""
+    return mx.sum(losses * weights) / mx.maximum(mx.sum(weights), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The parts of the target, besides hidden states, that training needs."""
+
+    embeddings: TargetEmbeddings
+    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]  # see `LogitCurve`
+    vocabulary_size: int
+
+    @classmethod
+    def of(cls, model: LoadedModel) -> "Target":
+        """Measure a model whose hooks read its trunk's output first."""
+        size = model.info.vocabulary_size
+        embeddings = TargetEmbeddings(model.network, size)
+        return cls(embeddings, LogitCurve.of(model, embeddings), size)
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """The data of a training."""
+
+    shards: Sequence[Sequence[TrainingConversation]]
+    # returns the (tokens, width) hidden states of a shard; the first columns are the trunk's
+    read_states: Callable[[int], Halves]
+    window_tokens: int  # tokens whose hidden states are in memory at a time
+    candidates: int  # most tokens that can be drafted
+
+
+class Goals(NamedTuple):
+    """The distributions to predict after some roots."""
+
+    columns: mx.array
+    """(roots, steps, TEACHER_TOKENS) int32: the teacher's top-k tokens, as indices into the draft vocabulary."""
+    probs: mx.array
+    """(roots, steps, TEACHER_TOKENS) float32: their probabilities."""
+    weights: mx.array
+    """(roots, steps) float32: 1, but 0 after the answer's end and from the first token on that cannot be drafted."""
+
+
+class Objective(ABC):
+    """Data, loss and head of one training. Call `prepare` first; it also makes the head.
+
+    A root is the last token before a draft, given as an index among all answer tokens.
+
+    Args:
+        target: The target model.
+        data: The data.
+        recipe: The hyperparameters.
+        known: Ids that a head could draft before it is trained further; see `draft_vocabulary`.
+
+    Attributes:
+        samples: Numbers of the samples of each window.
+        answers: All answers, end to end.
+        vocabulary: (candidates,) int32 ids of the tokens that can be drafted, ascending.
+        counts: (vocabulary size,) int32: how often each token occurs in the answers.
+        draftable: (answer tokens,) bool: whether the token is in `vocabulary`.
+        rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
+        teacher: The target's top-k at each answer token.
+        windows: The hidden states.
+    """
+
+    licence: ClassVar[str]
+    compiled: ClassVar[bool] = False  # whether all batches have the same shapes, so that a step can be compiled
+    network: nn.Module  # the weights that are trained
+    tokens_per_step: float  # answer tokens of a step, on average
+
+    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, known: Ints | None = None) -> None:
+        self.target = target
+        self.conversations = list(chain.from_iterable(data.shards))
+        self.answers = Answers.of(self.conversations)
+        self.vocabulary = draft_vocabulary(self.answers, data.candidates, known)
+        self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
+        self.draftable = np.isin(self.answers.tokens, self.vocabulary)
+        self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
+        self.teacher = Teacher.blank(len(self.answers), len(self.vocabulary))
+        counts = [sum(map(self.state_tokens, shard)) for shard in data.shards]
+        self.windows = StateWindows(counts, data.read_states, data.window_tokens)
+        self.samples: list[npt.NDArray[np.integer]] = []
+        self._first_of_shard = [0, *accumulate(map(len, data.shards))]
+        self.answer_starts = [0, *accumulate(len(item.answer) for item in self.conversations)]
+        self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
+        self._seed, self._steps = recipe.seed, recipe.steps
+
+    def prepare(self) -> Generator[TrainingProgress]:
+        """Read all data once and make the head; yield progress after each window."""
+        for window in range(len(self.windows)):
+            start = self.answer_starts[self.inside(window).start]
+            self.teacher.fill(start, self.trunk_states(window), self.rows, self.target.curve)
+            self.samples.append(self.measure(window))
+            yield TrainingProgress(Phase.PREPARE, (window + 1) / len(self.windows))
+        self.make_head()
+
+    def inside(self, window: int) -> range:
+        """Return the conversations of a window."""
+        shards = self.windows.shards(window)
+        return range(self._first_of_shard[shards.start], self._first_of_shard[shards.stop])
+
+    def goals(self, roots: npt.NDArray[np.integer]) -> Goals:
+        """Return what to predict after some roots, (n,)."""
+        ahead, inside = self._ahead(roots)
+        reached = np.logical_and.accumulate(inside & self.draftable[ahead], axis=1)
+        columns, probs = self.teacher.columns[ahead].astype(np.int32), self.teacher.probs[ahead].astype(np.float32)
+        return Goals(mx.array(columns), mx.array(probs), mx.array(reached.astype(np.float32)))
+
+    def next_tokens(self, roots: npt.NDArray[np.integer]) -> Ints:
+        """Return (n, steps) the tokens after each root; -1 after the answer's end."""
+        ahead, inside = self._ahead(roots)
+        return np.where(inside, self.answers.tokens[ahead], -1).astype(np.int32)
+
+    def _ahead(self, roots: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]:
+        """Return (n, steps): the indices after each root, and whether they belong to its answer."""
+        steps = np.arange(1, self._steps + 1)
+        return np.minimum(np.add.outer(roots, steps), len(self.answers) - 1), steps <= self.answers.left[roots][:, None]
+
+    def loss(self, inputs: tuple[Any, ...], goals: Goals) -> mx.array:
+        """Return () float32: the mean loss of some drafts, in nats; later positions weigh less."""
+        losses = distillation(self.features(*inputs), self.output_rows(), goals.columns, goals.probs)
+        return weighted_mean(losses, goals.weights * self._decay)
+
+    def held_out_drafts(self) -> Iterator[tuple[Ints, Ints]]:
+        """Yield (roots, steps) tokens drafted along held-out answers, and the true tokens; -1 after an answer's end."""
+        for roots, inputs in self.held_out_inputs():
+            guesses = mx.argmax(self.features(*inputs) @ self.output_rows().T, axis=-1)
+            yield self.vocabulary[fetch(guesses)], self.next_tokens(roots)
+
+    def accuracy(self) -> tuple[float, ...]:
+        """Return the share of correct tokens by position of held-out drafts, where all earlier ones are correct."""
+        self.network.eval()
+        right, reached = np.zeros(self._steps), np.zeros(self._steps)
+        for guesses, goals in self.held_out_drafts():
+            hits = np.logical_and.accumulate(guesses == goals, axis=1)
+            right += hits.sum(axis=0)
+            reached[0] += (goals[:, 0] >= 0).sum()
+            reached[1:] += (hits[:, :-1] & (goals[:, 1:] >= 0)).sum(axis=0)
+        self.network.train()
+        return tuple((right / np.maximum(reached, 1)).tolist())
+
+    @staticmethod
+    @abstractmethod
+    def state_tokens(item: TrainingConversation) -> int:
+        """Return how many hidden states of a conversation are read, one per token."""
+
+    @abstractmethod
+    def trunk_states(self, window: int) -> Halves:
+        """Return (answer tokens, width): the trunk's states from which a window's answer tokens were chosen."""
+
+    @abstractmethod
+    def measure(self, window: int) -> npt.NDArray[np.integer]:
+        """Measure a window and set held-out answers aside; return the numbers of the samples to train on."""
+
+    @abstractmethod
+    def make_head(self) -> None:
+        """Make `network`, after all windows are measured."""
+
+    @abstractmethod
+    def steps_in(self, window: int) -> int:
+        """Return the number of steps that a window has in an epoch."""
+
+    @abstractmethod
+    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Any, ...], Goals]:
+        """Return the arguments of `loss` for some samples."""
+
+    @abstractmethod
+    def features(self, *inputs: Any) -> mx.array:
+        """Return (roots, steps, width): the head's features along the true tokens (teacher forcing)."""
+
+    @abstractmethod
+    def output_rows(self) -> mx.array:
+        """Return (candidates, width): their products with features are logits."""
+
+    @abstractmethod
+    def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], tuple[Any, ...]]]:
+        """Yield some held-out roots at a time, with the arguments of `features` for them."""
+
+    @abstractmethod
+    def drafter(self, binding: TargetBinding) -> PublishedDrafter:
+        """Return the trained head for storing: bound to its target, with float16 weights."""
 
 
 class Trainer:

@@ -10,10 +10,9 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import DoesNotFitError, StorageFullError
 from rdchat.inference.target.device import memory_room, total_memory_bytes
-from rdchat.inference.target.embeddings import TargetEmbeddings
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
-from rdchat.inference.training.data.token_sequence import MOST_SEQUENCE_TOKENS
+from rdchat.inference.training.data.data_maker import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 
 _BATCH_SHARE = 0.6  # share of the machine's memory for sequences and weights

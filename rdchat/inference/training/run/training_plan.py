@@ -20,10 +20,9 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
-from rdchat.inference.models.fingerprint import TargetBinding
-from rdchat.inference.target.embeddings import TargetEmbeddings
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
@@ -172,7 +171,10 @@ def make_plan(
     if not recurrent:
         keep_states = False  # those of whole conversations would need several times the space
     budget = need.budget(tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
-    known = record or RunRecord(budget.keep_states, model.info.dtype, chat_template(model))
+    known = record
+    if known is None:
+        template = chat_template(model)
+        known = RunRecord(budget.keep_states, model.info.dtype, template.before, template.after)
     known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
     return TrainingPlan(
         fitting, binding, folder, known, budget, left_out, resumed=record is not None, reads=reads, start=start

@@ -1,4 +1,4 @@
-"""Whether a model of the hub fits this machine, by the arithmetic of the engine's memory gate (`memory_facts`).
+"""Whether a model of the hub fits this machine, by the arithmetic of the engine's memory gate (`model_facts`).
 
 The gate reads the headers of the weights and the configuration. The hub tells the bytes of the weights and their
 quantisation; so the size of the KV cache is an allowance here, and the rest comes out as the gate has it.
@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from rdchat.hub.found_models import FoundModel
 from rdchat.hub.known_files import RepositoryFiles
-from rdchat.inference.api.memory_facts import (
+from rdchat.inference.api.model_facts import (
     GATE_TOKENS,
     Fit,
     MachineMemory,

@@ -1,4 +1,4 @@
-"""Searches the hub on a thread, and filters the results.
+"""Searches the hub on a thread, filters the results, and fetches the details of one model.
 
 A pause in typing starts a search; answers to earlier ones are dropped.
 """
@@ -10,12 +10,16 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, QTimer
 
 from rdchat.errors import RdchatError
-from rdchat.hub.found_models import FoundModel, SortBy
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.found_models import FoundModel, HubModel, SortBy
 from rdchat.hub.hub_errors import HubError, for_window
-from rdchat.hub.tokens import Tokens
-from rdchat.inference.api.memory_facts import Fit
+from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
+from rdchat.inference.api.model_facts import Fit
+from rdchat.services.models.discover.card_text import plain_card
 from rdchat.services.models.discover.fit import Machine, sizes_found
 from rdchat.services.models.model_service import ModelService
+from rdchat.work.job import Job
 
 STEPS = (60, 200, 500)  # results asked for, one number after the other
 _TYPING_MS = 300  # a pause in typing asks; not every letter
@@ -141,3 +145,116 @@ def choices_among(found: Iterable[FoundModel]) -> tuple[list[str], ...]:
 
 def _names(model: FoundModel) -> tuple[str, str, str]:
     return model.quantization, model.licence, model.family
+
+
+@dataclass(frozen=True, slots=True)
+class ModelDetails:
+    """The shown model, as far as it is known."""
+
+    repository: str  # the hub id
+    page: str = ""  # the address of its page
+    facts: FoundModel | None = None  # of a search, then of the model itself; None until one is known
+    files: RepositoryFiles | None = None  # to fetch; None until they are known, and where nothing can be fetched
+    problem: str = ""  # why nothing can be fetched, and what to do about it
+    ggufs: tuple[HubFile, ...] = ()  # to choose one of, smallest first; empty where there is no choice
+    gguf: str = ""  # the chosen one
+    here: bool = False  # whether all of `files` is on this machine
+    older_here: bool = False  # whether another version of it is
+    loads: str = ""  # what loads it: the hub id, or the path of the GGUF file; empty until that is known
+    trouble: HubError | None = None  # why it did not answer
+    card: str | None = None  # plain text; None until it is known, empty where there is none
+    card_trouble: HubError | None = None  # why the card was not answered
+    at_hub: HubModel | None = None  # the hub's answer
+
+
+class HubDetails(ModelService):
+    """Fetches one model at a time.
+
+    Attributes:
+        model: The shown model; None for none.
+    """
+
+    close_s = 0.5
+
+    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
+        super().__init__(tokens, parent)
+        self.model: ModelDetails | None = None
+
+    def show(self, repository: str, facts: FoundModel | None = None) -> None:
+        """Fetch a model; `changed` follows, now and whenever more is known.
+
+        Args:
+            repository: The hub id.
+            facts: The search's facts about it.
+        """
+        model = ModelDetails(repository, facts=facts)
+        self._set(model)
+        self._fetch(model)
+
+    def retry(self) -> None:
+        """Fetch the model again."""
+        if self.model is not None:
+            self.show(self.model.repository, self.model.facts)
+
+    def choose(self, gguf: str) -> None:
+        """Choose another GGUF file."""
+        if self.model is not None and self.model.at_hub is not None and gguf != self.model.gguf:
+            self._fetch(self.model, gguf)
+
+    def look_again(self) -> None:
+        """Look again whether the model is on this machine."""
+        if self.model is not None and self.model.at_hub is not None:
+            self._fetch(self.model, self.model.gguf)
+
+    def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
+        """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""
+        self._work.replace(lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, told=self._set)
+
+    def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:
+        """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""
+        api = self._hub()
+        if (at_hub := model.at_hub) is None:
+            at_hub = api.look_at(model.repository)
+            model = replace(model, page=find_endpoint().page(model.repository), facts=at_hub.facts, at_hub=at_hub)
+        model = _with_files(model, at_hub, gguf)
+        if model.card is not None:
+            return model
+        job.report_progress(model)
+        try:
+            return replace(model, card=plain_card(api.card(model.repository, at_hub.commit)), card_trouble=None)
+        except RdchatError as error:
+            return replace(model, card_trouble=for_window(error))
+
+    def _fail(self, error: RdchatError) -> None:
+        if self.model is not None:
+            trouble = for_window(error)
+            self._set(replace(self.model, trouble=trouble, page=trouble.page))
+
+    def _set(self, model: ModelDetails) -> None:
+        self.model = model
+        self.changed.emit()
+
+
+def _with_files(details: ModelDetails, at_hub: HubModel, gguf: str) -> ModelDetails:
+    """Return details with the files to fetch, and whether they are here; reads the disk.
+
+    Args:
+        details: The model.
+        at_hub: The hub's answer about it.
+        gguf: The GGUF file to take; empty for the smallest one, if the repository holds nothing else.
+    """
+    ggufs = readable_ggufs(at_hub.files)
+    if any(file.name.endswith(".safetensors") for file in at_hub.files):
+        ggufs = ()
+    gguf = gguf or (ggufs[0].name if ggufs else "")
+    try:
+        files, left_out = chosen_files(at_hub.files, gguf)
+    except HubError as error:
+        return replace(details, problem=str(error), ggufs=ggufs, gguf=gguf)
+    fetched = RepositoryFiles(details.repository, "main", at_hub.commit, files, left_out)
+    place = repository_of(details.repository)
+    here = place.holds(fetched)
+    older = not here and place.commit_of("main") not in {"", at_hub.commit}
+    loads = str(place.snapshots / at_hub.commit / gguf) if gguf else details.repository
+    details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="")
+    return replace(details, here=here, older_here=older, loads=loads)

@@ -12,7 +12,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.inference.api.memory_facts import Fit, ModelSizes
+from rdchat.inference.api.model_facts import Fit, ModelSizes
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.discover.fit import Machine, sizes_of

@@ -14,9 +14,8 @@ from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import read_unfinished, unfinished_of, write_unfinished
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import check_names
-from rdchat.hub.tokens import Tokens
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.work.job import Job
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, replace
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import RdchatError
-from rdchat.hub.endpoint import Endpoint, Token, TokenSource, find_endpoint
+from rdchat.hub.endpoint import Endpoint, Token, Tokens, TokenSource, find_endpoint
 from rdchat.hub.hub_errors import AccessRefusedError
-from rdchat.hub.tokens import Tokens
 from rdchat.services.models.model_service import ModelService
 
 

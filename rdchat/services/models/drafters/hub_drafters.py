@@ -3,9 +3,8 @@
 from PySide6.QtCore import QObject
 
 from rdchat.errors import InvalidSettingError
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.published_drafters import FoundDrafter, WantedModel, find_published
-from rdchat.hub.tokens import Tokens
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 

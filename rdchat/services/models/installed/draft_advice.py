@@ -6,8 +6,7 @@ from enum import StrEnum
 
 from rdchat.files.sizes import size_words
 from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
-from rdchat.inference.api.drafter_facts import HeadKind
-from rdchat.inference.api.model_card import DraftKind, ModelCard
+from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
 
 _SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
 _WORTH = 1.05  # times as fast: an offer that brings less is left out

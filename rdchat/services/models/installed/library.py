@@ -6,7 +6,7 @@ from dataclasses import replace
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.hub.published_drafters import FoundDrafter
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
@@ -53,11 +53,6 @@ class Library(ModelService):
     def looked(self) -> bool:
         """Whether a search has ended."""
         return bool(self._search.found or self.problem)
-
-    @property
-    def looking(self) -> bool:
-        """Whether models are being looked for."""
-        return self._search.busy
 
     def look(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""

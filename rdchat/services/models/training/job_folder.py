@@ -5,12 +5,12 @@ import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.file_lock import FileLock
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.training import CURVE, DRAFTER, RESULT, Comparison, TrainingOrder
 
 _RECORD = "training.json"
@@ -65,9 +65,8 @@ class JobFolder:
         Where the app ended between taking the drafter and removing the rest, the rest is removed now.
         """
         try:
-            data = json.loads((self.path / _RECORD).read_bytes())
-            record = TrainingRecord(**data | {"order": TrainingOrder.from_dict(data["order"])})
-        except (OSError, ValueError, TypeError, KeyError):
+            record = plain(TrainingRecord, json.loads((self.path / _RECORD).read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
         comparison = self._comparison()
         if comparison is not None and not (self.path / DRAFTER).exists():
@@ -129,14 +128,14 @@ class JobFolder:
         points: list[CurvePoint] = []
         with suppress(OSError):
             for line in (self.path / CURVE).read_bytes().splitlines():
-                with suppress(ValueError, TypeError, KeyError):
-                    add_point(points, _point(json.loads(line)))
+                with suppress(ValueError, TypeError):
+                    add_point(points, plain(CurvePoint, json.loads(line)))
         return points
 
     def _comparison(self) -> Comparison | None:
         try:
-            return Comparison.from_dict(json.loads((self.path / RESULT).read_bytes()))
-        except (OSError, ValueError, TypeError, KeyError):
+            return plain(Comparison, json.loads((self.path / RESULT).read_bytes()))
+        except (OSError, ValueError, TypeError):
             return None
 
 
@@ -163,7 +162,3 @@ def add_point(points: list[CurvePoint], point: CurvePoint) -> None:
     while points and points[-1].fraction >= point.fraction:
         points.pop()
     points.append(point)
-
-
-def _point(data: dict[str, Any]) -> CurvePoint:
-    return CurvePoint(float(data["fraction"]), float(data["loss"]), tuple(float(share) for share in data["accuracy"]))

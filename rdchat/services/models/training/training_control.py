@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from PySide6.QtCore import QObject, Signal
 from rdchat import paths
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.errors import RdchatError
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.training import Comparison, TrainingOrder, TrainingProgress, TrainingStart, event_from
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, KeptTraining, TrainingRecord, add_point
@@ -58,7 +60,7 @@ def submit(
         "train",
         {"order": asdict(order), "folder": str(folder), "asked": list(asked)},
         Limits(cancel_s=_PAUSE_S),
-        read=Comparison.from_dict,
+        read=partial(plain, Comparison),
         on_progress=lambda data: on_event(event_from(data)),
         on_end=on_end,
     )

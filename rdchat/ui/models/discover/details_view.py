@@ -2,25 +2,22 @@
 
 from functools import partial
 
-from PySide6.QtCore import QSignalBlocker, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
-from rdchat.inference.api.memory_facts import ModelSizes
+from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
-from rdchat.services.models.discover.hub_details import ModelDetails
+from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import choice_box, column, row, scrolled
+from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.look.layouts import choice_box, column, fill_box, row, scrolled
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
-from rdchat.ui.models.download_box import DownloadBox
-from rdchat.ui.models.file_list import FileList
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import DownloadBox, FileList, NoticeView, PageLinks
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_view import TextView
 
@@ -176,16 +173,12 @@ class DetailsView(QStackedWidget):
         self.token.setVisible(gated)
 
     def _show_download(self, model: ModelDetails) -> None:
-        names, files = [file.name for file in model.ggufs], model.files
-        if [self.gguf.itemData(place) for place in range(self.gguf.count())] != names:
-            with QSignalBlocker(self.gguf):
-                self.gguf.clear()
-                for file in model.ggufs:
-                    self.gguf.addItem(f"{file.name}{words.DOT}{words.size(file.size)}", file.name)
-        self.gguf.setCurrentIndex(self.gguf.findData(model.gguf))
-        self.gguf.setVisible(len(names) > 1)
+        files, several = model.files, len(model.ggufs) > 1
+        named = ((f"{file.name}{words.DOT}{words.size(file.size)}", file.name) for file in model.ggufs)
+        fill_box(self.gguf, named, model.gguf)
+        self.gguf.setVisible(several)
         self.download.setVisible(not model.problem)
-        gguf, size = model.gguf if len(names) > 1 else "", files.size if files else 0
+        gguf, size = model.gguf if several else "", files.size if files else 0
         here, older = model.here, model.older_here
         self.download.show_model(model.repository, gguf, size, here=here, older_here=older, loads=model.loads)
         self.download.button.setEnabled(files is not None)

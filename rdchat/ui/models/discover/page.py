@@ -1,6 +1,6 @@
 """The Discover page: searches the hub, and shows the details of one model."""
 
-from PySide6.QtCore import QSignalBlocker, QTimer, Signal
+from PySide6.QtCore import QTimer, Signal
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 
@@ -13,14 +13,13 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import ElidedLabel, Separator
-from rdchat.ui.look.layouts import SearchField, choice_box, column, row
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import ElidedLabel, Separator, set_tip
+from rdchat.ui.look.layouts import SearchField, choice_box, column, fill_box, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
 from rdchat.ui.models.discover.words import found_entries, newcomer_entries
 from rdchat.ui.models.model_list import Entry, ModelList, beside
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import NoticeView, PageLinks
 
 _PASSING_MS = 200  # the hub is asked for a model that stays selected this long
 _FORMATS = (("MLX models", False), ("GGUF files", True))
@@ -89,13 +88,7 @@ class SearchBar(QWidget):
         for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
             wanted = [*names, *([chosen] if chosen and chosen not in names else [])]
-            if [box.itemData(place) for place in range(1, box.count())] != wanted:
-                with QSignalBlocker(box):
-                    while box.count() > 1:
-                        box.removeItem(1)
-                    for name in wanted:
-                        box.addItem(name, name)
-                    box.setCurrentIndex(box.findData(chosen))
+            fill_box(box, [(box.itemText(0), ""), *((name, name) for name in wanted)], chosen)
 
 
 class DiscoverPage(QWidget):
@@ -111,7 +104,7 @@ class DiscoverPage(QWidget):
 
     def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._links = desk, links
+        self._desk = desk
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")

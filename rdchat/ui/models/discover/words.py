@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import date
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.inference.api.memory_facts import Fit, ModelSizes, gigabytes
+from rdchat.inference.api.model_facts import Fit, ModelSizes, gigabytes
 from rdchat.services.models.discover.fit import Machine, sizes_found
 from rdchat.services.models.discover.newcomers import Checked, Suggestion
 from rdchat.ui.look import formatting

@@ -17,9 +17,7 @@ from rdchat.ui.look.layouts import column, row, scrolled, show_share, thin_bar
 from rdchat.ui.look.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
-from rdchat.ui.models.file_list import FileList
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
-from rdchat.ui.models.row_list import RowList
+from rdchat.ui.models.page_parts import FileList, NoticeView, PageLinks, RowList
 
 _EMPTY = "Your downloads appear here. They continue while you chat and after a restart."
 _QUITTING = "Downloads continue while you chat, even with this window closed. Quitting pauses them."

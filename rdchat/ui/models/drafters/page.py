@@ -6,19 +6,17 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.hub.published_drafters import FoundDrafter, WantedModel
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.look.buttons import TextButton, push_button
 from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.plain_text import PlainLabel, set_tip
+from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.look.layouts import column, fill_box, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.row import DrafterRow
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import PageLinks, RowList
 from rdchat.ui.models.removal import ResultLine
-from rdchat.ui.models.row_list import RowList
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.words import state_title
 from rdchat.ui.speed.fields import CalmComboBox
@@ -138,7 +136,6 @@ class DraftersPage(QWidget):
     def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._shelf, self._hub, self._training = desk.shelf, desk.hub_drafters, desk.training
-        self._models: list[ModelCard] = []
         self._taken = ""  # the message after a trained drafter was taken into use
         self.installed = InstalledSection(desk, links, theme)
         self.published = PublishedSection(desk, links, theme)
@@ -196,13 +193,9 @@ class DraftersPage(QWidget):
         """List the loaded model and the others."""
         shelf, chosen = self._shelf, self._shelf.chosen
         models = [*([shelf.loaded] if shelf.loaded else []), *shelf.others]
-        if models != self._models:
-            self._models = models
-            self.model.clear()
-            for each in models:
-                self.model.addItem(f"{each.name} (loaded)" if each.is_loaded else each.name, each)
-        places = (place for place, each in enumerate(models) if chosen is not None and each.model == chosen.model)
-        self.model.setCurrentIndex(next(places, -1))
+        named = ((f"{each.name} (loaded)" if each.is_loaded else each.name, each) for each in models)
+        wanted = chosen.model if chosen is not None else None
+        fill_box(self.model, named, next((each for each in models if each.model == wanted), None))
         self.model.setEnabled(bool(models))
 
     def _show_state(self) -> None:

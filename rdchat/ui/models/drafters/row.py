@@ -6,19 +6,17 @@ from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.published_drafters import FoundDrafter
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import FlatButton, push_button
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel
+from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import MEDIUM, Theme
-from rdchat.ui.models.download_box import DownloadBox
 from rdchat.ui.models.installed.words import drafter_name
-from rdchat.ui.models.notice_view import PageLinks
+from rdchat.ui.models.page_parts import DownloadBox, PageLinks
 from rdchat.ui.models.removal import ask_to_delete
 
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # the first one that the card has is shown

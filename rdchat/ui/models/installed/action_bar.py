@@ -8,17 +8,15 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.memory_facts import gigabytes
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.models.installed.removal import reason_not_to_delete
-from rdchat.services.models.installed.verification import reason_not_to_verify
+from rdchat.services.models.installed.removal import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import MACHINE, file_size, load_words
+from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER, ask, show_folder
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.words import Row, key_of, short_name, verdict_words
 from rdchat.ui.models.removal import ResultLine, ask_to_delete

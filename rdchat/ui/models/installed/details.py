@@ -8,15 +8,13 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.memory_facts import GATE_TOKENS, gigabytes, memory_need
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import GATE_TOKENS, ModelCard, gigabytes, memory_need
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.installed.draft_advice import DraftAdvice
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import day_words
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import choice_box, column, row, scrolled
-from rdchat.ui.look.plain_text import set_tip
+from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.look.layouts import choice_box, column, fill_box, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_words
 from rdchat.ui.plots.drawing import Box, Drawing
@@ -117,10 +115,8 @@ class MemorySection(QWidget):
         if other:
             most = model.sizes.context_length if model.sizes else GATE_TOKENS
             choices = [count for count in _CONTEXTS if count < most] + [most]
-            self.context.clear()
-            for count in choices:
-                self.context.addItem(f"{count:,}", count)
-            self.context.setCurrentIndex(max(sum(count <= self._tokens for count in choices) - 1, 0))
+            chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
+            fill_box(self.context, ((f"{count:,}", count) for count in choices), chosen)
         self._show_need()
 
     def _choose_context(self) -> None:
@@ -149,7 +145,7 @@ class MemorySection(QWidget):
             MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
             MemoryPart(chat, "reading", need.cache_bytes, cache),
             MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
-            MemoryPart("Left for other apps", "border", left, "the system and other apps"),
+            MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
         ]
         self.bar.show_parts(parts, memory.room.limit_bytes)
 

@@ -5,20 +5,19 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvice
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import add_action
 from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import Separator, ThemedLabel
+from rdchat.ui.look.labels import Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import SearchField, choice_box, column, row
-from rdchat.ui.look.plain_text import set_tip
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
 from rdchat.ui.models.installed.words import Row, SortBy, entries_of, key_of
 from rdchat.ui.models.model_list import ModelList, beside
-from rdchat.ui.models.notice_view import NoticeView, PageLinks
+from rdchat.ui.models.page_parts import NoticeView, PageLinks
 
 _EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
 

@@ -5,8 +5,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rdchat.hub.trash import TrashedModel
-from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryNeed, fit_of, gigabytes
-from rdchat.inference.api.model_card import DraftKind, ModelCard
+from rdchat.inference.api.model_facts import DraftKind, Fit, MachineMemory, MemoryNeed, ModelCard, fit_of, gigabytes
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.models.model_list import Entry

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from rdchat.ui.look.plain_text import utf16_length
+from rdchat.ui.look.labels import utf16_length
 
 LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty

@@ -4,12 +4,11 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from PySide6.QtGui import QTextBlock, QTextCharFormat, QTextDocument, QTextLayout
+from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 
-from rdchat.ui.look.theme import Colors
+from rdchat.ui.look.theme import Colors, text_look
 from rdchat.ui.transcript.markdown.code_lexing import GrowingCode, Line, lines_of
-from rdchat.work.job import Job
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread
 
 _LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
 _THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms
@@ -103,7 +102,6 @@ class CodeHighlighter:
 
 
 def _span(start: int, length: int, color: str, colors: Colors) -> QTextLayout.FormatRange:
-    span, look = QTextLayout.FormatRange(), QTextCharFormat()
-    look.setForeground(getattr(colors, color))
-    span.start, span.length, span.format = start, length, look
+    span = QTextLayout.FormatRange()
+    span.start, span.length, span.format = start, length, text_look(getattr(colors, color))
     return span

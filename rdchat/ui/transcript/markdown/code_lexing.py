@@ -8,7 +8,7 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, _TokenType
 from pygments.util import ClassNotFound
 
-from rdchat.ui.look.plain_text import utf16_length
+from rdchat.ui.look.labels import utf16_length
 
 _MOST_AGAIN = 200  # lines that are read again with each new one
 _COMMENTS = {"/*": "*/", "<!--": "-->"}  # Pygments finds these whole or not at all

@@ -10,10 +10,9 @@ from PySide6.QtGui import QPainter, QPalette
 from PySide6.QtWidgets import QMessageBox, QTextEdit, QWidget
 
 from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.labels import ThemedLabel
+from rdchat.ui.look.labels import ThemedLabel, message_box
 from rdchat.ui.look.layouts import row
 from rdchat.ui.look.opening import ask_to_save
-from rdchat.ui.look.plain_text import message_box
 from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter

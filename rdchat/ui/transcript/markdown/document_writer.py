@@ -202,6 +202,8 @@ class DocumentWriter:
 
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self._blocks)
+        if not _are_known(block):
+            self._undrawn.append(index)  # also if they are drawn by the time that their cells are filled
         self._columns[index] = self._wanted_widths(index, block)
         look = self._formats.table_format(block, self._blocks[-1] if self._blocks else None)
         look.setColumnWidthConstraints(self._column_lengths(index, block))
@@ -249,7 +251,7 @@ class DocumentWriter:
         Returns:
             The block's place, or None if none is ready; and, once no block waits, whether any formula cannot be drawn.
         """
-        index = next((index for index in self._undrawn if self._has_formulas(index)), None)
+        index = next((index for index in self._undrawn if _are_known(self._blocks[index])), None)
         if index is None:
             return None, False
         self._undrawn.remove(index)
@@ -271,9 +273,6 @@ class DocumentWriter:
         self._failed = self._failed and not failed
         return index, failed
 
-    def _has_formulas(self, index: int) -> bool:
-        return all(FORMULAS.is_known(run.maths, run.display) for run in formulas_of(self._blocks[index]))
-
     def set_wrapped(self, number: int, wrapped: bool) -> None:
         """Break a code block's long lines, or let them run on."""
         (self.wrapped.add if wrapped else self.wrapped.discard)(number)
@@ -293,3 +292,8 @@ class DocumentWriter:
         self._insert_runs(cursor, Block(Kind.TABLE, runs, level=int(header)), len(self._blocks))
         if header:
             place.setFormat(self._formats.header_cell_format())
+
+
+def _are_known(block: Block) -> bool:
+    """Whether drawing was tried for each formula of a block."""
+    return all(FORMULAS.is_known(run.maths, run.display) for run in formulas_of(block))

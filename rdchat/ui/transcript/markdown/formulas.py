@@ -19,8 +19,7 @@ from PySide6.QtGui import (
 from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula, FormulaDrawer
 from rdchat.ui.look.icons import draw_svg
 from rdchat.ui.transcript.markdown.blocks import Run
-from rdchat.work.job import Job, StopWork
-from rdchat.work.serial_thread import SerialThread
+from rdchat.work.job import Job, SerialThread, StopWork
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from PySide6.QtCore import QRect
-from PySide6.QtGui import QColor, QTextCharFormat, QTextCursor
+from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
 from rdchat.chat.search_words import WordMatcher
-from rdchat.ui.look.plain_text import utf16_spans
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.labels import utf16_spans
+from rdchat.ui.look.theme import Theme, text_look
 
 _MOST = 2000  # in one text
 
@@ -60,7 +60,7 @@ class HitMarks:
             mark = QTextEdit.ExtraSelection()
             mark.cursor = self._cursor(*hit)
             colors = self._theme.colors
-            mark.format = _look(colors.current_hit if number == self.current else colors.hit, colors.text)
+            mark.format = text_look(colors.text, colors.current_hit if number == self.current else colors.hit)
             marks.append(mark)
         self._edit.setExtraSelections(marks)
 
@@ -70,10 +70,3 @@ class HitMarks:
         cursor.setPosition(min(begin, last))
         cursor.setPosition(min(end, last), QTextCursor.MoveMode.KeepAnchor)
         return cursor
-
-
-def _look(ground: QColor, text: QColor) -> QTextCharFormat:
-    look = QTextCharFormat()
-    look.setBackground(ground)
-    look.setForeground(text)
-    return look

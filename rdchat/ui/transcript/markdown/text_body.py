@@ -18,8 +18,8 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.labels import OfflineBrowser, without_controls
 from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.plain_text import OfflineBrowser, without_controls
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, end_of_shown, safe_text

@@ -17,8 +17,8 @@ from PySide6.QtGui import (
 )
 
 from rdchat.chat.formulas.formula_drawer import UNITS
-from rdchat.ui.look.plain_text import set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
+from rdchat.ui.look.labels import set_tip
+from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font, text_look
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
 
@@ -209,6 +209,4 @@ class TextFormats:
         return round(0.6 * self._line) + TIGHT + header
 
     def header_cell_format(self) -> QTextCharFormat:
-        look = QTextCharFormat()
-        look.setBackground(self._theme.colors.code)
-        return look
+        return text_look(ground=self._theme.colors.code)

@@ -16,7 +16,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import LAYOUTS, check_
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.target.embeddings import embedding_scale
+from rdchat.inference.target.target import embedding_scale
 from tests.inference.drafting.block.block_drafters import KINDS, block_config, stored_block, written_block
 from tests.inference.fakes import shared_family, shared_llama
 from tests.time_limits import at_most
@@ -156,7 +156,7 @@ def test_shards_are_read_together(drafter: Path) -> None:
 )
 def test_settings_that_do_not_fit(changes: dict[str, Any], words: str, drafter: Path) -> None:
     change(drafter, **changes)
-    with at_most(10), pytest.raises(ModelError, match=words) as caught:
+    with at_most(60), pytest.raises(ModelError, match=words) as caught:
         load_drafter(drafter, shared_llama())
     assert len(str(caught.value)) < 500
 

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.model_card import DraftKind
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.head_drafter import HeadModel

@@ -16,10 +16,9 @@ from rdchat.errors import ModelError, StorageError
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import answer_states
-from rdchat.inference.training.data.data_maker import DataMaker, chat_template
+from rdchat.inference.training.data.data_maker import MOST_ANSWER_TOKENS, DataMaker, chat_template
 from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource, foreign_text, texts
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.data.token_sequence import MOST_ANSWER_TOKENS
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
 pytestmark = pytest.mark.across_rows

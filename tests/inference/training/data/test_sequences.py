@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from rdchat.inference.training.data.token_sequence import Template, TokenSequence, sample
+from rdchat.inference.training.data.data_maker import Template, TokenSequence, sample
 
 END, TURN = 9, 8
 TEMPLATE = Template(before=(1, 2), after=(TURN, 3), ends=frozenset({END}))

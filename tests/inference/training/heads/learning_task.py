@@ -5,10 +5,9 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
-from rdchat.inference.training.heads.trainer import Trainer
+from rdchat.inference.training.heads.trainer import Target, Trainer, TrainingData
 
 WIDTH, TOKENS = 8, 30
 

@@ -10,10 +10,10 @@ from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
 from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from rdchat.inference.training.heads.trainer import Target, TrainingData
 from rdchat.inference.training.run.training_plan import sequence_layers
 
 KINDS = (TrainedKind.EAGLE3, TrainedKind.DSPARK)

@@ -4,8 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.training.heads.inverse_temperature import agreement, best_of
-from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective, agreement, best_of
 from tests.inference.training.heads.learning_task import Task, quick
 
 RNG = np.random.default_rng(4)

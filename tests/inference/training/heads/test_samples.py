@@ -7,10 +7,10 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
-from rdchat.inference.training.heads.objective import Target, TrainingData
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, StateWindows, Teacher, draft_vocabulary
+from rdchat.inference.training.heads.trainer import Target, TrainingData
 from tests.inference.training.heads.learning_task import Table
 
 WIDTH, CANDIDATES = 5, 40

@@ -14,7 +14,7 @@ from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.published_objectives import _of_both, block_mask
 from rdchat.inference.training.heads.sequence_objective import Sample, SequenceObjective

@@ -9,7 +9,7 @@ import pytest
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.clocks import LearningCost, TimeLimit
+from rdchat.inference.training.run.phases import LearningCost, TimeLimit
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.clocks import ManualClock

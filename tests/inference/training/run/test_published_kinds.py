@@ -14,11 +14,11 @@ from rdchat.inference.api.training import Phase, TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.models.fingerprint import TargetBinding, target_hash
+from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run import phases
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.inference.fakes import ask, lenient_llama

@@ -20,12 +20,12 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.api.model_card import Capability, DraftKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.models.fingerprint import TargetBinding
+from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.device import MemoryRoom
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
@@ -140,9 +140,9 @@ def test_what_was_settled_holds_for_every_run(
     assert again.budget.keep_states
     assert again.resumed
     assert not plan.resumed
-    assert (again.folder, again.record.template, again.settings.asked) == (
+    assert (again.folder, again.record.template(model), again.settings.asked) == (
         plan.folder,
-        plan.record.template,
+        plan.record.template(model),
         ("what is tea",),
     )
 
@@ -183,7 +183,7 @@ def test_a_note_that_is_a_pipe_is_not_waited_for(model: LoadedModel, settings: T
     plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").unlink()
     os.mkfifo(plan.folder / "begun.json")
-    with at_most(30), pytest.raises(RdchatError, match="is a named pipe"):
+    with at_most(60), pytest.raises(RdchatError, match="is a named pipe"):
         make_plan(model, replace(settings, sequences=4), resume=True)
 
 

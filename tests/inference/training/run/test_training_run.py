@@ -13,13 +13,14 @@ import pytest
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
+from rdchat.inference.auto import measuring
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
-from rdchat.inference.training.run import measuring, phases, training_plan
-from rdchat.inference.training.run.clocks import Pace
+from rdchat.inference.training.run import phases, training_plan
+from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from scripts.pack_answers import write_answers
@@ -236,7 +237,7 @@ def test_a_pipe_in_its_folder_is_not_waited_for(model: LoadedModel, settings: Tr
     train(model, settings, until=Phase.DATA)
     folder = make_plan(model, settings, resume=True).folder
     os.mkfifo(folder / "shards" / "00000.states.npy")
-    with at_most(30), pytest.raises(StorageError, match="is not an ordinary file"):
+    with at_most(60), pytest.raises(StorageError, match="is not an ordinary file"):
         train(model, settings)
 
 
@@ -360,6 +361,6 @@ def test_a_loss_that_is_no_number_ends_the_training(
 @pytest.mark.slow
 def test_a_model_that_ends_its_answers_at_once(settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch) -> None:
     mute = lenient_llama()
-    monkeypatch.setattr("rdchat.inference.training.data.token_sequence.sample", lambda *_: END)
+    monkeypatch.setattr("rdchat.inference.training.data.data_maker.sample", lambda *_: END)
     with pytest.raises(ModelError, match="The answers of tiny are not enough to learn from"):
         train(mute, replace(settings, sequences=128))

@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.models.discover.page import DiscoverPage
 
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
 
 def said(page: QWidget) -> list[str]:

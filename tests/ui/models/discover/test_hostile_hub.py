@@ -9,6 +9,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.endpoint import AnswerLimits
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
+from tests.grids import share
 from tests.hostile.heartbeat import Heartbeat
 from tests.hub.hostile_answers import endless_list, gzip_bomb, long_json
 from tests.hub.hub_contents import Fault, git_sha1
@@ -44,7 +45,7 @@ FAULTS: dict[str, Callable[[HubServer], list[Fault]]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", share(FAULTS, 2))
 def test_a_search_that_cannot_be_answered_is_one_plain_line(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, heartbeat: Heartbeat, name: str
 ) -> None:

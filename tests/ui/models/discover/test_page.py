@@ -289,10 +289,13 @@ def test_the_newest_choice_wins_and_colours_follow_the_theme(
     before = page.grab().toImage()
     theme.set_scheme(Qt.ColorScheme.Dark)
     qtbot.waitUntil(lambda: page.details.card.body.toPlainText().startswith("Small"))
-    qtbot.wait(30)
-    after = page.grab().toImage()
     assert before.pixelColor(before.width() - 40, before.height() - 20).lightness() > 200
-    assert after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
+
+    def is_dark() -> bool:
+        after = page.grab().toImage()
+        return after.pixelColor(after.width() - 40, after.height() - 20).lightness() < 80
+
+    qtbot.waitUntil(is_dark)
 
 
 def test_what_the_hub_does_not_say_of_gguf_files_is_not_asked_for(

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.inference.api.memory_facts import Fit, MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.discover.fit import Machine, sizes_of
 from rdchat.services.models.discover.newcomers import Checked, suggestions
 from rdchat.ui.look.formatting import MACHINE

@@ -21,7 +21,7 @@ from tests.hub.hub_server import HubServer
 from tests.services.fakes import ScriptedEngine
 
 LEFT = Qt.MouseButton.LeftButton
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QAbstractButton, QMessageBox, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
-from rdchat.inference.api.model_card import ModelCard
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.models import ModelsWindow
@@ -21,7 +21,7 @@ from tests.services.models.library_samples import library_model
 from tests.ui.conftest import Chat
 
 LEFT = Qt.MouseButton.LeftButton
-WAIT_MS = 30_000
+WAIT_MS = 60_000
 
 
 class Opened(QObject):

@@ -1,28 +1,40 @@
-"""`rdchat chats import` and `restore`: read chats from files, through the app if it is open."""
+"""`rdchat chats`: lists, exports, imports, backs up and restores the chats, through the app if it is open."""
 
 import argparse
+import json
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, fields
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat import paths
-from rdchat.chat.plain_data import from_plain
+from rdchat.chat.settings import stored_settings
+from rdchat.chat.storage.connections import COMPANIONS, reading
+from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
+from rdchat.chat.storage.search import search_condition
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.backup_file import BackupFacts, back_up
 from rdchat.chat.transfer.child import TransferProcess
+from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.reports import ImportReport, Progress
 from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish
 from rdchat.commands import options
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
-from rdchat.errors import StorageError, StorageLockedError, one_line
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
+from rdchat.errors import InvalidSettingError, StorageError, StorageLockedError, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import LoadProgress
+from rdchat.work.job import Job
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+
+
 type Show = Callable[[Progress], object]
 
 
@@ -154,3 +166,109 @@ def _restored(source: Path, show: Show) -> dict[str, Any]:
         return asdict(carry_out(data, database, settings) or Restored())
     finally:
         lock.release()
+
+
+def add_list_chats(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `list`."""
+    parser.add_argument("--search", default="", metavar="WORDS", help="only chats with all these words")
+
+
+def list_chats(args: argparse.Namespace) -> int:
+    """Print the chats with their ids."""
+    chats = _chats(args.search) if paths.database_path().exists() else []
+    if not chats and not args.json:
+        print("No chat has these words." if args.search else "No chats yet.", file=sys.stderr)
+    rows = [
+        (str(chat["id"]), chat["title"], counted(chat["messages"], "message"), _date(chat["updated_at"]))
+        for chat in chats
+    ]
+    options.print_result(args, {"chats": chats}, table(rows))
+    return 0
+
+
+def _chats(search: str) -> list[dict[str, Any]]:
+    """Return the chats as JSON; dates are seconds since the epoch, None if unknown."""
+    condition, parameters = search_condition(search)
+    where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
+    count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {KEPT})"  # noqa: S608
+    columns = f"{CONVERSATION_COLUMNS}, {count}"
+    sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
+    with reading(paths.database_path()) as connection:
+        rows = connection.execute(sql, parameters).fetchall()
+    fields = ("id", "title", "created_at", "updated_at")
+    return [{name: getattr(conversation_from(row), name) for name in fields} | {"messages": row[-1]} for row in rows]
+
+
+def _date(seconds: float | None) -> str:
+    return "" if seconds is None else f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M}"
+
+
+def add_export(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `export`."""
+    parser.description = (
+        "Without --chat, all chats are exported. JSON is complete, with alternatives, traces, settings and statistics, "
+        "and can be imported again; Markdown is for reading."
+    )
+    kind = parser.add_mutually_exclusive_group(required=True)
+    kind.add_argument("--json", metavar="FILE", help="one JSON file")
+    kind.add_argument("--markdown", metavar="PATH", help="a file for one chat; a new folder for several")
+    parser.add_argument("--chat", type=int, nargs="+", metavar="ID", help="only these chats (`rdchat chats list`)")
+    parser.add_argument("--details", action="store_true", help="add settings and statistics to Markdown")
+
+
+def add_backup(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `backup`."""
+    parser.add_argument("file", metavar="FILE", help="the file to write, such as chats.zip")
+
+
+def export(args: argparse.Namespace) -> int:
+    """Write chats to files, and print their paths."""
+    path = paths.expanded(args.json or args.markdown, "The file")
+    one = args.chat is not None and len(args.chat) == 1
+    kind = "json" if args.json else "markdown" if one else "folder"
+    if kind != "folder":  # the export itself refuses an existing folder
+        _refuse_loss(path, force=args.force)
+    settings = stored_settings()
+    with ProgressLine() as line:
+        report = export_chats(
+            _shown_job(line),
+            str(paths.database_path()),
+            str(Path(path).absolute()),
+            kind=kind,
+            chats=args.chat,
+            details=args.details,
+            system_prompt=settings.system_prompt,
+            sampling=asdict(settings.sampling),
+        )
+    print(json.dumps(report["path"], ensure_ascii=False) if not report["path"].isprintable() else report["path"])
+    return 0
+
+
+def backup(args: argparse.Namespace) -> int:
+    """Write all chats and the settings to one file."""
+    path = paths.expanded(args.file, "The backup")
+    _refuse_loss(path, force=args.force)
+    files = (str(each) for each in (paths.database_path(), paths.settings_path(), path.absolute()))
+    with ProgressLine() as line:
+        facts = from_plain(BackupFacts(), back_up(_shown_job(line), *files))[0]
+    what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {facts.bytes / 1e6:,.2f} MB"
+    options.print_result(args, asdict(facts), one_line(f"{what}: {facts.path}"))
+    return 0
+
+
+def _shown_job(line: ProgressLine) -> Job[Any]:
+    """Return a job whose progress is shown in a line."""
+    show = shown_progress(line)
+    return Job(lambda progress: show(Progress(**progress)))
+
+
+def _refuse_loss(path: Path, *, force: bool) -> None:
+    """Refuse a folder, an existing file unless `force`, and rdchat's own files in any case."""
+    database = paths.database_path()
+    beside = [database.with_name(database.name + ending) for ending in (*COMPANIONS, ".lock")]
+    if path.is_dir():
+        raise InvalidSettingError(f"{path} is a folder.", "Give a file.")
+    if path.resolve() in {each.resolve() for each in (database, paths.settings_path(), *beside)}:
+        raise InvalidSettingError(f"{path} is a file that rdchat itself uses.", "Choose another file.")
+    if path.exists() and not force:
+        raise InvalidSettingError(f"{path} already exists.", "Choose another file, or replace it with --force.")

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.plain_data import from_plain
 from rdchat.chat.settings import ModelDraft, Settings
+from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 

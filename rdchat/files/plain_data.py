@@ -1,4 +1,4 @@
-"""Reads dataclasses from JSON of any version, even damaged: a field that cannot be read keeps its default."""
+"""Reads dataclasses from JSON: strictly, or of any version, where a field that cannot be read keeps its default."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -51,6 +51,19 @@ def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> t
         return default, wrong
 
 
+def plain[T: "DataclassInstance"](kind: type[T], data: Any) -> T:
+    """Return a dataclass from the parsed JSON of its `asdict`; unknown names are ignored.
+
+    Raises:
+        TypeError: If a field without a default is missing, all are, or one has another type.
+        ValueError: If a value is out of range.
+    """
+    made: T = _builder(kind)(data)
+    if _readers(kind).keys().isdisjoint(data):
+        raise TypeError(f"{data!r} is not a {kind}")
+    return made
+
+
 @cache
 def _readers(kind: type["DataclassInstance"]) -> dict[str, Reader]:
     hints = get_type_hints(kind)
@@ -66,13 +79,14 @@ def _reader(hint: Any) -> Reader:
         inner = _reader(get_args(hint)[0])
         items = _exactly(list)
         return lambda value: kind([inner(item) for item in items(value)])
+    if kind is dict:
+        inner = _reader(get_args(hint)[1])
+        return lambda value: {name: inner(item) for name, item in _exactly(dict)(value).items()}
     if is_dataclass(hint):
         return _builder(hint)
     if issubclass(hint, Enum):
         return cast("Reader", hint)
-    if hint is float:
-        return _finite
-    return _whole if hint is int else _exactly(hint)
+    return {float: _finite, int: _whole}.get(hint) or _exactly(hint)
 
 
 def _builder(kind: Any) -> Reader:

@@ -1,1 +1,0 @@
-"""`rdchat chats`: list, export, import, back up and restore the chats, whether the window is open or not."""

@@ -1,0 +1,278 @@
+"""A benchmark: its plan, the sweep that makes one, its progress and its runs. Plain data: no MLX and no Qt here."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Protocol
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_words
+
+MLX_LM = -1  # stock mlx-lm, in place of a cell's index
+
+# Largest gap of a near-tie in nats, by precision: a few steps of the format, for scores of the usual size. A gap within
+# `_ROUNDINGS` times the measured rounding is a near-tie too: at low temperatures rounding is much larger.
+_NEAR_TIES = {"float32": 0.001, "float16": 0.1}
+_NEAR_TIE = 0.5  # bfloat16, which quantised models usually compute in too
+_ROUNDINGS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Where a reply first differs from plain decoding's of the same prompt and trial."""
+
+    prompt: int  # index of the prompt
+    index: int  # position in the reply, from 0
+    plain: str  # text of plain decoding's token; empty where that reply had ended
+    other: str  # text of the other reply's token; empty where that one had ended
+    # Difference of the two tokens' final scores (logit over temperature plus noise) under plain decoding, in nats;
+    # near 0 is a near-tie. None where one reply had ended, or a score is not finite.
+    gap: float | None
+    # Measured rounding at this position: root mean square, over the vocabulary, of the change in scores when the last
+    # tokens are fed in one call instead of one by one, in nats. None without a gap, or where it was not measured.
+    rounding: float | None = None
+
+    def near_tie(self, dtype: str) -> bool:
+        """Whether the two scores are so close that rounding in this precision decides between them."""
+        limit = max(_NEAR_TIES.get(dtype, _NEAR_TIE), _ROUNDINGS * (self.rounding or 0))
+        return self.gap is not None and self.gap <= limit
+
+    def seriousness(self, dtype: str) -> tuple[bool, float]:
+        """Return the sort key of differences: near-ties first, then replies that ended, then by growing gap."""
+        return not self.near_tie(dtype), self.gap or 0.0
+
+    def words(self, dtype: str) -> str:
+        """Return where the replies differ and by how much; it begins in lower case."""
+        place = f"differs most in prompt {self.prompt + 1}, from token {self.index + 1} on"
+        if self.gap is None:
+            return f"{place}, where one reply had ended."
+        near = ", a near-tie" if self.near_tie(dtype) else ""
+        return f"{place}: {self.other!r} for {self.plain!r}; scores differ by {self.gap:.2g}{near}."
+
+
+@dataclass(frozen=True, slots=True)
+class BenchRun:
+    """One reply of one cell."""
+
+    cell: int  # index into `BenchPlan.all_cells`, or `MLX_LM`
+    prompt: int  # index into the plan's prompts
+    group: str  # the prompt's group
+    trial: int  # from 0
+    token_ids: tuple[int, ...]
+    pieces: tuple[str, ...]  # text that became final with each token
+    times_ms: tuple[float, ...]  # when each token was known, from the request; tokens of one round share a moment
+    # Milliseconds from the request until each token was known; tokens of one round share a moment.
+    statistics: Statistics
+    mode_reason: str | None = None  # of mlx-lm only times and numbers of tokens
+    chosen: str = ""  # automatic mode: what it chose in the end
+    # Where it first differs from plain decoding of the same prompt, trial, temperature and precision; None where it is
+    # the same, and for mlx-lm.
+    difference: Difference | None = None
+    baseline: int = 0  # index of the plain decoding that it is compared with; its own for plain decoding itself
+    dtype: str = ""  # precision that the model's weights had, which `auto` does not tell
+    # Time of its first rounds, divided by the time of their drafts and target calls alone.
+    overhead: float | None = None
+    draft_ms: float | None = None  # mean time of a draft in these rounds, without the rest of the round
+
+
+@dataclass(frozen=True, slots=True)
+class BenchProgress:
+    """Progress of a benchmark."""
+
+    done: int  # runs made
+    total: int  # runs to make
+    words: str  # the run in progress, for people
+    left_s: float | None = None  # seconds left at this speed; None until it can be estimated
+
+    @property
+    def left_words(self) -> str:
+        """Return such as `45 s left` or `3 min left`; empty until it can be estimated."""
+        if self.left_s is None:
+            return ""
+        return f"{self.left_s:.0f} s left" if self.left_s < 90 else f"{self.left_s / 60:.0f} min left"
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPiece:
+    """Text of a reply that is being written, where the plan asks for it."""
+
+    cell: int  # index into `BenchPlan.all_cells`
+    text: str
+
+
+BenchEvent = BenchProgress | BenchRun | BenchPiece
+
+
+class BenchRunner(Protocol):
+    """A running benchmark: yields progress and runs. Used from the engine's thread, except for `cancel`."""
+
+    def __iter__(self) -> "BenchRunner": ...
+
+    def __next__(self) -> BenchEvent: ...
+
+    def cancel(self) -> None:
+        """Ask for an early end, from any thread; the runs made so far are kept."""
+
+    def close(self) -> None:
+        """End now. Idempotent."""
+
+
+@dataclass(frozen=True, slots=True)
+class BenchCell:
+    """One setting that is measured.
+
+    Raises:
+        InvalidSettingError: If the temperature is out of range.
+    """
+
+    # Draft settings; `profile` and `trace` are off.
+    draft: DraftSettings = field(default_factory=lambda: DraftSettings(mode=Mode.OFF))
+    temperature: float = 0.0  # 0 is greedy
+    dtype: Dtype = Dtype.AUTO  # precision of the model's weights
+
+    def __post_init__(self) -> None:
+        SamplingParams(temperature=self.temperature)  # validates
+
+    @property
+    def plain(self) -> bool:
+        return self.draft.mode is Mode.OFF
+
+    @property
+    def shape(self) -> dict[str, int]:
+        """Size of its drafts: beam width and length, or draft tokens, or nothing."""
+        match self.draft.mode:
+            case Mode.DRAFTER:
+                return {"beam_width": self.draft.beam_width, "beam_length": self.draft.beam_length}
+            case Mode.SPECULATIVE | Mode.LOOKUP:
+                return {"draft_tokens": self.draft.draft_tokens}
+            case _:
+                return {}
+
+    @property
+    def words(self) -> str:
+        """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
+        return ", ".join([self.draft.mode.words, *filter(None, [size_words(*self.shape.values())])])
+
+
+@dataclass(frozen=True, slots=True)
+class BenchPlan:
+    """A benchmark.
+
+    Raises:
+        InvalidSettingError: If there is nothing to run, or a number is out of range.
+    """
+
+    # Settings to compare. Plain decoding runs at each of their temperatures and dtypes, whether it is listed or not.
+    cells: tuple[BenchCell, ...]
+    prompts: tuple[Prompt, ...]  # questions, each with its group
+    max_tokens: int = 128  # the most tokens of a reply
+    trials: int = 3  # runs of each cell on each prompt
+    seed: int = 0  # of every reply; the same for all cells
+    mlx_lm: bool = True  # whether stock `mlx_lm.stream_generate` is run as the outside baseline
+    # Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and verify.
+    overhead: bool = True
+    earlier_file: str = ""  # a file of `drafting.reply_store` that drafts may come from; empty for none
+    turn: int = 0  # shifts which cell comes first, so that benchmarks repeated by hand alternate too
+    streams: bool = False  # whether the text of a reply is reported while it is written
+
+    def __post_init__(self) -> None:
+        if not self.cells or not self.prompts:
+            raise InvalidSettingError("There is nothing to measure.", "Name at least one mode and one prompt.")
+        require(self.max_tokens >= 2, "max-tokens", self.max_tokens, "at least 2")
+        require(self.trials >= 1, "trials", self.trials, "at least 1")
+        check_seed(self.seed)
+
+    @property
+    def baselines(self) -> tuple[BenchCell, ...]:
+        """Plain decoding at every temperature and precision among the cells, in order of appearance."""
+        kinds = dict.fromkeys((cell.temperature, cell.dtype) for cell in self.cells)
+        plain = DraftSettings(mode=Mode.OFF)
+        return tuple(BenchCell(plain, temperature, dtype) for temperature, dtype in kinds)
+
+    @property
+    def all_cells(self) -> tuple[BenchCell, ...]:
+        """The baselines, then the cells; `BenchRun.cell` is an index into it."""
+        return self.baselines + self.cells
+
+    def baseline_of(self, cell: BenchCell) -> int:
+        """Return the index in `all_cells` of the plain decoding to compare a cell with."""
+        return next(
+            index
+            for index, plain in enumerate(self.baselines)
+            if (plain.temperature, plain.dtype) == (cell.temperature, cell.dtype)
+        )
+
+    def sampling(self, cell: BenchCell) -> SamplingParams:
+        """Return a cell's sampling: the app's default filters at the cell's temperature."""
+        return SamplingParams(temperature=cell.temperature, max_tokens=self.max_tokens)
+
+    @property
+    def runs(self) -> int:
+        """Number of replies, those of mlx-lm included."""
+        outside = len(self.baselines) if self.mlx_lm else 0
+        return (len(self.all_cells) + outside) * len(self.prompts) * self.trials
+
+
+_NOTES = (
+    "The town library will close for two weeks in August while its roof is repaired. Books that fall due in that time "
+    "may be returned until the tenth of September. The reading room in the town hall stays open, and newspapers are "
+    "kept there. The children's summer club meets in the school on Tuesdays and Fridays, from nine to noon."
+)
+
+EVERYDAY_PROMPTS = (
+    Prompt("Explain in a few sentences why the sky is blue.", "explaining"),
+    Prompt("Write a Python function that checks whether a number is prime, with a short explanation.", "code"),
+    Prompt("Tell me a short story about a lighthouse keeper and a whale.", "story"),
+    Prompt("List ten things to pack for a week of hiking, each with half a sentence why.", "list"),
+    Prompt(f"Summarise this notice in two sentences.\n\n{_NOTES}", "summary"),
+    Prompt(f"Copy this notice word for word, and correct nothing.\n\n{_NOTES}", "copy"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """All combinations of these settings, where they apply to the mode."""
+
+    modes: tuple[Mode, ...]  # in the order they are reported
+    # `beam_widths`, `beam_lengths`: For the drafter head; otherwise not used.
+    beam_widths: tuple[int, ...] = (4,)
+    beam_lengths: tuple[int, ...] = (5,)
+    draft_tokens: tuple[int, ...] = (4,)  # for a draft model and prompt lookup; otherwise not used
+    temperatures: tuple[float, ...] = (0.0,)  # 0 is greedy
+    dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)  # precisions of the model's weights
+    draft_model: str | None = None  # for `speculative`, and for `auto` to choose from
+    # For `drafter`, and for `auto` to choose from; None is the one made for the target.
+    drafters: tuple[str | None, ...] = (None,)
+
+    def cells(self) -> tuple[BenchCell, ...]:
+        """Return the cells, grouped by precision, then temperature, then mode.
+
+        Raises:
+            InvalidSettingError: If no mode or no precision is named, or a value is out of range.
+        """
+        missing = [name for name, given in (("mode", self.modes), ("precision", self.dtypes)) if not given]
+        if missing:
+            raise InvalidSettingError(
+                "There is nothing to measure.", f"Choose at least one {' and one '.join(missing)}."
+            )
+        return tuple(
+            BenchCell(draft, temperature, dtype)
+            for dtype, temperature, mode in product(self.dtypes, self.temperatures, self.modes)
+            for draft in self._drafts(mode)
+        )
+
+    def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
+        if mode is Mode.DRAFTER:
+            for drafter, width, length in product(self.drafters, self.beam_widths, self.beam_lengths):
+                yield DraftSettings(mode, drafter=drafter, beam_width=width, beam_length=length)
+        elif mode in (Mode.SPECULATIVE, Mode.LOOKUP):
+            model = self.draft_model if mode is Mode.SPECULATIVE else None
+            for tokens in self.draft_tokens:
+                yield DraftSettings(mode, draft_model=model, draft_tokens=tokens)
+        elif mode is Mode.AUTO:
+            for drafter in self.drafters:
+                yield DraftSettings(mode, draft_model=self.draft_model, drafter=drafter)
+        else:
+            yield DraftSettings(mode)

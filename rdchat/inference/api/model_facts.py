@@ -1,0 +1,277 @@
+"""A model or drafter on this machine: all that is known without loading it, and the memory that it needs.
+
+Plain data and arithmetic, no MLX. The gate before loading (`models.loading`) and the windows use the same functions, so
+they never disagree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum, StrEnum, auto
+from pathlib import Path
+
+from rdchat.files.sizes import size_words
+from rdchat.inference.api.requests import Dtype
+
+GATE_TOKENS = 4096
+"""A model must fit together with a cache of this many tokens, or its context if that is shorter."""
+QUANTIZATION_GROUP = 64
+"""Weights that share a scale and a bias when rdchat quantises."""
+QUANTIZED = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
+"""Bits of a weight."""
+_FLOAT_BYTES = {Dtype.FLOAT16: 2, Dtype.BFLOAT16: 2, Dtype.FLOAT32: 4}
+_TIGHT_SHARE = 0.9  # of the memory that a model may take: above it mlx-lm warns that the model can be slow
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSizes:
+    """A model by the headers of its files."""
+
+    parameters: int  # number of weights, counted before quantisation
+    stored_bytes: int  # bytes of all tensors in the files
+    quantization_bits: int | None  # bits of a quantised weight; None where the weights are floats
+    float_type: Dtype  # what most of the floats are stored as: `float32`, `float16` or `bfloat16`
+    kv_values_per_token: int  # numbers that the KV cache keeps for each token; an upper bound with sliding windows
+    context_length: int  # tokens that prompt and reply may have together
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRoom:
+    """How much memory a model may take now."""
+
+    limit_bytes: int  # a larger model is refused, unless the person wants it all the same
+    # Memory that is free without making anything else give way. On macOS it leaves out what the system would give back,
+    # so a model that needs more gets a warning only.
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class MachineMemory:
+    """The machine's memory as the engine's device has it."""
+
+    on_gpu: bool  # whether models are computed on a GPU
+    total_bytes: int  # of the machine, or of a GPU that has memory of its own
+    room: MemoryRoom  # what a model may take in place of the loaded one, which is freed first
+    held_bytes: int  # what the engine holds: models, KV caches, and buffers that MLX keeps
+    most_bytes: int = 0  # what a model may take when no other program needs memory; 0 where only `room` is known
+
+    @property
+    def whole_room(self) -> MemoryRoom:
+        """The room by the whole memory: what is used at the moment makes a model tight, not too large."""
+        return MemoryRoom(max(self.most_bytes, self.room.limit_bytes), self.room.free_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """What a model needs."""
+
+    weights_bytes: int  # for its weights
+    cache_bytes: int  # for the KV cache of `tokens`
+    tokens: int  # prompt and reply together
+    precision: str  # what the weights are held in, such as `float16` or `4bit`
+    drafter_bytes: int = 0  # for what drafts
+
+    @property
+    def total_bytes(self) -> int:
+        return self.weights_bytes + self.cache_bytes + self.drafter_bytes
+
+
+class Fit(Enum):
+    """Whether a model fits; one that is `TIGHT` is loaded with a warning."""
+
+    FITS = auto()
+    TIGHT = auto()
+    TOO_LARGE = auto()
+
+
+def effective_dtype(asked: Dtype, on_gpu: bool) -> Dtype:
+    """Return the precision asked for; `auto` means float32 on a CPU, and stays `auto` on a GPU: as stored."""
+    return Dtype.FLOAT32 if asked is Dtype.AUTO and not on_gpu else asked
+
+
+def is_kept(own_bits: int | None, dtype: Dtype) -> bool:
+    """Tell whether already quantised weights stay as they are."""
+    return own_bits is not None and (dtype is Dtype.AUTO or own_bits == QUANTIZED.get(dtype))
+
+
+def float_of(dtype: Dtype, stored: Dtype, on_gpu: bool) -> Dtype:
+    """Return the type that a precision computes in; quantised weights and `auto` depend on `stored`.
+
+    On a CPU quantised weights compute in float32: MLX's float16 kernel for 4-bit weights takes 3.4 s a row there for
+    135M parameters, its float32 kernel 0.1 s. On a GPU they compute in the 16-bit type that the model is stored in:
+    values stored as bfloat16 may be beyond float16, and so may activations of some families.
+    """
+    if dtype in _FLOAT_BYTES:
+        return dtype
+    if not on_gpu:
+        return Dtype.FLOAT32
+    return Dtype.BFLOAT16 if dtype in QUANTIZED and stored is Dtype.FLOAT32 else stored
+
+
+def precision_words(sizes: ModelSizes, dtype: Dtype) -> str:
+    """Return the name of the precision that weights are held in, such as `float16` or `4bit`."""
+    if is_kept(sizes.quantization_bits, dtype):
+        return f"{sizes.quantization_bits}bit"
+    return (sizes.float_type if dtype is Dtype.AUTO else dtype).value
+
+
+def memory_need(sizes: ModelSizes, asked: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> MemoryNeed:
+    """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
+    dtype = effective_dtype(asked, on_gpu)
+    width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
+    weights = sizes.stored_bytes
+    if not is_kept(sizes.quantization_bits, dtype):
+        weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
+    tokens = min(tokens, sizes.context_length)
+    cache = sizes.kv_values_per_token * width * tokens
+    return MemoryNeed(weights, cache, tokens, precision_words(sizes, dtype))
+
+
+def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
+    """Tell whether there is room for what a model needs."""
+    if need.total_bytes > room.limit_bytes:
+        return Fit.TOO_LARGE
+    tight = need.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
+    return Fit.TIGHT if tight else Fit.FITS
+
+
+gigabytes = size_words  # of memory
+
+
+def _bytes_per_weight(dtype: Dtype, float_bytes: int) -> float:
+    if dtype not in QUANTIZED:
+        return float(float_bytes)
+    return QUANTIZED[dtype] / 8 + 2 * float_bytes / QUANTIZATION_GROUP  # each group has a scale and a bias
+
+
+APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
+# Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
+_TELLING = {
+    "dflash_config",
+    "draft_vocab_size",
+    "eagle_config",
+    "markov_head_type",
+    "markov_rank",
+    "speculators_config",
+    "speculators_model_type",
+    "target_layer_ids",
+}
+
+
+def describes_drafter(config: Mapping[str, object]) -> bool:
+    """Tell whether a configuration has a setting that only drafters have."""
+    ours = {"format", "architecture", "target"} <= config.keys()
+    return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
+
+
+class HeadKind(StrEnum):
+    """The kinds of drafter heads.
+
+    `recurrent` is a small RNN over the target's last hidden state (Zhang et al. 2024, arXiv 2403.09919); `block` drafts
+    a block of tokens in one pass (DFlash, DSpark); `eagle3` is one transformer layer with a KV cache of its own (Li et
+    al. 2025, arXiv 2503.01840).
+    """
+
+    RECURRENT = "recurrent"
+    BLOCK = "block"
+    EAGLE3 = "eagle3"
+
+    @property
+    def words(self) -> str:
+        """Its name for people."""
+        return "EAGLE-3" if self is HeadKind.EAGLE3 else self.value.capitalize()
+
+
+@dataclass(frozen=True, slots=True)
+class TargetMatch:
+    """How sure it is that a drafter was made for a target."""
+
+    sure: bool  # the target is known; otherwise only the sizes fit, as they may with other models
+    words: str = ""  # a sentence for people
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterFit:
+    """Whether a drafter fits the loaded model."""
+
+    drafter: str  # a folder or a hub id
+    match: TargetMatch | None = None  # how sure it is that it was made for the model; None where it does not fit
+    problem: str = ""  # why it does not fit, a sentence
+
+
+class DraftKind(StrEnum):
+    """The most that a model can verify in one call."""
+
+    NONE = "nothing"
+    CHAIN = "chains"
+    TREE = "trees"
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a model can verify in one call, as measured."""
+
+    kind: DraftKind
+    reason: str = ""  # a clause that says why not trees; empty where it takes them
+    # medians of the measured errors, in standard deviations of the logits; see `target.capability`
+    errors: Mapping[str, float] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCard:
+    """A model folder, a GGUF file, a drafter head, or an unfinished download.
+
+    Its name and place are always known. Readers of its files, and checks against a model, add the rest.
+    """
+
+    name: str  # for people: a hub id, the publisher and name of LM Studio's folders, or the file's name
+    model: str  # what `Engine.load` or `DraftSettings.drafter` takes; empty is the default model
+    place: str  # whose folder it lies in, such as "LM Studio"
+    path: Path = Path()  # the folder or the GGUF file; a repository's folder for an unfinished download
+    repository: str = ""  # the hub id, where the hub's cache holds it
+    revision: str = "main"  # the branch, tag or commit there
+    problem: str = ""  # a sentence that says why it cannot be loaded, or used to draft; empty where it can
+    # By its files
+    family: str = ""  # the architecture, such as `llama`; a drafter's kind; empty where it is not known
+    sizes: ModelSizes | None = None  # to compute its need of memory; None where it cannot be loaded
+    quantization: str = ""  # such as `4-bit` or `bfloat16`; empty where it is not known
+    tokens: str = ""  # hash of the tokenizer's file: models with the same hash have the same tokens
+    disk_bytes: int = 0  # of its files on this machine
+    changed: float = 0.0  # when its folder was changed, in seconds since 1970
+    tried: Capability | None = None  # None where it was not tried yet
+    # Of an unfinished download
+    download_bytes: int = 0  # size of the whole download; 0 of anything else
+    download_gguf: str = ""  # the file that was asked for, where the repository has several
+    # Of a drafter head
+    is_drafter: bool = False  # it drafts for a model, and cannot be loaded alone
+    kind: HeadKind | None = None  # None where that is not known
+    match: TargetMatch | None = None  # how sure it is that it was made for the model; None where that is not known
+    weights_bytes: int = 0  # of its weight files; for the loaded model, its size in memory
+    is_loaded: bool = False  # whether it is the model or drafter in use
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it is an unfinished download."""
+        return self.download_bytes > 0
+
+    @property
+    def can_be_loaded(self) -> bool:
+        return not (self.problem or self.is_unfinished or self.is_drafter)
+
+    @property
+    def fits_surely(self) -> bool:
+        """Whether it is known to be made for the model."""
+        return self.match is not None and self.match.sure
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.path.suffix.lower() == ".gguf" and not self.is_unfinished
+
+    @property
+    def gguf(self) -> str:
+        """The name of its GGUF file, or of the one that was asked for; empty for an MLX model."""
+        return self.path.name if self.is_gguf else self.download_gguf
+
+    @property
+    def folder(self) -> Path:
+        """The folder of its files."""
+        return self.path.parent if self.is_gguf else self.path

@@ -1,0 +1,182 @@
+"""Nothing that decoding computes is missing in Metal: every mode's graphs are held against what it lacks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from unittest.mock import patch
+
+import mlx.core as mx
+import pytest
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
+from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.decoding import reductions
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.head import Head, StoredHead
+from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.target.capability import check_capability
+from rdchat.inference.target.target import LoadedModel
+from tests.grids import share
+from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
+from tests.inference.drafting.block.block_drafters import KINDS as BLOCKS
+from tests.inference.drafting.block.block_drafters import stored_block
+from tests.inference.drafting.draft_pairs import TREE, Pair, near
+from tests.inference.drafting.eagle3.eagle3_heads import bound
+from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, shared_family, tiny_llama, with_beams
+from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.graphs import Node, graph_of, noted_graphs
+
+SAMPLINGS = {
+    "greedy": {"temperature": 0},
+    "top-p": {"temperature": 0.7, "top_p": 0.9},
+    "all filters": {"temperature": 1.2, "top_p": 0.9, "top_k": 8, "min_p": 0.02, "repetition_penalty": 1.2},
+}
+TOKENS, AUTO_TOKENS = 10, 30  # the automatic mode begins with plain steps
+Begin = Callable[[LoadedModel, GenerationRequest], ReplyIterator]
+
+
+def _job(model: LoadedModel, request: GenerationRequest) -> ReplyJob:
+    return ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+
+
+def _plain(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
+    return AutoregressiveIterator(_job(model, request))
+
+
+def _lookup(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
+    job = _job(model, request)
+    return RoundIterator(job, LookupDrafter(job.prompt, 4, job.ledger))
+
+
+def _draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
+    return Pair.of(model, near(model)).start(request, TREE)
+
+
+def _head(make: Callable[[LoadedModel], StoredHead]) -> Begin:
+    def begin(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
+        job = _job(model, request)
+        shaped = with_beams(request, BeamShape(3, 4))
+        return RoundIterator(job, HeadModel(model, make(model)).drafter(job.prompt, shaped, job.ledger))
+
+    return begin
+
+
+@dataclass
+class _Bound(StoredHead):
+    """A head that is bound to its target already."""
+
+    head: Head
+
+    def bind(self, model: LoadedModel) -> Head:
+        return self.head
+
+
+def _automatic(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
+    state = state_of(
+        model, AvailableDrafters(random_drafter(model), None, DraftModel(model, near(model), len(ALPHABET)))
+    )
+    state.planner = RandomPlanner(state.costs, (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE), 1)
+    return iterator_of(state, request)
+
+
+MODES: dict[str, tuple[Mode, Begin]] = {
+    "plain": (Mode.OFF, _plain),
+    "lookup": (Mode.LOOKUP, _lookup),
+    "draft model": (Mode.SPECULATIVE, _draft_model),
+    "recurrent": (Mode.DRAFTER, _head(lambda model: _Bound(random_drafter(model).head))),
+    "EAGLE-3": (Mode.DRAFTER, _head(lambda model: _Bound(bound(model)))),
+    **{
+        f"block, {kind.get('markov', 'none')}": (
+            Mode.DRAFTER,
+            _head(lambda model, kind=kind: stored_block(model, **kind)),
+        )
+        for kind in BLOCKS
+    },
+    "automatic": (Mode.AUTO, _automatic),
+}
+
+
+def _check(found: list[Node]) -> None:
+    assert {node.lacking for node in found} <= {""}
+
+
+def test_every_mode_is_looked_at() -> None:
+    assert {mode for mode, _ in MODES.values()} == set(Mode)
+
+
+@pytest.mark.parametrize(
+    ("mode", "sampling"), share([(mode, sampling) for sampling in SAMPLINGS for mode in MODES], len(SAMPLINGS))
+)
+def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
+    """With the reductions for a GPU, and with a trace."""
+    model = tiny_llama()
+    model.tokenizer.eos_token_ids = frozenset()
+    tokens = AUTO_TOKENS if mode == "automatic" else TOKENS
+    request = ask("abcabcabc", seed=5, max_tokens=tokens, **SAMPLINGS[sampling])
+    request = replace(request, draft=replace(request.draft, trace=True))
+    with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
+        *_, end = MODES[mode][1](model, request)
+    assert isinstance(end, ReplyEnd)
+    assert len(end.token_ids) == tokens
+    assert end.statistics.rounds > 0 or mode == "plain"
+    assert "Matmul" in {node.name for node in found}
+    _check(found)
+
+
+@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 4))
+def test_metal_has_all_that_a_family_computes_in_drafts(name: str) -> None:
+    """One after the other, in chains and in trees."""
+    model = shared_family(name)
+    with noted_graphs() as found:
+        check_capability(model.network, model.hooks, len(ALPHABET))
+    assert "Matmul" in {node.name for node in found}
+    _check(found)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "4bit"])
+def test_metal_has_all_that_other_precisions_compute(dtype: str) -> None:
+    module, options = TREES["qwen3"]
+    model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, dtype))
+    with noted_graphs() as found:
+        list(_lookup(model, ask("abcabcabc", max_tokens=8)))
+    assert ("QuantizedMatmul" in {node.name for node in found}) == (dtype == "4bit")
+    _check(found)
+
+
+LACKING: dict[str, Callable[[], mx.array]] = {
+    "QRF has no kernel": lambda: mx.linalg.qr(mx.ones((2, 2)), stream=mx.cpu)[0],
+    "SVD has no kernel": lambda: mx.linalg.svd(mx.ones((2, 2)), stream=mx.cpu)[0],
+    "Inverse has no kernel": lambda: mx.linalg.inv(mx.eye(2), stream=mx.cpu),
+    "Cholesky has no kernel": lambda: mx.linalg.cholesky(mx.eye(2), stream=mx.cpu),
+    "Eigh has no kernel": lambda: mx.linalg.eigh(mx.eye(2), stream=mx.cpu)[0],
+    "Eig has no kernel": lambda: mx.linalg.eig(mx.eye(2), stream=mx.cpu)[0],
+    "Scatter of 8 bytes": lambda: mx.zeros(4, mx.int64).at[mx.array([1])].add(2),
+    "ScatterAxis of 8 bytes": lambda: mx.put_along_axis(
+        mx.zeros(4, mx.uint64), mx.array([1]), mx.array([3], mx.uint64), 0
+    ),
+    "Add of float64": lambda: mx.add(mx.array(1.0, mx.float64), 1, stream=mx.cpu),
+}
+
+
+@pytest.mark.parametrize("lacking", LACKING)
+def test_what_metal_lacks_is_found(lacking: str) -> None:
+    assert lacking in {node.lacking for node in graph_of(LACKING[lacking]())}
+
+
+def test_what_mlx_makes_or_exports_no_more_is_found() -> None:
+    """MLX 0.32.4 refuses to make a range of bools, and to export LU factors."""
+    assert Node("Arange", (), (mx.bool_,)).lacking
+    assert Node("LUF", (mx.float32,), (mx.float32,)).lacking
+    assert not Node("Arange", (), (mx.int32,)).lacking
+
+
+def test_what_is_read_without_being_evaluated_is_found_too() -> None:
+    with noted_graphs() as found:
+        assert mx.sort(mx.array([2, 1]))[0].item() == 1
+        assert mx.cumsum(mx.array([2, 1])).tolist() == [2, 3]
+    assert {"Sort", "Scan"} <= {node.name for node in found}
