@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QApplication, QMessageBox
@@ -42,6 +42,10 @@ from rdchat.ui.window.application import Application, ExposureLog
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 
+if TYPE_CHECKING:
+    from rdchat.hub.hub_api import HubApi
+    from rdchat.inference.models.mtp_source import MtpPlan
+
 _ENGINE = "rdchat.inference.local_engine"
 
 
@@ -66,6 +70,13 @@ def problem_of_model(path: str) -> str:
     from rdchat.inference.library.model_library import problem_of  # noqa: PLC0415  not before the window
 
     return problem_of(path)
+
+
+def find_mtp_layers(hub: "HubApi", model: ModelCard, original: str) -> "MtpPlan | None":
+    """Find the MTP layers of a model at the hub; None if its original is unknown."""
+    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  not before the window
+
+    return find_layers(hub, model, original)
 
 
 def _with_mlx(module: str, name: str) -> Callable[..., Any]:
@@ -121,9 +132,8 @@ class App:
             self.controller = ChatController(store, settings, engine)
             self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
-            sources = ModelSources(
-                library_models, machine_memory, fitting_drafters, measured_calls, drafters_made_for, problem_of_model
-            )
+            finders = (library_models, machine_memory, fitting_drafters, measured_calls, drafters_made_for)
+            sources = ModelSources(*finders, problem_of_model, find_mtp_layers)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
             self.transfer = TransferDesk(self.controller, store, settings.path)

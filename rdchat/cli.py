@@ -57,6 +57,10 @@ _COMMANDS: _Commands = {
                 "download a model into the Hugging Face cache, or resume a download",
                 "models.hub_actions:download --json",
             ),
+            "mtp": (
+                "get a model's MTP layers, a drafter by its authors that most conversions leave out",
+                "models.mtp_layers:mtp model --revision --yes --json",
+            ),
             "token": (
                 "store a Hugging Face token in the system's keychain, for gated models; type it, or pipe it in",
                 "models.hub_actions:token",

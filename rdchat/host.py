@@ -198,6 +198,17 @@ def tf32_is_off() -> bool:
     return os.environ.get(_TF32) == "0"
 
 
+def low_power_mode() -> bool:
+    """Return whether macOS saves energy, with slower processors and GPU; False elsewhere. Not yet tried on a Mac."""
+    return bool(MACOS and _attempt(_is_low_power_mode, "Low Power Mode cannot be read"))
+
+
+def _is_low_power_mode() -> bool:
+    runtime = _ObjectiveC()
+    info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
+    return bool((runtime.send(info, "isLowPowerModeEnabled").value or 0) & 0xFF)  # a BOOL is one byte
+
+
 def give_freed_memory_back() -> None:
     """Return freed memory to the system; macOS needs no call, as weights are in Metal's buffers.
 

@@ -33,7 +33,7 @@ def kernels_dir() -> Path:
 
 
 def drafters_dir() -> Path:
-    """Return the folder of the drafters trained here."""
+    """Return the folder of the drafters trained or put together here."""
     return data_dir() / "drafters"
 
 

@@ -44,6 +44,8 @@ class StandInEngine:
     def idle(self) -> bool:
         return False
 
+    def rest(self) -> None: ...
+
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         raise ModelError("This engine measures nothing.")
 

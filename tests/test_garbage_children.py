@@ -3,6 +3,7 @@
 import os
 import queue
 import signal
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,8 +20,8 @@ from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.training import TrainingOrder
-from rdchat.inference.library.model_library import facts_reader
-from rdchat.inference.prompts import model_prompts as tokenizer_process
+from rdchat.inference.library.model_library import FolderFacts, facts_reader
+from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.services.models.training import training_control
 from rdchat.work import frames
@@ -79,7 +80,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
+    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0)
     monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
 
 
@@ -125,7 +126,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence")
-    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
+    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
     process, sent = TokenizerProcess(), []
 
     def send() -> None:
@@ -137,6 +138,24 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
     with at_most(60), pytest.raises(ModelError, match=words) as caught:
         process.read(tmp_path, send)
     assert caught.value.hint.endswith("Try again.")
+
+
+def test_an_app_that_quits_while_a_folder_is_read_complains_of_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It said on the terminal that the folder could not be read."""
+    put_in_place(monkeypatch, "half a message and silence")
+    child, found = ChildProcess("facts"), list[FolderFacts]()
+    with facts_reader(Limits(), child) as read:
+        reading = threading.Thread(target=lambda: found.append(read(tmp_path)))
+        reading.start()
+        with at_most(60):
+            while child._running is None or not child._running._asked:
+                threading.Event().wait(0.01)
+        child.close()
+        reading.join()
+    assert "could not be read" in found[0].problem
+    assert caplog.text == ""
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])

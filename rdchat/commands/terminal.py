@@ -9,7 +9,7 @@ from math import inf
 from time import monotonic
 from types import FrameType
 
-from rdchat.errors import one_line
+from rdchat.errors import InvalidSettingError, one_line
 from rdchat.inference.api.events import LoadProgress
 
 INTERRUPTED = 130  # the shell's status for a process that Ctrl-C ended
@@ -75,6 +75,21 @@ def ctrl_c_calls(cancel: Callable[[], None]) -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def agreed(yes: bool, words: str) -> bool:
+    """Print what will be done, and ask unless `--yes` was given.
+
+    Raises:
+        InvalidSettingError: If there is nobody to ask.
+    """
+    print(words, file=sys.stderr)
+    if yes:
+        return True
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise InvalidSettingError("There is no terminal to ask you.", "Add --yes.")
+    print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:

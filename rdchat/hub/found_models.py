@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from datetime import date
 from typing import Any, Literal
 
-from rdchat.hub.known_files import HubFile
+from rdchat.hub.known_files import HubFile, is_repository
 
 SortBy = Literal["downloads", "likes", "last_modified"]
 ASKED_OF_EACH = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]  # beside its name
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
 _MOST = 2**50  # limit of any count, also of bytes
+_QUANTIZED = "base_model:quantized:"  # a tag, before a hub id
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
 
@@ -28,6 +29,7 @@ class FoundModel:
     quantization: str  # such as `4-bit`; empty if unknown
     weight_bytes: int | None  # of its safetensors files; None if unknown
     float_bits: int = 16  # of most of their floats: 16 or 32
+    quantized_from: str = ""  # hub id of the model that it is a quantised version of; empty if unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,7 @@ def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
     tags = answer["tags"] if isinstance(answer.get("tags"), list) else []
     licences = [tag for tag in tags if isinstance(tag, str) and tag.startswith("license:")]
     family = config.get("model_type")
+    originals = {tag.removeprefix(_QUANTIZED) for tag in tags if isinstance(tag, str) and tag.startswith(_QUANTIZED)}
     counts = _tensor_counts(answer.get("safetensors"))
     weight_bytes = sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())
     is_float32 = 2 * counts.get("F32", 0) > max(counts.get("F16", 0), counts.get("BF16", 0))
@@ -64,6 +67,7 @@ def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
         quantization=_quantization(config, name),
         weight_bytes=min(_MOST, weight_bytes) if counts else None,
         float_bits=32 if is_float32 else 16,
+        quantized_from=next((name for name in originals if len(originals) == 1 and is_repository(name)), ""),
     )
 
 

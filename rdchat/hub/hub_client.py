@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import ssl
 import zlib
+from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cache
@@ -22,8 +24,28 @@ _OPENING_S = 60.0  # from the request to the answer's headers, with redirects: a
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 10
 _GZIP = 31  # zlib's window bits for gzip
+_LONGEST_ETAG = 200
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _LATER = "Try again later."
 _CHECK = "Check the network connection."
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredRange:
+    """Which bytes of a file an answer has."""
+
+    start: int  # the first byte
+    size: int | None  # of the whole file; None if the server does not say
+    etag: str  # of the whole file; empty if the server gives none
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str]) -> "AnsweredRange | None":
+        """Return the range in an answer's headers, looked up in lower case; None without one."""
+        found = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
+        if found is None:
+            return None
+        size = None if found[2] == "*" else int(found[2])
+        return cls(int(found[1]), size, headers.get("etag", "").removeprefix("W/")[:_LONGEST_ETAG])
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +67,26 @@ class HubReader:
             url: The address.
             first_bytes: Read only these, instead of refusing a longer answer.
         """
+        return self._received(url, {"Accept-Encoding": "gzip"}, first_bytes)[0]
 
-        async def asked() -> bytes:  # on an event loop, which can end a wait at any point
+    def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
+        """Return the bytes of a file from `start` to before `stop`, fewer only where the file ends, and their place."""
+        headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
+        body, told = self._received(url, headers, stop - start)
+        if told is None or told.start != start:
+            raise HubError(f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one.")
+        if len(body) < min(stop, told.size if told.size is not None else stop) - start:
+            raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
+        return body, told
+
+    def _received(
+        self, url: str, headers: dict[str, str], first_bytes: int | None
+    ) -> tuple[bytes, AnsweredRange | None]:
+        """Return an answer's content, and its place in the file if it is a part of one."""
+
+        async def asked() -> tuple[bytes, AnsweredRange | None]:  # on an event loop, which can end a wait at any point
             async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
-                return await self._read(client, url, first_bytes)
+                return await self._read(client, url, headers, first_bytes)
 
         try:
             return asyncio.run(asked())
@@ -67,14 +105,18 @@ class HubReader:
             raise ValueError("too many values")
         return json.loads(body.decode())
 
-    async def _read(self, client: httpx2.AsyncClient, url: str, first_bytes: int | None) -> bytes:
+    async def _read(
+        self, client: httpx2.AsyncClient, url: str, headers: dict[str, str], first_bytes: int | None
+    ) -> tuple[bytes, AnsweredRange | None]:
         host, response = urlsplit(url).netloc, None
         try:
-            response = await open_answer(client, url, self.endpoint, {"Accept-Encoding": "gzip"})
+            response = await open_answer(client, url, self.endpoint, headers)
             async with aclosing(response):
-                if response.status_code != 200:  # its content is not read
-                    raise refusal(response.status_code, response.headers, self.endpoint, self.repository, self.revision)
-                return await _body(response, host, self.limits, first_bytes)
+                status, is_part = response.status_code, response.status_code == 206 and "Range" in headers
+                if status != 200 and not is_part:  # its content is not read
+                    raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
+                body = await _body(response, host, self.limits, first_bytes)
+                return body, AnsweredRange.of(response.headers) if is_part else None
         except httpx2.TimeoutException as error:
             raise TemporaryHubError(f"{host} does not answer.", _CHECK) from error
         except (httpx2.TransportError, httpx2.StreamError, SOCKSError) as error:

@@ -62,6 +62,21 @@ class HubFile:
 
 
 @dataclass(frozen=True, slots=True)
+class FilePart:
+    """Consecutive bytes of a repository's file."""
+
+    name: str  # the file's path in the repository; safe to use
+    start: int  # the first byte
+    stop: int  # the byte after the last one
+    size: int  # of the whole file, in bytes
+    etag: str = ""  # of the file when the part was chosen; empty if it may be any
+
+    @property
+    def bytes(self) -> int:
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
 class RepositoryFiles:
     """The files of a repository to download."""
 

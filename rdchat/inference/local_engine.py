@@ -20,7 +20,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.device import unwire_memory
+from rdchat.inference.target.device import unwire_memory, wire_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class LocalEngine:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
         self._count: Callable[[Sequence[ChatMessage]], int] | None = None  # other threads read it
+        self._resting = False  # whether the loaded model's memory may be paged out
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -56,6 +57,7 @@ class LocalEngine:
         return max(before - _held_bytes(), 0)
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
+        self._wake()
         return self._loaded().generate(request, stopped)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
@@ -71,10 +73,21 @@ class LocalEngine:
         return count(messages)
 
     def idle(self) -> bool:
-        return self._session is not None and self._session.idle()
+        return self._session is not None and not self._resting and self._session.idle()
+
+    def rest(self) -> None:
+        if self._session is not None and not self._resting:
+            unwire_memory()
+            self._resting = True
+
+    def _wake(self) -> None:
+        if self._resting:
+            wire_memory()
+            self._resting = False
 
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         self._loaded()
+        self._wake()
         return InterleavedRunner(plan, self._session_in, self._go_back)
 
     def _session_in(self, dtype: Dtype) -> ChatSession:
@@ -125,6 +138,7 @@ class LocalEngine:
 
     def _unload(self) -> None:
         self._session = self._count = None
+        self._resting = False
         unwire_memory()
         mx.clear_cache()
         give_freed_memory_back()

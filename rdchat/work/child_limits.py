@@ -39,6 +39,13 @@ class ChildEndedError(ChildError):
         self.what = what
 
 
+class ChildClosedError(ChildEndedError):
+    """The app closed the child before it answered."""
+
+    def __init__(self) -> None:
+        super().__init__("was ended")
+
+
 class ChildInterruptedError(ChildEndedError):
     """The child was killed or stopped by another program, or by the system when memory is short."""
 

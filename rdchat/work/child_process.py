@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
+from rdchat.work.child_limits import ChildClosedError, ChildError, Limits
 from rdchat.work.child_run import ChildRun, Request
 from rdchat.work.frames import Message
 from rdchat.work.job import Job, outcome_of
@@ -129,7 +129,7 @@ class ChildProcess:
     def _current(self, closes: int) -> ChildRun:
         with self._guard:
             if closes != self._closes:
-                raise ChildEndedError("was ended")
+                raise ChildClosedError
             return self._started()
 
     def _started(self) -> ChildRun:

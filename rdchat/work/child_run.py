@@ -18,7 +18,14 @@ import psutil
 
 from rdchat import errors, host
 from rdchat.errors import RdchatError
-from rdchat.work.child_limits import ChildEndedError, ChildError, ChildInterruptedError, ChildLimitError, Limits
+from rdchat.work.child_limits import (
+    ChildClosedError,
+    ChildEndedError,
+    ChildError,
+    ChildInterruptedError,
+    ChildLimitError,
+    Limits,
+)
 from rdchat.work.frames import FrameError, Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, StopWork
 
@@ -172,7 +179,7 @@ class ChildRun:
             self._writing.release()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(grace_s)
-        self.kill(ChildEndedError("was ended"))
+        self.kill(ChildClosedError())
         self._join_reader()
 
     def _join_reader(self) -> None:

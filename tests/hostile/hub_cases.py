@@ -11,6 +11,7 @@ from tests.hostile.case import Call, Case, Kind, evil_mark
 from tests.hub.downloading import NAME, small_files
 from tests.hub.hostile_answers import endless_list, gzip_bomb, long_json
 from tests.hub.hub_server import Fault, HubServer, sha256
+from tests.hub.mtp_samples import ORIGINAL, SECOND, SHARDS, Original, header_of, make_target, packed, stored
 
 Harm = Callable[[HubServer, Path], None]
 """Changes a hub that has one model, or the folder of that model in the cache, which is empty at first."""
@@ -136,6 +137,57 @@ ODD_PLACES: Mapping[str, Callable[[Path], object]] = {
     "deeply nested JSON": lambda path: path.write_text(_DEEP),
     "a folder": lambda path: path.mkdir(),
 }
+
+
+def _mtp(change: Callable[[Original], object], *faults: Fault) -> Harm:
+    """Put a model with MTP layers at the hub, changed, and its quantised version into the cache."""
+
+    def harm(hub: HubServer, folder: Path) -> None:
+        make_target(folder / "snapshots" / COMMIT)
+        (folder / "refs").mkdir()
+        (folder / "refs" / "main").write_text(COMMIT)
+        original = Original()
+        change(original)
+        original.put(hub)
+        hub.fault(SHARDS[1], *faults)
+
+    return harm
+
+
+def _shard(data: bytes) -> Harm:
+    return _mtp(lambda original: original.shards.update({SHARDS[1]: data}))
+
+
+def _stored(dtype: str, *shape: int) -> Harm:
+    return _shard(stored({**SECOND, "mtp.pre_fc_norm_embedding.weight": (dtype, shape)}))
+
+
+def _placed(name: str, *offsets: object) -> Harm:
+    header, size = header_of(SECOND)
+    header[name]["data_offsets"] = list(offsets)
+    return _shard(packed(header, bytes(size)))
+
+
+MTP_LAYERS: Mapping[str, Harm] = {
+    "a header of 1 GB": _shard((10**9).to_bytes(8, "little") + bytes(100)),
+    "a header of 2**63 bytes": _shard((2**63).to_bytes(8, "little") + bytes(100)),
+    "a deep header": _shard(packed(_DEEP.encode())),
+    "a header of text": _shard(packed(b'"text"')),
+    "tensors outside of their file": _placed("mtp.norm.weight", 10**12, 10**12 + 16),
+    "tensors over each other": _placed("mtp.norm.weight", 0, 16),
+    "tensors of no place": _placed("mtp.norm.weight", 10**400, "x"),
+    "tensors of 2**60 bytes": _placed("mtp.norm.weight", 640, 640 + 2**60),
+    "tensors of an unknown type": _stored("U32", 8),
+    "a name of controls": _shard(stored({**SECOND, "mtp.\x1b[31m\nevil": ("BF16", (8,))})),
+    "a name of half a letter": _shard(stored({**SECOND, "mtp.\ud800.weight": ("BF16", (8,))})),
+    "an index that leads upwards": _mtp(lambda original: original.places.update({"mtp.a.b": "../../evil"})),
+    "an index of another file": _mtp(lambda original: original.places.update({"mtp.fc.weight": SHARDS[1]})),
+    "an index of odd things": _mtp(lambda original: original.places.update({"mtp.fc.weight": [{}]})),  # type: ignore[dict-item]
+    "another model": _mtp(lambda original: original.config.update(hidden_size=10**400)),
+    "a configuration of odd things": _mtp(lambda original: original.config.update(model_type=[1])),
+    "a store without ranges": _mtp(lambda _original: None, Fault(), *[Fault(ignore_range=True)] * 9),
+    "another file": _mtp(lambda _original: None, Fault(), *[Fault(headers={"ETag": '"evil"'})] * 9),
+}
 _DIGEST = sha256(small_files()[_WEIGHTS])
 PLACES = {
     "the reference": "refs/main",
@@ -191,12 +243,18 @@ def _case(harm: Harm, words: Sequence[str], statuses: tuple[int, ...], folder: P
         ("models", *words),
         environment=environment,
         statuses=statuses,
-        tells_progress=words[0] in {"download", "verify"},
+        tells_progress=words[0] in {"download", "verify", "mtp"},
     )
 
 
 def _result(facts: Mapping[str, object]) -> Harm:
     return _answer([{"id": NAME, **facts}])
+
+
+def _mtp_cases() -> Iterator[Case]:
+    words = ("mtp", NAME, "--yes", "--from", ORIGINAL)
+    for name, harm in MTP_LAYERS.items():
+        yield Case(Kind.HUB, f"{name}, for MTP layers", partial(_case, harm, words, (1,)))
 
 
 def hub_cases() -> Iterator[Case]:
@@ -213,6 +271,7 @@ def hub_cases() -> Iterator[Case]:
         yield case(f"{name}, as JSON", _result(facts), (*_SEARCH, "--json"), (0,))
     for name, harm in DOWNLOADS.items():
         yield case(name, harm, _DOWNLOAD)
+    yield from _mtp_cases()
     for what, put in ODD_PLACES.items():
         for where, path in PLACES.items():
             for done, words in _ON_THE_DISK.items():

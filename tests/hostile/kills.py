@@ -20,24 +20,24 @@ from tests.hostile.results import Result
 from tests.hostile.samples import ROOT, samples
 from tests.hostile.watch import kill_tree
 
-_LOST_S = 0.5  # what may be lost of a reply
+_LOST_S = 0.5  # what may be lost of a reply, where the machine has nothing else to do
 _REAL_EVERY, _START_EVERY = 5, 3  # kills of the real engine, and kills while it starts
 _START_S, _USE_S = (0.05, 2.5), (0.2, 5.0)  # when it is killed: after the process began, or after the window stood
 _PATIENCE_S = 45.0  # until the window stands
 _AFRESH_EVERY = 25  # kills; between them, each app starts with what the one before left
 
 
-def kills(count: int, place: Path) -> Iterator[tuple[str, Callable[[], Result]]]:
-    """Yield names of kills, and what does each."""
+def kills(count: int, place: Path, lost_s: float = _LOST_S) -> Iterator[tuple[str, Callable[[], Result]]]:
+    """Yield names of kills, and what does each; each may lose the last `lost_s` seconds of a reply."""
     place.mkdir(parents=True, exist_ok=True)
     for number in range(count):
         engine = "the real engine" if number % _REAL_EVERY == 0 else "a steady engine"
         moment = "while it starts" if number % _START_EVERY == 1 else "while it is used"
         name = f"{number:03} with {engine}, {moment}"
-        yield name, partial(_kill, number, name, place)
+        yield name, partial(_kill, number, name, place, lost_s)
 
 
-def _kill(number: int, name: str, place: Path) -> Result:
+def _kill(number: int, name: str, place: Path, lost_s: float) -> Result:
     folder, journal = place / "own", place / "own" / "journal"
     if number % _AFRESH_EVERY == 0 or not folder.exists():
         fresh(folder)
@@ -54,7 +54,7 @@ def _kill(number: int, name: str, place: Path) -> Result:
     faults = [] if stood else ["the window did not stand"]
     if ended_itself:
         faults.append(f"it ended itself: {process.returncode}")
-    faults += _look(folder / "data" / "conversations.db", _read(journal), began, killed_at)
+    faults += _look(folder / "data" / "conversations.db", _read(journal), began, killed_at - lost_s)
     if faults:
         shutil.rmtree(place / f"kept-{number:03}", ignore_errors=True)
         folder.rename(place / f"kept-{number:03}")
@@ -100,19 +100,19 @@ class _Expected:
     deleted: set[int]
 
 
-def _expected(journal: list[dict[str, Any]], began: float, killed_at: float) -> _Expected:
+def _expected(journal: list[dict[str, Any]], began: float, until: float) -> _Expected:
     found = _Expected({}, {}, {line["chat"] for line in journal if line["did"] == "deleting"})
     for line in journal:
         if line["did"] == "stored":
             found.whole[line["id"]] = (line["chat"], line["text"])
             found.beginnings.pop(line["id"], None)
-        elif line["did"] == "given" and began <= line["t"] < killed_at - _LOST_S:
+        elif line["did"] == "given" and began <= line["t"] < until:
             found.beginnings[line["id"]] = found.beginnings.get(line["id"], "") + line["text"]
     return found
 
 
-def _look(database: Path, journal: list[dict[str, Any]], began: float, killed_at: float) -> list[str]:
-    """Return what is wrong with what a killed app left."""
+def _look(database: Path, journal: list[dict[str, Any]], began: float, until: float) -> list[str]:
+    """Return what is wrong with what a killed app left; replies must be there as they were at `until`."""
     if not database.exists():
         return ["the database is gone"] if any(line["did"] == "stored" for line in journal) else []
     faults = [f"the app says: {line['text'][:200]}" for line in journal if line["did"] == "notice"]
@@ -125,7 +125,7 @@ def _look(database: Path, journal: list[dict[str, Any]], began: float, killed_at
             return [*faults, "the tables are gone"] if stored else faults
         rows = connection.execute("SELECT id, conversation_id, text FROM messages").fetchall()
     texts, chats = {row[0]: row[2] for row in rows}, {row[0]: row[1] for row in rows}
-    expected = _expected(journal, began, killed_at)
+    expected = _expected(journal, began, until)
     for message, (chat, text) in expected.whole.items():
         if texts.get(message) != text and chat not in expected.deleted:
             faults.append(f"message {message} is lost or changed: {texts.get(message, 'gone')[-40:]!r}")
@@ -136,5 +136,5 @@ def _look(database: Path, journal: list[dict[str, Any]], began: float, killed_at
         if there is None or not there.startswith(text):
             lost = len(text) - len(there or "")
             of = "" if chats.get(message) is None else f" of chat {chats[message]}"
-            faults.append(f"reply {message}{of} lost {lost} of {len(text)} characters older than half a second")
+            faults.append(f"reply {message}{of} lost {lost} of {len(text)} characters that it had to keep")
     return faults

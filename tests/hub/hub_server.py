@@ -20,7 +20,7 @@ from tests.hub.hub_contents import Fault, Repository, Request, git_sha1, is_larg
 
 PIECE = 16_384
 _MOST_REQUESTS = 5_000
-_RANGE = re.compile(r"bytes=(\d+)-")
+_RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
 class HubServer:
@@ -285,13 +285,15 @@ class _Handler(BaseHTTPRequestHandler):
         if start >= len(data) and start:
             self._answer(416, {"Content-Range": f"bytes */{len(data)}"}, b"")
             return
-        self.send_response(206 if start else 200)
-        if start:
-            headers["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
-        for key, value in {**headers, "Content-Length": str(len(data) - start)}.items():
+        is_range = asked is not None and not fault.ignore_range
+        stop = min(len(data), int(asked[2]) + 1) if is_range and asked and asked[2] else len(data)
+        self.send_response(206 if is_range else 200)
+        if is_range:
+            headers = {"Content-Range": f"bytes {start}-{stop - 1}/{len(data)}"} | headers
+        for key, value in {**headers, "Content-Length": str(stop - start)}.items():
             self.send_header(key, value)
         self.end_headers()
-        self._send(data[start:], digest, fault)
+        self._send(data[start:stop], digest, fault)
 
     def _send(self, data: bytes, digest: str, fault: Fault) -> None:
         ends = [end for end in (fault.cut, fault.stall) if end is not None]

@@ -1,4 +1,7 @@
-"""An app that downloads, to be killed. Its argument is the model; it writes the id of its child first."""
+"""An app that downloads, to be killed. It writes the id of its child first.
+
+Its arguments are the model, and the commit and the drafter where parts of files make one.
+"""
 
 import sys
 import threading
@@ -21,7 +24,8 @@ if __name__ == "__main__":
             ended.set()
 
     process = DownloadProcess(Tokens(), LIMITS)
-    process.start(Download(sys.argv[1]), tell)
+    name, *parts = sys.argv[1:]
+    process.start(Download(name, parts[0], drafter=parts[1]) if parts else Download(name), tell)
     while not (children := psutil.Process().children()):
         time.sleep(0.001)
     sys.stdout.write(f"{children[0].pid}\n")

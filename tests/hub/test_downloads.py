@@ -192,7 +192,7 @@ def test_a_commit_that_the_hub_dropped_is_said_and_what_is_here_stays(hub: HubSe
 def test_one_file_that_is_not_found_for_now_costs_nothing_of_the_others(hub: HubServer) -> None:
     """The hub still has the commit, so this is no reason to begin with another one."""
     cut_off_and_squashed(hub, small_files() | {WEIGHTS: random_bytes(200_000, 9)})
-    commit = records_of(cached())[0].files.commit
+    commit = records_of(cached())[0].commit
     hub.repositories[NAME].commits[commit] = small_files()
     hub.fault("config.json", Fault(status=404))
     hub.fault(WEIGHTS, *[Fault(status=503)] * 4)

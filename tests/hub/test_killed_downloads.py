@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,12 +15,18 @@ import psutil
 import pytest
 
 from rdchat.errors import StorageLockedError
-from rdchat.hub.cache_layout import snapshot_of
-from rdchat.hub.downloads.download_record import unfinished_downloads
+from rdchat.hub.cache_layout import CachedRepository, snapshot_of
+from rdchat.hub.downloads.download_record import bytes_on_disk, unfinished_downloads
+from rdchat.hub.downloads.parts_order import PartsOrder, is_complete
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.hub_api import HubApi
+from rdchat.inference.models.mtp_source import plan_mtp
 from tests.hub.downloading import NAME, cached, check_not_half_installed, check_whole, download
-from tests.hub.hub_server import HubServer
+from tests.hub.hub_server import HubServer, sha256
+from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, make_target, run, target_of
 
 ROUNDS = int(os.environ.get("KILLS", "15"))
+MTP_KILLS = 50
 KILLED = "The downloading process was killed. Perhaps memory is short."
 _KILLED_S = 0.7  # after the first byte, at most
 
@@ -29,10 +36,24 @@ def is_here(name: str = NAME) -> bool:
     return snapshot_of(name) is not None
 
 
-def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
-    """Begin to download in an app of its own; kill it or its downloading process at a random moment."""
+def run_and_kill(
+    moment: random.Random,
+    hub: HubServer,
+    who: str,
+    words: Sequence[str] = (NAME,),
+    place: CachedRepository | None = None,
+) -> None:
+    """Begin to download in an app of its own; kill it or its downloading process at a random moment.
+
+    Args:
+        moment: Gives the moment.
+        hub: The hub.
+        who: What to kill, "child" or "app".
+        words: Arguments of `killed_download`.
+        place: Where the download's files go; None for the usual model's place.
+    """
     before = len(hub.requests)
-    command = [sys.executable, "-m", "tests.hub.killed_download", NAME]
+    command = [sys.executable, "-m", "tests.hub.killed_download", *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as app:
         assert app.stdout is not None
         assert app.stderr is not None
@@ -44,17 +65,17 @@ def run_and_kill(moment: random.Random, hub: HubServer, who: str) -> None:
         time.sleep(moment.uniform(0, _KILLED_S))
         with suppress(ProcessLookupError):
             os.kill(child if who == "child" else app.pid, signal.SIGKILL)
-        wait_for_lock()
+        wait_for_lock(place or cached())
         app.kill()
         assert app.stderr.read() in {"", f"{KILLED}\n"}
 
 
-def wait_for_lock() -> None:
+def wait_for_lock(place: CachedRepository) -> None:
     """Wait until the downloading process has given its lock back, killed or because it sees its input end."""
     end = time.monotonic() + 120
-    while cached().work.exists():
+    while place.work.exists():
         try:
-            with cached().locked():
+            with place.locked():
                 return
         except StorageLockedError:
             assert time.monotonic() < end
@@ -95,6 +116,41 @@ def test_a_killed_download_is_whole_or_goes_on(hub: HubServer, small_model: Path
     check_whole(download()[0], files)
     assert load_model(NAME) is not None
     assert finished >= 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_path: Path) -> None:
+    target, original = target_of(make_target(tmp_path / "target")), Original()
+    original.put(hub)
+    plan = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL)
+    place, order = target.place(ORIGINAL), plan.order
+    hub.bytes_per_second = plan.size / 3
+    moment, finished = random.Random(38), 0
+    for number in range(MTP_KILLS):
+        download = plan.begin()
+        expected, asked = next_bytes(order, bytes_on_disk(place, order.weights)), len(hub.requests)
+        words = (download.repository, download.revision, download.drafter)
+        run_and_kill(moment, hub, ("child", "app")[number % 2], words, place)
+        first = next((request for request in hub.requests[asked:] if request.digest), None)
+        if first is not None:
+            name, start = expected
+            assert (first.digest, first.start) == (sha256(original.shards[name]), start)
+        if is_complete(place):
+            finished += 1
+            check_layers(run(download), original)  # it may have been killed before it could clean up
+            shutil.rmtree(place.folder)
+    assert finished
+
+
+def next_bytes(order: PartsOrder, here: int) -> tuple[str, int]:
+    """Return the file and the byte at which an order goes on, where so much of it is here."""
+    end = len(order.head)
+    for part in order.parts:
+        end += part.bytes
+        if here < end:
+            return part.name, max(part.start, part.stop - (end - here))
+    return "", 0
 
 
 def partial_sizes() -> dict[str, int]:

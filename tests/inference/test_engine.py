@@ -13,6 +13,7 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
+from rdchat.inference import local_engine
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.local_engine import LocalEngine
@@ -117,3 +118,29 @@ def test_a_model_that_is_let_go_of_needs_no_collector(small_model: Path) -> None
     with pytest.raises(ModelError):
         engine.load("/nowhere", Dtype.AUTO, lambda _: None)
     assert mx.get_active_memory() - before < 0.1 * (loaded - before)
+
+
+def test_a_resting_engine_is_wired_again_for_the_next_reply(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wired memory is kept from other programs, so not while nobody asks for anything."""
+    done: list[str] = []
+    monkeypatch.setattr(local_engine, "unwire_memory", lambda: done.append("unwire"))
+    monkeypatch.setattr(local_engine, "wire_memory", lambda: done.append("wire"))
+
+    def work() -> None:
+        engine = LocalEngine()
+        engine.rest()  # nothing is loaded
+        expected = first_words(engine, small_model)
+        done.clear()
+        engine.rest()
+        engine.rest()
+        assert not engine.idle()
+        *_, end = engine.generate(ask("Hello", max_tokens=4))
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == expected
+        engine.rest()
+        engine.unload()
+        first_words(engine, small_model)
+        engine.close()
+
+    on_a_thread(work)
+    assert done == ["unwire", "wire", "unwire", "unwire", "unwire", "unwire"]

@@ -115,6 +115,7 @@ class ScriptedEngine:
     drafters_loaded: list[DraftSettings] = field(default_factory=list)
     updates: list[DraftSettings] = field(default_factory=list)  # of replies under way
     idle_slices: int = 0
+    rests: int = 0
     plans: list[BenchPlan] = field(default_factory=list)
     bench_events: tuple[BenchEvent, ...] = ()
     threads: set[int] = field(default_factory=set)
@@ -196,6 +197,10 @@ class ScriptedEngine:
         self.threads.add(threading.get_ident())
         self.idle_slices -= 1
         return self.idle_slices > 0
+
+    def rest(self) -> None:
+        self.threads.add(threading.get_ident())
+        self.rests += 1
 
     def benchmark(self, plan: BenchPlan) -> "ScriptedBench":
         self.threads.add(threading.get_ident())

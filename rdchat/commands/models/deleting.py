@@ -8,7 +8,8 @@ from dataclasses import replace
 from rdchat import paths
 from rdchat.commands import options
 from rdchat.commands.models.listing import card_named, card_of
-from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.commands.terminal import agreed
+from rdchat.errors import ModelError
 from rdchat.files.sizes import size_words
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.deleting import all_trashed, trash_places
@@ -27,7 +28,7 @@ def delete(args: argparse.Namespace) -> int:
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
     question = removal_question(replace(card, name=args.model))  # `restore` takes the same name
-    if not _agreed(args.yes, _words(args.model, question)):
+    if not agreed(args.yes, _words(args.model, question)):
         return 1
     trashed = remove_model(question)
     words = f"{args.model} is deleted."
@@ -45,7 +46,7 @@ def _words(name: str, question: RemovalQuestion) -> str:
     """Return what deleting a model would do, in sentences."""
     plan = question.plan
     if plan is None and question.model.path.parent == paths.drafters_dir():
-        return f"The drafter {name} was trained on this computer."
+        return f"The drafter {name} was trained or put together on this computer."
     if plan is None:
         return f"{name} was converted on this computer; it can be converted again from its source."
     size = size_words(plan.freed_bytes)
@@ -82,7 +83,7 @@ def empty_trash(args: argparse.Namespace) -> int:
         print("rdchat's trash is empty.")
         return 0
     names = ", ".join(model.name for model in models)
-    if not _agreed(args.yes, f"{names}: {size_words(sum(model.size for model in models))}, to be deleted for good."):
+    if not agreed(args.yes, f"{names}: {size_words(sum(model.size for model in models))}, to be deleted for good."):
         return 1
     freed = sum(empty(place) for place in trash_places())
     print(f"{size_words(freed)} freed.")
@@ -92,14 +93,3 @@ def empty_trash(args: argparse.Namespace) -> int:
 def _is_here(name: str) -> bool:
     card = card_named(name)
     return card is not None and (not card.repository or bool(repository_of(card.repository).commits()))
-
-
-def _agreed(yes: bool, words: str) -> bool:
-    """Print what will be deleted, and ask unless `--yes` was given."""
-    print(words, file=sys.stderr)
-    if yes:
-        return True
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise InvalidSettingError("There is no terminal to ask you.", "Add --yes.")
-    print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}

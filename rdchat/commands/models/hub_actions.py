@@ -70,27 +70,46 @@ def add_download(parser: argparse.ArgumentParser) -> None:
 
 def download(args: argparse.Namespace) -> int:
     """Download a model; Ctrl-C pauses it, and the same command resumes it."""
-    records: queue.SimpleQueue[Download] = queue.SimpleQueue()
     check_names(args.repository, args.revision)
     find_endpoint()
+    wanted = Download(args.repository, args.revision, args.file)
+    ended = run_download(wanted, download_command(args.repository, args.revision, args.file))
+    if ended is None:
+        return INTERRUPTED
+    report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
+    report |= {"bytes": ended.total_bytes, "fetched_bytes": ended.fetched_bytes, "files_left_out": ended.left_out}
+    options.print_result(args, report, ended.folder)
+    return 0
+
+
+def run_download(download: Download, command: str) -> Download | None:
+    """Run a download, and show its progress.
+
+    Args:
+        download: The download.
+        command: The command that resumes it.
+
+    Returns:
+        The finished download; None if Ctrl-C paused it.
+
+    Raises:
+        NetworkError: If it fails.
+    """
+    records: queue.SimpleQueue[Download] = queue.SimpleQueue()
     process = DownloadProcess(Tokens())
     try:
-        job = process.start(Download(args.repository, args.revision, args.file), records.put)
+        job = process.start(download, records.put)
         with ProgressLine(verbose=True) as line, ctrl_c_calls(job.cancel):
             ended = _watch(records, line)
     finally:
         process.close()
     if ended.state is DownloadState.PAUSED:
         here = f"{ended.done_bytes / ended.total_bytes:.0%} downloaded. " if ended.total_bytes else ""
-        command = download_command(args.repository, args.revision, args.file)
         print(f"Paused: {here}`{command}` resumes it.", file=sys.stderr)
-        return INTERRUPTED
+        return None
     if ended.state is not DownloadState.FINISHED:
         raise NetworkError(ended.problem, ended.hint)
-    report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
-    report |= {"bytes": ended.total_bytes, "fetched_bytes": ended.fetched_bytes, "files_left_out": ended.left_out}
-    options.print_result(args, report, ended.folder)
-    return 0
+    return ended
 
 
 def _watch(records: queue.SimpleQueue[Download], line: ProgressLine) -> Download:

@@ -11,9 +11,11 @@ from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
-from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.cache_layout import CachedRepository, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
 from rdchat.hub.downloads.download_record import discard
+from rdchat.hub.downloads.parts_download import PartsDownload
+from rdchat.hub.downloads.parts_order import discard_order, drafter_place
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
@@ -76,8 +78,8 @@ class DownloadQueue:
                 ticker = asyncio.create_task(_tick(job, running, own.tick_s))
                 try:
                     with keep_awake():
-                        repository = repository_of(download.repository)
-                        folder = await RepositoryDownload(repository, download, endpoint, own, running).run()
+                        kind = PartsDownload if download.drafter else RepositoryDownload
+                        folder = await kind(_place_of(download), download, endpoint, own, running).run()
                 finally:
                     ticker.cancel()
             return asdict(replace(running.ended(DownloadState.FINISHED), folder=str(folder)))
@@ -95,10 +97,13 @@ class DownloadQueue:
         if (task := self._tasks.get(download.id)) is not None:
             task.cancel()
             await asyncio.wait([task])
-        repository = repository_of(download.repository)
         try:
+            repository = _place_of(download)
             with repository.locked() if repository.work.is_dir() else nullcontext():
-                discard(repository, download.revision, download.gguf)
+                if download.drafter:
+                    discard_order(repository)
+                else:
+                    discard(repository, download.revision, download.gguf)
         except (RdchatError, OSError) as error:
             return asdict(download.failed(error_of(error, "a download")))
         return asdict(download.at(DownloadState.REMOVED))
@@ -117,6 +122,13 @@ class DownloadQueue:
             self._repositories.remove(repository)
             async with self._turns:
                 self._turns.notify_all()
+
+
+def _place_of(download: Download) -> CachedRepository:
+    """Return where a download's files go."""
+    if download.drafter:
+        return drafter_place(download.repository, download.drafter)
+    return repository_of(download.repository)
 
 
 async def _tick(job: Job[Any], running: RunningDownload, tick_s: float) -> None:

@@ -74,14 +74,15 @@ class Download:
     notes: tuple[str, ...] = ()  # states of connections, such as "No data for 30 s. Trying again in 2 s."
     problem: str = ""  # why it failed
     hint: str = ""  # what to do about it
-    folder: str = ""  # the snapshot's folder, once it is finished
+    folder: str = ""  # the snapshot's or drafter's folder, once it is finished
     lack: str = ""  # what the hub requires first (`hub_errors.Lack`); empty if it did not refuse
     page: str = ""  # the model's page, where there is something to click
+    drafter: str = ""  # name of the drafter to make from parts of the files (`PartsOrder`); empty for whole files
 
     @property
     def id(self) -> str:
-        """Repository, revision and GGUF file as one string."""
-        return "\n".join((self.repository, self.revision, self.gguf))
+        """Repository, revision, and GGUF file or drafter as one string."""
+        return "\n".join((self.repository, self.revision, self.drafter or self.gguf))
 
     @property
     def done_bytes(self) -> int:
@@ -111,7 +112,7 @@ class Download:
     def at(self, state: DownloadState) -> "Download":
         """Return the download in another state, without the old state's notes and problem."""
         wanted = (self.repository, self.revision, self.gguf, self.is_model)
-        return Download(*wanted, state, self.commit, self.files, self.left_out)
+        return Download(*wanted, state, self.commit, self.files, self.left_out, drafter=self.drafter)
 
     def failed(self, error: RdchatError) -> "Download":
         """Return the record of a download that failed with an error."""

@@ -14,6 +14,7 @@ from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.downloads.parts_order import drafter_place, is_complete, orders_here
 from rdchat.hub.known_files import (
     MOST_FILE_BYTES,
     HubFile,
@@ -29,7 +30,7 @@ STAGING = "snapshot-"  # prefix of the temporary folder of a snapshot
 _START, _END = "download-", ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.(json|checked)|{STAGING}.*")
 _MOST_BYTES = 2**25  # a record with 10,000 files of the longest names
-_LISTED = ("repository", "revision", "gguf", "is_model")  # fields in the app's list
+_LISTED = ("repository", "revision", "gguf", "is_model", "drafter")  # fields in the app's list
 
 
 def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
@@ -221,8 +222,13 @@ def write_unfinished(path: Path, unfinished: list[dict[str, Any]]) -> None:
 
 
 def read_unfinished(path: Path) -> tuple[Download, ...]:
-    """Return the downloads in the list, then others in the hub's cache; those to resume are `WAITING`."""
+    """Return the downloads in the list, then others on disk; those to resume are `WAITING`."""
     found = {}
+    for drafter, place, order in orders_here():
+        other = Download(place.name, order.commit, is_model=False, state=DownloadState.PAUSED, drafter=drafter)
+        weights = order.weights
+        here = DownloadFile(weights.name, bytes_on_disk(place, weights), weights.size)
+        found[other.id] = replace(other, files=(here,))
     for repository, record in unfinished_downloads():
         other = Download(repository.name, record.revision, record.gguf, state=DownloadState.PAUSED)
         if is_repository(repository.name):
@@ -230,12 +236,17 @@ def read_unfinished(path: Path) -> tuple[Download, ...]:
     listed = []
     for download in _read_list(path):
         left = found.pop(download.id, None)
-        snapshot = snapshot_of(download.repository, download.revision)
-        # It finished just before the last run ended.
-        finished = snapshot is not None and (snapshot / download.gguf).exists()
-        if left is not None or not finished:
+        if left is not None or not _has_finished(download):
             listed.append(replace(download, files=left.files if left else ()))
     return (*listed, *found.values())
+
+
+def _has_finished(download: Download) -> bool:
+    """Return whether a download finished just before the last run ended."""
+    if download.drafter:
+        return is_complete(drafter_place(download.repository, download.drafter))
+    snapshot = snapshot_of(download.repository, download.revision)
+    return snapshot is not None and (snapshot / download.gguf).exists()
 
 
 def _read_list(path: Path) -> list[Download]:
@@ -244,8 +255,10 @@ def _read_list(path: Path) -> list[Download]:
         for fields in read_json(path, most=_MOST_BYTES)["downloads"]:
             repository, revision, gguf = (str(fields[name]) for name in _LISTED[:3])
             state = DownloadState.WAITING if fields["goes_on"] else DownloadState.PAUSED
-            if is_repository(repository) and is_revision(revision):
-                downloads.append(Download(repository, revision, gguf, bool(fields["is_model"]), state))
+            drafter = str(fields.get("drafter", ""))  # earlier versions wrote none
+            if is_repository(repository) and is_revision(revision) and (not drafter or is_safe_name(drafter)):
+                wanted = (repository, revision, gguf, bool(fields["is_model"]))
+                downloads.append(Download(*wanted, state, drafter=drafter))
     except (RdchatError, OSError, KeyError, TypeError, ValueError):
         return []
     return downloads

@@ -3,13 +3,13 @@
 import asyncio
 import math
 import os
-import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx2
 from socksio import SOCKSError
@@ -17,11 +17,10 @@ from socksio import SOCKSError
 from rdchat.errors import StorageFullError, file_error
 from rdchat.hub.downloads.download import DownloadLimits, RunningDownload
 from rdchat.hub.endpoint import Endpoint
-from rdchat.hub.hub_client import open_answer
-from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal, wait_words
-from rdchat.hub.known_files import HubFile, RepositoryFiles
+from rdchat.hub.hub_client import AnsweredRange, open_answer
+from rdchat.hub.hub_errors import ChangedFileError, HubError, TemporaryHubError, refusal, wait_words
+from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles
 
-_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _DISK_LOOK_BYTES = 2**25  # between two checks of the free space
 KEPT = "The downloaded part is kept."
 
@@ -78,7 +77,7 @@ class PartialFile:
 
 @dataclass(frozen=True, slots=True)
 class FileDownload:
-    """The download of one file."""
+    """The download of one file, or of one that consists of parts of files."""
 
     client: httpx2.AsyncClient  # follows no redirects by itself
     endpoint: Endpoint  # the hub
@@ -86,15 +85,18 @@ class FileDownload:
     partial: PartialFile  # receives the bytes; the caller holds the repository's lock
     limits: DownloadLimits
     running: RunningDownload  # kept up to date
+    head: bytes = b""  # the file's first bytes, where they do not come from the hub
+    parts: tuple[FilePart, ...] = ()  # what follows, in this order; empty for a whole file of the repository
 
     @property
     def _file(self) -> HubFile:
         return self.partial.file
 
     async def run(self) -> None:
-        """Return when all bytes are on disk; the caller checks their checksum.
+        """Return when all bytes are on disk; the caller checks their checksum, if there is one.
 
         Raises:
+            ChangedFileError: If a file is no longer the one of which parts were chosen.
             HubError: If the hub refuses, or too many tries in a row brought nothing.
             StorageFullError: If the disk is full, or nearly.
             StorageError: If it cannot be written.
@@ -114,16 +116,21 @@ class FileDownload:
 
     async def _fetch(self) -> None:
         """Receive data over one connection."""
-        have = self.partial.size
+        if self.partial.size < len(self.head):
+            self.partial.remove()
+            with self.partial.opened() as append:
+                append(self.head)
+        part, start, end = self._part_at(self.partial.size)
         headers = {"Accept-Encoding": "identity"}
-        if have:
-            headers["Range"] = f"bytes={have}-"  # without If-Range: mirrors' ETags differ, and the digest is checked
-        url = self.endpoint.file_url(self.files.repository, self.files.commit, self._file.name)
+        if start or part.stop < part.size:
+            # without If-Range: mirrors' ETags differ, and a whole file's digest is checked
+            headers["Range"] = f"bytes={start}-{part.stop - 1 if part.stop < part.size else ''}"
+        url = self.endpoint.file_url(self.files.repository, self.files.commit, part.name)
         try:
             response = await open_answer(self.client, url, self.endpoint, headers)
             async with aclosing(response):
-                self._begin(response, have)
-                await self._take(response)
+                self._begin(response, part, start)
+                await self._take(response, end)
         except TimeoutError as error:
             raise TemporaryHubError("The server takes too long to answer.") from error
         except httpx2.ReadTimeout as error:
@@ -133,18 +140,33 @@ class FileDownload:
         except (httpx2.TransportError, httpx2.StreamError) as error:
             raise TemporaryHubError("The connection was lost.") from error
 
-    def _begin(self, response: httpx2.Response, have: int) -> None:
+    def _part_at(self, have: int) -> tuple[FilePart, int, int]:
+        """Return the part that the next byte is from, that byte's place in its file, and the part's end in ours."""
+        end, size = len(self.head), self._file.size
+        for part in self.parts or (FilePart(self._file.name, 0, size, size),):
+            end += part.bytes
+            if have < end:
+                break
+        return part, part.stop - (end - have), end
+
+    def _begin(self, response: httpx2.Response, part: FilePart, start: int) -> None:
         """Make the partial file end where the answer's bytes begin."""
         status, headers = response.status_code, response.headers
         if headers.get("content-encoding", "identity") != "identity":
             raise HubError(
                 f"The server sends {self._file.name} in an unexpected form.", "Check the proxy, if you use one."
             )
-        if status == 206 and have and _continues(headers, have, self._file.size):
+        told = AnsweredRange.of(headers)
+        if self.parts and (status == 416 or (told and not _is_same(told, part))):
+            raise ChangedFileError(f"{part.name} is no longer the file whose parts were chosen.", "Get them again.")
+        if status == 206 and told and told.start == start and told.size in {None, part.size}:
             return
         if status not in {200, 206, 416}:
             raise self._refusal(response)
-        if have:
+        if self.parts:
+            words = f"{urlsplit(str(response.url)).netloc} does not send parts of files."
+            raise HubError(words, f"Check the proxy or mirror, if you use one. {KEPT}")
+        if start:
             words = f"The server cannot resume {self._file.name}. It starts again."
             self.running.note(self._file.name, words)
         self.partial.remove()
@@ -165,7 +187,8 @@ class FileDownload:
             return TemporaryHubError(f"The file server refused the request (status {status}).")
         return refusal(status, response.headers, self.endpoint, self.files.repository, self.files.commit)
 
-    async def _take(self, response: httpx2.Response) -> None:
+    async def _take(self, response: httpx2.Response, end: int) -> None:
+        """Append an answer's bytes, up to a size of the partial file."""
         looked = 0
         with self.partial.opened() as append:
             self._check_disk()
@@ -173,7 +196,7 @@ class FileDownload:
             async for data in response.aiter_raw():
                 self.running.note(self._file.name, "")
                 size += len(data)
-                if size > self._file.size:
+                if size > end:
                     raise HubError(
                         f"The server sends more of {self._file.name} than the hub says.", f"{KEPT} Try again later."
                     )
@@ -184,7 +207,7 @@ class FileDownload:
                 if looked > _DISK_LOOK_BYTES:
                     looked = 0
                     self._check_disk()
-        if size < self._file.size:
+        if size < end:
             raise TemporaryHubError("The connection was lost.")
 
     def _check_disk(self) -> None:
@@ -217,6 +240,6 @@ async def wait_for_retry(
     await asyncio.sleep(wait_s)
 
 
-def _continues(headers: Mapping[str, str], have: int, size: int) -> bool:
-    told = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
-    return told is not None and int(told[1]) == have and told[2] in {"*", str(size)}
+def _is_same(told: AnsweredRange, part: FilePart) -> bool:
+    """Return whether an answer is from the file that a part was chosen from."""
+    return told.size in {None, part.size} and part.etag in {"", told.etag}

@@ -36,6 +36,7 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_com
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
+_SMALL_DISK = "Free some space, or set HF_HUB_CACHE to a folder on another disk."
 
 
 def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
@@ -205,13 +206,13 @@ class RepositoryDownload:
             finally:
                 self.running.note("", "")
 
-    def _check_room(self, partials: list[PartialFile]) -> None:
+    def _check_room(self, partials: list[PartialFile], hint: str = _SMALL_DISK) -> None:
         to_come = sum(partial.file.size - partial.size for partial in partials)
         needed, free = to_come + self.limits.reserve_bytes, shutil.disk_usage(self.repository.work).free
         if free < needed:
             raise StorageFullError(
                 f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
-                f"Free some space, or set HF_HUB_CACHE to a folder on another disk. {KEPT}",
+                f"{hint} {KEPT}",
             )
 
     async def _fetch_all(self, files: RepositoryFiles, partials: list[PartialFile]) -> None:

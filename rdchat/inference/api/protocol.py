@@ -107,6 +107,9 @@ class Engine(Protocol):
             Never raises for problems of a model.
         """
 
+    def rest(self) -> None:
+        """Let the system page out the model's memory, until the next reply or benchmark."""
+
     def benchmark(self, plan: BenchPlan) -> BenchRunner:
         """Begin a benchmark of the loaded model. Raises RdchatError where no model is loaded."""
 

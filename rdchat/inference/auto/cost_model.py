@@ -39,6 +39,8 @@ _SURE = 2.0  # mean deviations that contain nearly all plain steps
 # In plain steps: more than on most of Apple's GPUs, less than with 4-bit weights on a CPU. On some chips the cost jumps
 # after 6 rows, so from there a row is guessed to cost a plain step.
 _GUESSED_CALLS = np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0]))
+# Where each row reads the weights again nearly as a plain step does: two or three rows are tried.
+_GUESSED_CALLS_BY_ROW = np.where(ROWS > 3, ROWS, np.interp(ROWS, [1, 2, 3], [1.05, 1.5, 1.95]))
 _GUESSED_BEAMS = 0.1  # a token of a head's draft, in plain steps; 0.04 to 0.06 was measured
 _GUESSED_DRAFT_MODEL = 0.5
 
@@ -111,11 +113,15 @@ class CallCurve:
 class CostModel:
     """Predicts times in milliseconds, and learns from real ones.
 
+    Args:
+        reads_by_row: Whether the device reads the weights again for each row of a call.
+
     Attributes:
         draft_model_share: Guessed cost of a draft model's step, in plain steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reads_by_row: bool = False) -> None:
+        self._guessed_calls = _GUESSED_CALLS_BY_ROW if reads_by_row else _GUESSED_CALLS
         self.draft_model_share = _GUESSED_DRAFT_MODEL
         self._calls: dict[Part, Costs] = {}  # near and deep ones
         self._curve: CallCurve | None = None
@@ -156,7 +162,7 @@ class CostModel:
 
     def calls_ms(self, mode: Mode, depth: int) -> Floats:
         """Return the cost of a round's call by rows, host time included; entry 0 has no meaning."""
-        calls = self._curve.calls_ms(depth) if self._curve else _GUESSED_CALLS * self._met_plain
+        calls = self._curve.calls_ms(depth) if self._curve else self._guessed_calls * self._met_plain
         return calls * exp(self._scale[mode])
 
     def beams_ms(self, width: int) -> Floats:

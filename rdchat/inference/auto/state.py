@@ -2,15 +2,17 @@
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-from rdchat import machine
+from rdchat import host, machine
 from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import entries_of
+from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
@@ -67,7 +69,7 @@ class AutoState:
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
-        self.costs = CostModel()
+        self.costs = CostModel(reads_weights_by_row(model.info))
         # padding rows would change a recurrent state
         self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 
@@ -121,10 +123,10 @@ class AutoState:
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 
-        Nothing is measured on battery: the machine may be slower then, and measuring would drain it.
+        Nothing is measured on battery or in Low Power Mode: the machine may be slower then, and measuring drains it.
         """
         self.look_up_costs()
-        if not (self._running or self._missing) or machine.on_battery():
+        if not (self._running or self._missing) or machine.on_battery() or host.low_power_mode():
             return False
         if self._running is None:
             part = next(iter(self._missing))
@@ -176,6 +178,14 @@ class AutoState:
         """Guess the cost of a draft model's step, in plain steps."""
         whole = self.model.info.weights_bytes
         return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
+
+
+def reads_weights_by_row(info: ModelInfo) -> bool:
+    """Return whether a call reads the weights again for each of a few rows: quantised ones on M1 and M2.
+
+    MLX's kernel that reads them once for several rows (`qmv_wide`) is for GPUs of generation 15, M3, and later.
+    """
+    return info.dtype.endswith("bit") and re.match(r"Apple M[12]\b", info.device) is not None
 
 
 def _identity(model: LoadedModel) -> str:

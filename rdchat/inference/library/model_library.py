@@ -24,7 +24,7 @@ from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
 from rdchat.inference.models.model_places import HUB, is_drafter, model_places, other_revisions, own_drafters
-from rdchat.work.child_limits import ChildLimitError, Limits
+from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
 from rdchat.work.served import serve
@@ -130,6 +130,8 @@ def facts_reader(
             facts: FolderFacts = job.result()
         except ChildLimitError as error:
             return FolderFacts(problem=f"Reading {path} {error.words}.")
+        except ChildClosedError:  # the app is quit
+            return FolderFacts(problem=f"{path} could not be read.")
         except RdchatError as error:
             _LOG.warning("The facts of %s could not be read: %s", path, error)
             return FolderFacts(problem=f"{path} could not be read.")

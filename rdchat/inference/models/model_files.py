@@ -33,6 +33,7 @@ from rdchat.inference.models.model_places import place_named
 from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES, StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
 
+BINDING = "rdchat"  # key in a published layout's configuration for the target it is bound to
 _SAMPLES, _SAMPLE_BYTES = 256, 4096  # hashed samples of each weight file: 1 MB, spread evenly
 
 

@@ -19,7 +19,7 @@ OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folde
 TRAINED, SHIPPED = "Your own", "Comes with rdchat"  # drafters
 NOT_VERIFIED = {
     OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
-    TRAINED: "It was trained on this computer, so Hugging Face has no checksums for it.",
+    TRAINED: "It was trained or put together on this computer, so Hugging Face has no checksums for it.",
     CHOSEN: "rdchat does not know which model on Hugging Face it is.",
 }
 NOT_DELETED = {

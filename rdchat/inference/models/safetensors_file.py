@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -36,11 +36,12 @@ _ELEMENT_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor's entry in the header: the format's name of its type, its shape, its size in bytes."""
+    """A tensor's entry in the header."""
 
-    dtype: str
+    dtype: str  # the format's name of its type
     shape: tuple[int, ...]
     stored_bytes: int
+    offset: int = field(default=0, compare=False)  # of its first byte from the header's end
 
     @property
     def elements(self) -> int:
@@ -96,7 +97,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
             REFETCH_HINT,
         )
     damaged = f"The header of {path} is damaged"
-    tensors, data_bytes = _read_tensors(parse_json(raw, damaged), damaged)
+    tensors, data_bytes = tensors_in(parse_json(raw, damaged), damaged)
     expected = _LENGTH_BYTES + length + data_bytes
     if actual != expected:
         state = "incomplete" if actual < expected else "longer than it should be"
@@ -104,45 +105,44 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
     return tensors
 
 
-def _read_tensors(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
-    """Return the tensors by name, and how many bytes they take together; they are stored back to back.
+def tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]:
+    """Return a header's tensors by name, and how many bytes they take together; they are stored back to back.
 
     Raises:
         ModelError: If they are not, or one is impossible; `damaged` begins the message.
     """
     if not isinstance(header, dict) or len(header) > MOST_TENSORS:
         raise ModelError(f"{damaged}: it lists no tensors, or too many.", REFETCH_HINT)
-    tensors, places = {}, []
+    tensors = {}
     for name, entry in header.items():
         if name == "__metadata__":
             continue
-        tensor, begin = _read_tensor(entry)
+        tensor = _read_tensor(entry)
         if tensor is None:
             raise ModelError(f"{damaged}: {_short(name)} has an impossible shape or position.", REFETCH_HINT)
         tensors[name] = tensor
-        places.append((begin, begin + tensor.stored_bytes, name))
     end = 0
-    for begin, following, name in sorted(places):
+    for begin, stored_bytes, name in sorted((each.offset, each.stored_bytes, name) for name, each in tensors.items()):
         if begin != end:
             raise ModelError(f"{damaged}: {_short(name)} does not follow the tensor before it.", REFETCH_HINT)
-        end = following
+        end = begin + stored_bytes
     return tensors, end
 
 
-def _read_tensor(entry: Any) -> tuple[StoredTensor | None, int]:
-    """Return a tensor and its offset; no tensor where its entry is invalid or its number of bytes wrong."""
+def _read_tensor(entry: Any) -> StoredTensor | None:
+    """Return a tensor; None where its entry is invalid or its number of bytes wrong."""
     if not isinstance(entry, dict) or not isinstance(dtype := entry.get("dtype"), str):
-        return None, 0
+        return None
     shape, offsets = entry.get("shape"), entry.get("data_offsets")
     if not (_are_sizes(shape, MOST_SIZE) and len(shape) <= _MOST_DIMENSIONS and _are_sizes(offsets, _MOST_ELEMENTS)):
-        return None, 0
+        return None
     if len(offsets) != 2 or offsets[0] > offsets[1]:
-        return None, 0
-    tensor = StoredTensor(dtype, tuple(shape), offsets[1] - offsets[0])
+        return None
+    tensor = StoredTensor(dtype, tuple(shape), offsets[1] - offsets[0], offsets[0])
     width = _ELEMENT_BYTES.get(dtype)
     if tensor.elements > _MOST_ELEMENTS or (width and tensor.elements * width != tensor.stored_bytes):
-        return None, 0
-    return tensor, offsets[0]
+        return None
+    return tensor
 
 
 def _are_sizes(values: Any, most: int) -> TypeGuard[list[int]]:

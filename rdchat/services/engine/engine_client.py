@@ -19,6 +19,7 @@ from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
 _DELIVERY_INTERVAL_S = 1 / 30
+_REST_AFTER_MS = 5 * 60 * 1000  # without a request; wiring memory again is suspected of 55 to 77 ms (mlx-lm 1435)
 _DEAD = Failure("The engine has stopped working.", "Quit rdchat and open it again; your chats are kept.")
 
 
@@ -52,6 +53,8 @@ class EngineClient(QObject):
         self._delivery.timeout.connect(self._deliver)
         self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
+        self._rest = QTimer(self, singleShot=True)
+        self._rest.timeout.connect(self._worker.rest_wanted)
 
     def _start_thread(self) -> QThread:
         thread = _EngineThread()  # no parent: a thread that hangs must not be destroyed with this object
@@ -84,12 +87,19 @@ class EngineClient(QObject):
         elif isinstance(command, GenerationRequest | BenchPlan) and not background:
             self._cancel([each for each in self._open if each.background])
         self._open.append(request)
+        self._rest.stop()
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
             self._submitted.emit()
         else:
             self._fail(request)
         return request
+
+    def set_hidden(self, hidden: bool) -> None:
+        """Tell whether nobody can see the window; background work waits until it is seen."""
+        self._worker.hidden = hidden
+        if not hidden:
+            self._worker.idle_wanted.emit()
 
     @property
     def measuring(self) -> bool:
@@ -115,6 +125,7 @@ class EngineClient(QObject):
             self._cancel(self._open)
             self._inbox.append(None)
             self._submitted.emit()
+        self._rest.stop()
         ended = self._thread.wait(round(timeout_s * 1000))
         if not ended:
             _LOG.error("The engine thread did not end within %.0f s", timeout_s)
@@ -155,6 +166,8 @@ class EngineClient(QObject):
             on_event(event)
             if isinstance(event, FINAL):
                 self.request_ended.emit()
+                if not self._open:
+                    self._rest.start(_REST_AFTER_MS)
         if self._outbox:
             self._schedule_delivery()
 

@@ -38,10 +38,14 @@ class EngineWorker(QObject):
         keep_awake: See `EngineClient`.
         inbox: The requests; None closes the engine and ends the thread.
         outbox: Takes the events.
+
+    Attributes:
+        hidden: Whether nobody can see the window: macOS may slow the app down then (App Nap), so nothing is measured.
     """
 
     posted = Signal()  # an event is in the outbox
-    _idle_wanted = Signal()
+    idle_wanted = Signal()  # there may be background work to do
+    rest_wanted = Signal()  # nothing was asked for during some minutes
 
     def __init__(
         self,
@@ -55,7 +59,9 @@ class EngineWorker(QObject):
         self._inbox, self._outbox = inbox, outbox
         self._engine: Engine | None = None  # made on the first request: a window is shown before MLX is imported
         self._problem = ""  # why it could not be made
-        self._idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
+        self.hidden = False
+        self.rest_wanted.connect(self._rest, Qt.ConnectionType.QueuedConnection)
+        self.idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
     @Slot()
     def work(self) -> None:
@@ -77,7 +83,7 @@ class EngineWorker(QObject):
             last = Failure(f"{what} because of a mistake in rdchat.", _unexpected_hint())
         if last is not None:
             self._post(request, last)
-        self._idle_wanted.emit()
+        self.idle_wanted.emit()
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Do what a request says and post its events but the last one, which is returned."""
@@ -134,13 +140,18 @@ class EngineWorker(QObject):
     @Slot()
     def _idle(self) -> None:
         """Let the engine do a slice of what can wait, unless there is something to do."""
-        if self._engine is None or self._inbox:
+        if self._engine is None or self._inbox or self.hidden:
             return
         try:
             if self._engine.idle():
-                self._idle_wanted.emit()
+                self.idle_wanted.emit()
         except Exception:
             _LOG.exception("Warming up or measuring while idle failed")
+
+    @Slot()
+    def _rest(self) -> None:
+        if self._engine is not None and not self._inbox:
+            self._engine.rest()
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
         self._outbox.append((request, event))

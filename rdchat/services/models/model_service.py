@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.errors import InvalidSettingError
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.services.background.background_work import BackgroundWork
 
@@ -26,6 +27,14 @@ class ModelService(QObject):
         super().__init__(parent)
         self._tokens = tokens or Tokens()
         self._work = BackgroundWork(type(self).__name__, self)
+
+    @property
+    def host(self) -> str:
+        """The name of the hub."""
+        try:
+            return find_endpoint().host
+        except InvalidSettingError:
+            return "the hub"
 
     def close(self) -> None:
         """Drop requests to the hub; wait a moment for work on files."""

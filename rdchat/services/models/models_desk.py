@@ -16,6 +16,7 @@ from rdchat.services.models.downloads.downloads import LIMITS, Downloads
 from rdchat.services.models.downloads.hub_account import HubAccount
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
+from rdchat.services.models.drafters.mtp_search import MtpSearch
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed, Verification
 from rdchat.services.models.model_service import ModelService
@@ -59,6 +60,7 @@ class ModelsDesk(QObject):
         slot.failed.connect(self._on_load_failed)
         self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self)
+        self.mtp = MtpSearch(self.tokens, sources.mtp_layers, self.downloads, self)
         for changed in (self.downloads.finished, self.removal.restored):
             changed.connect(self.shelf.look)
         self.training = TrainingControl(self)

@@ -8,6 +8,7 @@ from PySide6.QtCore import QObject
 
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.models.drafters.mtp_search import Find
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,8 @@ class ModelSources:
     """Returns the drafters that name a model as theirs; None before the engine has started."""
     problem: Callable[[str], str] = lambda _path: ""
     """Returns why a folder or file cannot be loaded, a sentence; empty where it can."""
+    mtp_layers: Find = lambda _hub, _model, _original: None
+    """Finds the MTP layers of a model at the hub."""
 
 
 class DeviceMemory(FolderSearch):

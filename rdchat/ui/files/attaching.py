@@ -37,17 +37,13 @@ class PendingRow(QScrollArea):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._row = ChipRow()
+        self.row = ChipRow()
         self._by_id: dict[int, FileChip] = {}
-        scrolled(self._row, self).setWidgetResizable(False)
+        scrolled(self.row, self).setWidgetResizable(False)
         self.setAccessibleName("Files of this message")
-        for widget in (self, self.viewport(), self._row):
+        for widget in (self, self.viewport(), self.row):
             widget.setAutoFillBackground(False)  # the composer draws the background
         self.hide()
-
-    @property
-    def chips(self) -> list[FileChip]:
-        return self._row.chips
 
     def show_files(self, pending: PendingFiles, context: int | None) -> None:
         """Show the open chat's files; `context` is the model's context in tokens, None without a model."""
@@ -61,12 +57,12 @@ class PendingRow(QScrollArea):
         for chip in old.values():
             chip.hide()
             chip.deleteLater()
-        self._row.set_chips(list(self._by_id.values()))
+        self.row.set_chips(list(self._by_id.values()))
         self.setVisible(bool(self._by_id))
         self._fit()
 
     def _make(self, file_id: int) -> FileChip:
-        chip = FileChip(self._theme, "raised", removable=True, parent=self._row)
+        chip = FileChip(self._theme, "raised", removable=True, parent=self.row)
         chip.clicked.connect(lambda: self.choice_requested.emit(file_id))
         chip.remove_requested.connect(lambda: self.remove_requested.emit(file_id))
         return chip
@@ -76,8 +72,8 @@ class PendingRow(QScrollArea):
         self._fit()
 
     def _fit(self) -> None:
-        height = self._row.layout_for(self.viewport().width())
-        self._row.resize(self.viewport().width(), height)
+        height = self.row.layout_for(self.viewport().width())
+        self.row.resize(self.viewport().width(), height)
         shown = min(height, _MOST_HEIGHT)
         if shown != self.height():
             self.setFixedHeight(shown)

@@ -96,7 +96,7 @@ def _where_words(question: RemovalQuestion) -> str:
     if model.repository:
         return "It is in the Hugging Face cache, which other programs may use."
     if model.is_drafter:
-        return "It was trained on this machine."
+        return "It was trained or put together on this machine."
     if not model.model:
         return "It is the default model. rdchat gets it again when you choose it."
     return "rdchat converted it. It can convert the original again."

@@ -64,14 +64,11 @@ class ModelsWindow(SideWindow):
 
     @property
     def search(self) -> QLineEdit | None:  # type: ignore[override]  # of the page that is shown
-        page = self._pages.currentWidget()
-        return (
-            self.installed.search
-            if page is self.installed
-            else self.discover.bar.field
-            if page is self.discover
-            else None
-        )
+        searches: dict[QWidget | None, QLineEdit] = {
+            self.installed: self.installed.search,
+            self.discover: self.discover.bar.field,
+        }
+        return searches.get(self._pages.currentWidget())
 
     def reject(self) -> None:
         """Stay open on Escape, which ends typing in a field of a page."""

@@ -25,8 +25,7 @@ class MessageRange:
     def show_around(self, place: int, most: int = AROUND) -> None:
         """Show a message and up to `most` with those around it; nothing changes if it is shown already."""
         if not self.start <= place < self.end:
-            self.start = max(0, min(place - most // 2, self.total - most))
-            self.end = min(self.total, self.start + most)
+            self.show_from(place - most // 2, most)
 
     def show_from(self, place: int, most: int) -> None:
         """Show a message and those behind it, `most` in all."""

@@ -3,8 +3,8 @@
 from dataclasses import replace
 from functools import cached_property
 
-from PySide6.QtCore import Qt
-from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent, QShowEvent
 from PySide6.QtWidgets import QApplication, QMainWindow, QSplitter, QWidget
 
 from rdchat.chat.settings import Appearance, Settings
@@ -146,6 +146,16 @@ class MainWindow(QMainWindow):
                 holders = (n for n, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
                 stops.setdefault(max(holders), []).append(widget)
         return [widget for _, part in sorted(stops.items()) for widget in part]
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self.windowHandle().installEventFilter(self)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Tell the engine whether the window can be seen: macOS also counts one behind others as hidden."""
+        if event.type() is QEvent.Type.Expose and watched is self.windowHandle():
+            self._controller.model_slot.engine.set_hidden(not self.windowHandle().isExposed())
+        return super().eventFilter(watched, event)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if event.spontaneous() and not self.windows.may_quit():  # the window's own close button

@@ -11,7 +11,7 @@ from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTH, Choice, Plan
 from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupTree
-from scripts.chips import CHIPS, CPU, M1_MAX, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
+from scripts.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.grids import grid
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
@@ -208,6 +208,24 @@ def test_a_draft_model_is_tried_left_and_tried_again_after_enough_other_text() -
         estimate.forget(0.98)
     assert pair_choice(estimate).gain > failed + 0.05
     assert pair_choice(estimate, unread=100).gain > -0.2, "near enough to be tried"
+
+
+@pytest.mark.parametrize("chance", [0.6, 0.7, 0.8, 0.95])
+def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chance: float) -> None:
+    """On M1 and M2 with quantised weights; elsewhere more rows are nearly free."""
+    rows = {}
+    for by_row in (True, False):
+        costs = CostModel(by_row)
+        costs.learn_plain(128, STEP_MS)
+        choice = Planner(costs).choose(128, [lookup_drafts(chain(np.cumprod(np.full(MOST_ROWS - 1, chance))))])
+        assert choice is not None
+        rows[by_row] = choice.plan.rows
+    assert 2 <= rows[True] <= 3 <= rows[False]
+
+
+def test_at_4_bits_an_m1_gains_nothing() -> None:
+    """Published for an M1 Max: no setting above 1.0 (mlx-dspark, issue 38)."""
+    assert recurrent_choice(M1_MAX_4_BIT, Drafting(0.42).true_values()).gain < 0
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:

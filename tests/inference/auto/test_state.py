@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rdchat import machine, paths
+from rdchat import host, machine, paths
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -29,7 +29,7 @@ from rdchat.inference.auto.measuring import (
     measure_draft_model,
 )
 from rdchat.inference.auto.plan import MOST_ROWS, WIDTH
-from rdchat.inference.auto.state import AutoState, AvailableDrafters
+from rdchat.inference.auto.state import AutoState, AvailableDrafters, reads_weights_by_row
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
@@ -158,6 +158,14 @@ def test_what_was_measured_is_read_by_the_next_session_and_measured_again_where_
     files[0].write_text("{")
     assert measured_wholly(session()) > 5
     assert files[0].read_text() != "{"
+
+
+def test_nothing_is_measured_in_low_power_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = AutoState(tiny_llama(context_length=200))
+    monkeypatch.setattr(host, "low_power_mode", lambda: True)
+    assert not state.measure()
+    monkeypatch.setattr(host, "low_power_mode", lambda: False)
+    assert state.measure()
 
 
 def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -341,3 +349,19 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     assert informed.token_ids == plain.token_ids
     assert informed.statistics.choice is not None
     assert "not measured" not in informed.statistics.choice.words
+
+
+@pytest.mark.parametrize(
+    ("device", "dtype", "by_row"),
+    [
+        ("Apple M1 Max", "4bit", True),
+        ("Apple M2", "8bit", True),
+        ("Apple M2 Ultra", "float16", False),
+        ("Apple M3 Max", "4bit", False),
+        ("Apple M11", "4bit", False),
+        ("CPU", "4bit", False),
+    ],
+)
+def test_which_machines_read_the_weights_again_for_each_row(device: str, dtype: str, by_row: bool) -> None:
+    info = replace(tiny_llama().info, device=device, dtype=dtype)
+    assert reads_weights_by_row(info) is by_row

@@ -3,14 +3,17 @@
 from dataclasses import replace
 from itertools import pairwise
 
+import mlx.core as mx
 import pytest
 
 from rdchat.inference.api.events import PrefillProgress, ReplyEnd
 from rdchat.inference.api.protocol import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding import reply_iterator
+from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.prefill_pace import PrefillPace
+from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid
 from tests.inference.fakes import ask, shared_family, shared_llama
@@ -46,3 +49,17 @@ def test_the_next_chunk_follows_from_the_time_of_the_last(monkeypatch: pytest.Mo
     found = events(model, ask("a" * 180, temperature=0, max_tokens=2))
     read = [event.processed for event in found if isinstance(event, PrefillProgress)]
     assert [after - before for before, after in pairwise(read)] == [32, 64, 64, 32, 5]
+
+
+@pytest.mark.parametrize(("kept", "cleared"), [(49, 0), (51, 3)])
+def test_freed_buffers_are_kept_up_to_a_share_of_the_memory_in_use(
+    monkeypatch: pytest.MonkeyPatch, kept: int, cleared: int
+) -> None:
+    """They were freed after each chunk, of 64 tokens too. The most that is held grows by no more than that share."""
+    clears: list[int] = []
+    model, cache = shared_llama(), KVCache(shared_llama().network)
+    monkeypatch.setattr(mx, "get_cache_memory", lambda: kept)
+    monkeypatch.setattr(mx, "get_active_memory", lambda: 1000)
+    monkeypatch.setattr(mx, "clear_cache", lambda: clears.append(1))
+    list(reply_iterator.prefill(replace(model, pace=PrefillPace(4, 4, 4)), cache, [5] * 13, lambda: False, Ledger()))
+    assert len(clears) == cleared

@@ -5,9 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from rdchat.inference.api.training import TrainedKind, TrainingOrder
-from rdchat.inference.auto import measuring
 from rdchat.inference.training import child
-from rdchat.inference.training.run import phases
+from rdchat.inference.training.run import phases, training_run
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
@@ -24,9 +23,9 @@ def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> Traini
 def main() -> None:
     """Be the training process."""
     child.settings_of = _short
-    measuring._EVALUATED = 1
-    measuring._EVALUATED_TOKENS = measuring._COMPARED_TOKENS = 8
-    measuring.EVERYDAY_PROMPTS = measuring.EVERYDAY_PROMPTS[:2]
+    training_run._EVALUATED = 1
+    training_run._EVALUATED_TOKENS = training_run._COMPARED_TOKENS = 8
+    training_run.EVERYDAY_PROMPTS = training_run.EVERYDAY_PROMPTS[:2]
     phases._LOOK_EVERY = 0.5
     Pace.EVERY = 0.05
     child.main()

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role
+from rdchat.services.engine import engine_client
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
 from rdchat.services.engine.engine_request import EngineRequest, LoadModel
@@ -120,6 +121,35 @@ def test_a_loaded_model_is_warmed_up_before_the_first_request(
     with qtbot.waitSignal(record.model_loaded):
         record.load_model(None, Dtype.AUTO)
     qtbot.waitUntil(lambda: engine.idle_slices == 0)
+
+
+def test_nothing_is_measured_while_the_window_is_hidden(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine
+) -> None:
+    """macOS may slow a hidden app down (App Nap)."""
+    engine.idle_slices = 3
+    client = make_client()
+    record = Recorder(client)
+    client.set_hidden(True)
+    with qtbot.waitSignal(record.model_loaded, timeout=5000):
+        record.load_model(None, Dtype.AUTO)
+    record.generate(request(1))  # behind the idle work, were there any
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
+    assert engine.idle_slices == 3
+    client.set_hidden(False)
+    qtbot.waitUntil(lambda: engine.idle_slices == 0, timeout=5000)
+
+
+def test_the_engine_rests_after_some_minutes(
+    qtbot: QtBot, make_client: MakeClient, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_client, "_REST_AFTER_MS", 0)
+    client = make_client()
+    record = Recorder(client)
+    record.generate(request(1))
+    qtbot.waitUntil(lambda: len(record.of(ReplyEnd)) == 1, timeout=5000)
+    qtbot.waitUntil(lambda: engine.rests > 0, timeout=5000)
+    assert len(engine.threads) == 1
 
 
 def test_what_python_keeps_per_thread_outlives_a_request(qtbot: QtBot, make_client: MakeClient) -> None:

@@ -11,8 +11,11 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.endpoint import Tokens
+from rdchat.hub.downloads.download_record import write_unfinished
+from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
+from rdchat.inference.models.mtp_source import plan_mtp
 from tests.hub.downloading import (
     NAME,
     cached,
@@ -24,6 +27,7 @@ from tests.hub.downloading import (
 )
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.keychains import SlowKeychain
+from tests.hub.mtp_samples import ORIGINAL, Original, check_layers, drafter_folder, make_target, target_of
 from tests.services.models.followed_downloads import WAIT_MS, FollowedDownloads
 
 WEIGHTS = "model.safetensors"
@@ -82,6 +86,29 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("older", [False, True])
+def test_parts_of_files_go_on_after_a_restart(
+    hub: HubServer, open_downloads: Opener, tmp_path: Path, older: bool
+) -> None:
+    original = Original()
+    original.put(hub)
+    plan = plan_mtp(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
+    hub.bytes_per_second = 400_000
+    first, wanted = open_downloads(), plan.begin()
+    one = first.service.start(wanted.repository, wanted.revision, is_model=False, drafter=wanted.drafter)
+    first.wait(one, lambda progress: progress.done_bytes > 100_000)
+    first.service.close()
+    if older:  # a version that knows no parts wrote the list
+        write_unfinished(paths.downloads_path(), [])
+    second = open_downloads()
+    (listed,) = second.restored()
+    assert (listed.id, second.went_on) == (one, [] if older else [ORIGINAL])
+    second.service.resume(one)
+    hub.bytes_per_second = None
+    second.wait_for(one, DownloadState.FINISHED)
+    check_layers(drafter_folder(), original)
+
+
 def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)

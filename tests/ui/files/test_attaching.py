@@ -42,7 +42,7 @@ def drop(window: MainWindow, *paths: Path) -> None:
 
 
 def chips(window: MainWindow) -> Sequence[FileChip]:
-    return window.conversation.composer.files.chips
+    return window.conversation.composer.files.row.chips
 
 
 def names(window: MainWindow) -> list[str]:

@@ -38,7 +38,7 @@ def brought(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> MainWin
 
 
 def open_sheet(qtbot: QtBot, window: MainWindow) -> PartSheet:
-    (chip,) = window.conversation.composer.files.chips
+    (chip,) = window.conversation.composer.files.row.chips
     qtbot.mouseClick(chip, Qt.MouseButton.LeftButton)
     return sheet_of(window)
 
@@ -62,7 +62,7 @@ def ask(qtbot: QtBot, window: MainWindow, text: str) -> None:
 def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     qtbot: QtBot, brought: MainWindow, chat: Chat
 ) -> None:
-    (chip,) = brought.conversation.composer.files.chips
+    (chip,) = brought.conversation.composer.files.row.chips
     assert chip.accessibleName().endswith("choose a part")
     ask(qtbot, brought, "What of apples?")
     sheet = sheet_of(brought)
@@ -91,7 +91,7 @@ def test_only_the_longest_file_is_to_be_shortened(
     brought.conversation.files.add([str(note)])
     files = chat.controller.chat.files
     qtbot.waitUntil(lambda: len(files.files) == 2 and files.tokens is not None)
-    book, short = brought.conversation.composer.files.chips
+    book, short = brought.conversation.composer.files.row.chips
     assert book.accessibleName().endswith("choose a part")
     assert not short.accessibleName().endswith("choose a part")
 
@@ -108,7 +108,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     window.conversation.files.add(list(map(str, paths)))
     files = chat.controller.chat.files
     qtbot.waitUntil(lambda: len(files.files) == 3 and files.tokens is not None)
-    chips = window.conversation.composer.files.chips
+    chips = window.conversation.composer.files.row.chips
     assert [chip.accessibleName().endswith("choose a part") for chip in chips] == [True, True, False]
     ask(qtbot, window, "What is in them?")
     assert window.conversation.composer.note.text().startswith("These files are 1,5")

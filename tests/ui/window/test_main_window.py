@@ -414,3 +414,14 @@ def test_that_the_model_was_unloaded_is_said_once_not_in_every_chat(chat: Chat, 
     chat.controller.chat.start_new()
     chat.controller.chat.open(first.id)
     assert window.conversation.banners.banner("unloaded") is None
+
+
+def test_the_engine_is_told_whether_the_window_is_seen(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    """On a Mac a window that is hidden, minimised or covered is not exposed."""
+    told: list[bool] = []
+    client = window._controller.model_slot.engine
+    client.set_hidden = told.append  # type: ignore[method-assign]
+    window.hide()
+    qtbot.waitUntil(lambda: told[-1:] == [True], timeout=5000)
+    window.show()
+    qtbot.waitUntil(lambda: told[-1:] == [False], timeout=5000)

@@ -9,11 +9,10 @@ from typing import Any
 import mlx.core as mx
 
 from rdchat.files.atomic_file import atomic_file, make_folder
-from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.models.model_files import BINDING, TargetBinding
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 ACCEPTANCE = "acceptance.json"  # written by version 0.1 and the next ones; no longer read
-BINDING = "rdchat"  # key in a published layout's configuration for the target it was trained for
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,13 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
     not_a_drafter,
     open_checkpoint,
 )
-from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE, BINDING, CARD, CONFIG, WEIGHTS
+from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE, CARD, CONFIG, WEIGHTS
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
 from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
-from rdchat.inference.models.model_files import TargetBinding, shown_name
+from rdchat.inference.models.model_files import BINDING, TargetBinding, shown_name
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3)

@@ -8,7 +8,7 @@ from typing import Any
 from rdchat import __version__
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.training import TrainedKind
-from rdchat.inference.drafting.checkpoints.drafter_files import BINDING
+from rdchat.inference.models.model_files import BINDING
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective

@@ -54,7 +54,7 @@ class RunRecord:
             noted: dict[str, Any] = {}
             for file in (*(folder / name for name in _OLDER), path):
                 noted |= read_json(file, hint) if file.exists() else {}
-            record = plain(cls, noted)
+            record = plain(cls, noted, older=True)
             record._check(model)
         except (ValueError, TypeError) as error:
             raise RdchatError(f"{path} is damaged: {error}.", hint) from error

@@ -84,7 +84,9 @@ class Downloads(QObject):
         self._running: dict[str, Job[Any]] = {}
         self._remembered: list[dict[str, Any]] | None = None
 
-    def start(self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True) -> str:
+    def start(
+        self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True, drafter: str = ""
+    ) -> str:
         """Start or resume a download and return its id.
 
         Args:
@@ -92,6 +94,7 @@ class Downloads(QObject):
             revision: A branch, tag or commit.
             gguf: The GGUF file to take, where there are several.
             is_model: Whether it answers by itself; a drafter head does not.
+            drafter: The drafter to make from parts of the files, whose order is on disk; empty for whole files.
 
         Raises:
             HubError: If that is no hub id, or no revision.
@@ -99,7 +102,7 @@ class Downloads(QObject):
         """
         find_endpoint()
         check_names(repository, revision)
-        download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED)
+        download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
         if download.id not in self._shown:
             self._show(download)
         self.resume(download.id)

@@ -2,8 +2,7 @@
 
 from PySide6.QtCore import QObject
 
-from rdchat.errors import InvalidSettingError
-from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.endpoint import Tokens
 from rdchat.hub.published_drafters import FoundDrafter, WantedModel, find_published
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
@@ -24,14 +23,6 @@ class HubDrafters(ModelService):
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self._set()
-
-    @property
-    def host(self) -> str:
-        """The name of the hub."""
-        try:
-            return find_endpoint().host
-        except InvalidSettingError:
-            return "the hub"
 
     def search(self, model: WantedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""

@@ -18,6 +18,8 @@ _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 def title(progress: Download) -> str:
     """Return the name of the download, with the GGUF file and the revision that were asked for."""
     words = progress.repository
+    if progress.drafter:
+        return f"{words}{_DOT}MTP layers"
     if progress.gguf:
         words += f"{_DOT}{progress.gguf}"
     return f"{words}{_DOT}{progress.revision}" if progress.revision != "main" else words
@@ -28,7 +30,7 @@ def state_words(progress: Download) -> str:
     done, total = progress.done_bytes, progress.total_bytes
     here = part_size(done, total) if total else ""
     if progress.state is DownloadState.FINISHED:
-        return f"{file_size(total)}{_DOT}complete and checked"
+        return f"{file_size(total)}{_DOT}complete{'' if progress.drafter else ' and checked'}"
     if stopped := _STOPPED.get(progress.state):
         return f"{stopped}{_DOT}{f'{here} downloaded' if done else 'nothing downloaded yet'}"
     if going := _GOING.get(progress.state):

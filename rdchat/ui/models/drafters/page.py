@@ -14,6 +14,7 @@ from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import column, fill_box, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
 from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.page_parts import PageLinks, RowList
 from rdchat.ui.models.removal import ResultLine
@@ -29,6 +30,7 @@ _OTHER = "These drafters were made for {name}. Load the model to see which other
 _NO_MODEL = "Load a model to see its drafters."
 _BEFORE = "Searches {host} for drafters made for this model and for smaller models of its family."
 _NONE = "No drafter for {name} was found on {host}. You can train one."
+_MTP = "A drafter by the model's authors, which most quantised versions leave out. Shows its size first."
 _FOUND = "Found by name. rdchat checks whether one fits after the download."
 
 
@@ -88,9 +90,11 @@ class PublishedSection(QWidget):
         super().__init__()
         self._hub, self._shelf = desk.hub_drafters, desk.shelf
         self.search = push_button("Search for Drafters", "", self._search)
+        self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self._get_mtp)
+        self.sheet = MtpSheet(desk.mtp, links, theme, self)
         self.words = ThemedLabel(theme, "", "muted", wraps=True)
         self.list = RowList[FoundDrafter, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_found)
-        top = row((ThemedLabel(theme, "Published", points_more=1, bold=True), 1), self.search)
+        top = row((ThemedLabel(theme, "Published", points_more=1, bold=True), 1), self.mtp, self.search)
         column(top, self.words, self.list, within=self, spacing=TIGHT)
         for changed in (self._hub.changed, self._shelf.changed, desk.downloads.finished, desk.downloads.removed):
             changed.connect(self.refresh)
@@ -105,6 +109,10 @@ class PublishedSection(QWidget):
         if (chosen := self._shelf.chosen) is not None:
             self._hub.search(WantedModel(chosen.name, chosen.path))
 
+    def _get_mtp(self) -> None:
+        if (chosen := self._shelf.chosen) is not None:
+            self.sheet.open_for(chosen)
+
     def refresh(self) -> None:
         """Show the results so far."""
         hub, chosen = self._hub, self._shelf.chosen
@@ -112,6 +120,7 @@ class PublishedSection(QWidget):
         found = hub.found if asked else ()
         before = _BEFORE.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
+        self.mtp.setEnabled(chosen is not None)
         self.search.setText("Search Again" if asked and not hub.searching else "Search for Drafters")
         set_tip(self.search, before)
         self.list.show_items({each.repository: each for each in found})

@@ -199,7 +199,7 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert "org/secret is gated: you need access from its authors." in said(page)
     qtbot.mouseClick(page.details.notice.page, Qt.MouseButton.LeftButton)
     assert opened == [f"{hub.url}/org/secret"]
-    with qtbot.waitSignal(page._links.token_requested):
+    with qtbot.waitSignal(page.details.download._links.token_requested):
         qtbot.mouseClick(page.details.notice.token, Qt.MouseButton.LeftButton)
 
 
@@ -216,7 +216,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
     qtbot.waitUntil(lambda: " of 403 KB" in box.line.words.text(), timeout=WAIT_MS)
     assert box.bar.isVisible()
-    with qtbot.waitSignal(page._links.downloads_requested):
+    with qtbot.waitSignal(page.details.download._links.downloads_requested):
         qtbot.mouseClick(box.line.link, Qt.MouseButton.LeftButton)
     models.show_page(page)
     qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)

@@ -1,0 +1,268 @@
+"""Plans the download of a model's MTP layers from the repository of its original.
+
+Quantised versions rarely have these layers, a drafter that the model's authors trained with it. The plan is made from
+headers; `hub.downloads.parts_download` fetches what it orders.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import read_bytes, readable_entries
+from rdchat.files.sizes import size_words
+from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.parts_order import PartsOrder, drafter_place, is_complete, order_in
+from rdchat.hub.found_models import HubModel
+from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
+from rdchat.hub.known_files import FilePart, is_repository
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
+from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
+from rdchat.inference.models.model_places import hub_name
+from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, find_tensors, is_mtp
+from rdchat.inference.models.weight_files import read_headers, weight_files
+
+_CONFIG, _CARD = "config.json", "README.md"
+_BASE = re.compile(r"^base_model:\s*(?:\n\s*-\s*)?[\"']?([\w.-]+/[\w.-]+)[\"']?\s*$", re.MULTILINE | re.ASCII)
+_RELATION = re.compile(r"^base_model_relation:\s*(\w+)", re.MULTILINE | re.ASCII)
+_MOST_CARD_BYTES = _MOST_CONFIG_BYTES = 2**20
+_FLOATS = {"BF16": 2, "F16": 2, "F32": 4}  # and their bytes
+_FLOAT8, _SCALES = "F8_E4M3", "_scale_inv"
+_FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}  # mlx-lm multiplies their block scales in
+_SAME_SIZES = (
+    "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
+    "moe_intermediate_size", "num_experts", "n_routed_experts", *LAYER_KEYS,
+)  # fmt: skip
+_SHAPES = (  # in hidden sizes, of tensors whose names are the same in several families
+    (re.compile(r"(?:^|\.)(?:fc|eh_proj|input_proj|mtp_linear_proj(?:\.\d+)?)\.weight"), (1, 2)),
+    (re.compile(r"(?:^|\.)(?:pre_fc_norm_\w+|[eh]norm|(?:token|hidden|input|post_attention)_layernorm)\.weight"), (1,)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MtpTarget:
+    """A model on this machine that lacks its MTP layers."""
+
+    binding: TargetBinding
+    config: Mapping[str, Any]
+    folder: Path
+    hub_id: str  # empty if unknown
+
+    @classmethod
+    def of(cls, model: ModelCard) -> "MtpTarget":
+        """Read a model's files.
+
+        Raises:
+            ModelError: If they cannot be read, are not MLX's, or already have MTP layers.
+        """
+        if model.is_gguf:
+            raise ModelError(f"{model.name} is a GGUF file.", "Choose an MLX version of the model.")
+        config, folder = read_config(model.path), model.path
+        if any(is_mtp(name, config) for name in read_headers(folder, weight_files(folder, readable_entries(folder)))):
+            raise ModelError(f"{model.name} has MTP layers in its own files.", "There is nothing to get.")
+        hub_id = hub_name(model) or ("" if model.place else model.name)  # the loaded model has no place
+        binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
+        return cls(binding, config, folder, hub_id if is_repository(hub_id) else "")
+
+    def place(self, original: str = "") -> CachedRepository:
+        """Return where its MTP layers go, among rdchat's drafters; `original` may be unknown."""
+        name = re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")
+        return drafter_place(original, f"{name[:100]}-mtp-{self.binding.hash[:6]}")
+
+
+@dataclass(frozen=True, slots=True)
+class MtpPlan:
+    """MTP layers to be fetched."""
+
+    target: MtpTarget
+    order: PartsOrder
+    is_kept: bool = False  # whether the order is on disk, from a download that was not finished
+
+    @property
+    def size(self) -> int:
+        """Bytes to store."""
+        return self.order.weights.size
+
+    def begin(self) -> Download:
+        """Keep the order, and return the download to start.
+
+        Raises:
+            StorageError: If it cannot be written, or another program downloads the same.
+        """
+        order = self.order
+        place = self.target.place(order.repository)
+        if not self.is_kept and not is_complete(place):
+            with place.locked():
+                order.write(place)
+        return Download(order.repository, order.commit, is_model=False, drafter=place.folder.name)
+
+
+def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | None:
+    """Return the plan of an unfinished download, or a new one; None if the hub does not know the model's original.
+
+    Args:
+        api: The hub.
+        model: The model that lacks the layers.
+        original: The hub id of its original; empty to find it.
+
+    Raises:
+        ModelError: If the model cannot be read, or has its layers already.
+        NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
+    """
+    target = MtpTarget.of(model)
+    kept = None if original else kept_plan(target)
+    named = original or ("" if kept else find_original(api, target))
+    return kept or (plan_mtp(api, target, named) if named else None)
+
+
+def kept_plan(target: MtpTarget) -> MtpPlan | None:
+    """Return the plan of an unfinished download; None without one."""
+    order = order_in(target.place())
+    return MtpPlan(target, order, is_kept=True) if order is not None else None
+
+
+def find_original(api: HubApi, target: MtpTarget) -> str:
+    """Return the hub id of the model that a target was quantised from; empty if neither hub nor card names it.
+
+    Raises:
+        NetworkError: If the hub cannot be reached.
+    """
+    if target.hub_id:
+        with suppress(MissingError, AccessRefusedError):  # only similar to a hub id, or no longer there
+            if found := api.look_at(target.hub_id).facts.quantized_from:
+                return found
+    try:
+        card = read_bytes(target.folder / _CARD, most=_MOST_CARD_BYTES).decode("utf-8", "replace")
+    except ModelError:
+        return ""
+    head = card.removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
+    base, relation = _BASE.search(head), _RELATION.search(head)
+    is_quantized = relation[1] == "quantized" if relation else "quantization" in target.config
+    return base[1] if base and is_quantized and is_repository(base[1]) else ""
+
+
+def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
+    """Find the MTP layers in a repository, and check them by the headers of its files.
+
+    Args:
+        api: The hub.
+        target: The model that they are for.
+        original: The hub id of the model's original.
+
+    Raises:
+        NetworkError: If the hub cannot be reached or refuses, or the repository has none that fit the model.
+        ModelError: If they are here already.
+    """
+    if is_complete(place := target.place(original)):
+        raise ModelError(f"The MTP layers for {target.binding.name} are in {place.folder}.", "There is nothing to get.")
+    model = api.look_at(original)
+    if _CONFIG not in {file.name for file in model.files}:
+        raise HubError(f"{original} has no {_CONFIG}.", OTHER_HINT)
+    config = api.document(original, model.commit, _CONFIG)
+    if not isinstance(config, dict):
+        raise HubError(f"The configuration of {original} is damaged.", OTHER_HINT)
+    _check_same(target, original, config)
+    tensors = find_tensors(api, model, config)
+    _check_tensors(original, tensors, {**text_config(target.config), **text_config(config)})
+    order = _order(target, model, config, tensors)
+    if len(order.config) > _MOST_CONFIG_BYTES:
+        raise HubError(f"The configuration of {original} is too long.", OTHER_HINT)
+    return MtpPlan(target, order)
+
+
+def _check_same(target: MtpTarget, original: str, config: Mapping[str, Any]) -> None:
+    """Check that a repository's model is the target's, by kind and sizes."""
+    ours, theirs, name = text_config(target.config), text_config(config), target.binding.name
+    kinds, others = _kinds(target.config), _kinds(config)
+    if kinds.isdisjoint(others):
+        kind, other = (min(each, default="")[:50] or "nameless" for each in (kinds, others))
+        raise HubError(f"{original} has a {other} model, and {name} is a {kind} model.", OTHER_HINT)
+    for key in _SAME_SIZES:
+        wanted, found = ours.get(key), theirs.get(key)
+        if type(wanted) is int and type(found) is int and wanted != found:
+            words = f"{original} has another {key} than {name}: {str(found)[:20]} instead of {wanted}."
+            raise HubError(words, OTHER_HINT)
+
+
+def _kinds(config: Mapping[str, Any]) -> set[str]:
+    """Return a model's types, in and outside of the part for the language model."""
+    types = (config.get("model_type"), text_config(config).get("model_type"))
+    return {each.removesuffix(BARE).removesuffix("_text") for each in types if isinstance(each, str) and each}
+
+
+def _check_tensors(original: str, tensors: list[HubTensor], config: Mapping[str, Any]) -> None:
+    """Check types and shapes of the tensors against the configuration of the language model."""
+    if not tensors:
+        raise HubError(f"{original} has no MTP layers.", OTHER_HINT)
+    names, width = {each.name for each in tensors}, config.get("hidden_size")
+    for each in tensors:
+        dtype, shape = each.stored.dtype, each.stored.shape
+        if dtype == _FLOAT8 and f"{each.name}{_SCALES}" in names and _kinds(config) & _FLOAT8_FAMILIES:
+            continue
+        if dtype not in _FLOATS:
+            words = f"{original} stores its MTP layers as {dtype[:20]}, which rdchat cannot convert."
+            raise HubError(words, "Name a repository of the original model with 16-bit floats, as ORG/NAME.")
+        sizes = next((sizes for pattern, sizes in _SHAPES if pattern.search(each.name)), None)
+        wanted = tuple(width * size for size in sizes) if sizes and type(width) is int else shape
+        if shape != wanted:
+            words = f"The tensor {each.name[:100]} of {original} has the shape {shape} instead of {wanted}."
+            raise HubError(words, OTHER_HINT)
+
+
+def _order(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensors: list[HubTensor]) -> PartsOrder:
+    """Return the order: wide types first, so that each tensor is aligned, and neighbours in one part."""
+    ordered = sorted(tensors, key=lambda each: (-_FLOATS.get(each.stored.dtype, 1), each.part.name, each.part.start))
+    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
+    parts: list[FilePart] = []
+    total = 0
+    for each in ordered:
+        stored, part = each.stored, each.part
+        offsets = [total, total + part.bytes]
+        header[each.name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
+        total = offsets[1]
+        if parts and (parts[-1].name, parts[-1].stop) == (part.name, part.start):
+            parts[-1] = replace(parts[-1], stop=part.stop)
+        else:
+            parts.append(part)
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    head = (len(raw).to_bytes(8, "little") + raw).decode("latin-1")
+    digests = {file.name: file.digest for file in model.files}
+    files = {part.name: {"etag": part.etag, "checksum": digests[part.name]} for part in parts}
+    source = {"repository": model.facts.repository, "commit": model.commit, "files": files}
+    bound = {**config, BINDING: {"target": asdict(target.binding), "source": source}}
+    text = _card(target.binding.name, model, files, ordered)
+    return PartsOrder(model.facts.repository, model.commit, head, tuple(parts), json.dumps(bound, indent=2), text)
+
+
+def _card(name: str, model: HubModel, files: Mapping[str, Mapping[str, str]], tensors: list[HubTensor]) -> str:
+    """Return the drafter's card, in Markdown."""
+    facts, types = model.facts, ", ".join(sorted({each.stored.dtype for each in tensors}))
+    size = size_words(sum(each.stored.stored_bytes for each in tensors))
+    rows = [f"| {file} | {told['etag'] or 'none'} | {told['checksum']} |" for file, told in files.items()]
+    return "\n".join(
+        [
+            f"# MTP layers for {name}",
+            "",
+            f"The multi-token-prediction layers of {facts.repository}, which the model's authors trained with it: "
+            f"{len(tensors)} tensors, {size}, as published ({types}), not quantised. Copies of the model's token "
+            "tables are left out.",
+            "",
+            f"Repository: {facts.repository}, commit {model.commit}. Licence: {facts.licence or 'see there'}.",
+            "",
+            "| Taken from | ETag | Checksum of the whole file, as the hub lists it |",
+            "|---|---|---|",
+            *rows,
+            "",
+            "The hub has checksums of whole files only. These are parts of files, so they could not be checked against "
+            "one; names, types, shapes, sizes and ETags were checked.",
+            "",
+        ]
+    )

@@ -1,0 +1,103 @@
+"""`rdchat models mtp` shows the size first, fetches MTP layers, and resumes."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from rdchat.cli import main
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash
+from rdchat.inference.models.model_files import target_hash
+from tests.commands.running import check_refused, printed_json
+from tests.hub.downloading import download
+from tests.hub.hub_server import HubServer
+from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target, target_of
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+_QUANTIZED = {"tags": ["mlx", f"base_model:quantized:{ORIGINAL}"]}
+
+
+@pytest.fixture
+def original(hub: HubServer) -> Original:
+    original = Original()
+    original.put(hub)
+    return original
+
+
+@pytest.fixture
+def target(hub: HubServer, tmp_path: Path) -> Path:
+    """A quantised version in the hub's cache; its card names no original."""
+    made = make_target(tmp_path / "made")
+    hub.add(TARGET, {path.name: path.read_bytes() for path in made.iterdir()})
+    return download(TARGET)[0]
+
+
+def test_the_layers_come_after_their_size_was_agreed_to(
+    hub: HubServer,
+    original: Original,
+    target: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub.repositories[TARGET].facts |= _QUANTIZED
+    assert main(["models", "mtp", TARGET]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        f"MTP layers for {TARGET}: 1 MB, from {ORIGINAL}.",
+        "rdchat: There is no terminal to ask you. Add --yes.",
+    ]
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("sys.stdin.readline", lambda: "n\n", raising=False)
+    assert main(["models", "mtp", TARGET]) == 1
+    capsys.readouterr()
+    report = printed_json(capsys, "models", "mtp", TARGET, "--yes")
+    check_layers(Path(report["folder"]), original)
+    assert (report["model"], report["repository"]) == (TARGET, ORIGINAL)
+    assert bound_hash(Path(report["folder"])) == target_hash(target)
+    check_refused(capsys, ["models", "mtp", TARGET, "--yes"], "There is nothing to get", 1)
+    assert main(["models", "delete", Path(report["folder"]).name, "--yes"]) == 0
+
+
+def test_an_unknown_original_is_asked_for(
+    hub: HubServer, original: Original, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    check_refused(capsys, ["models", "mtp", TARGET, "--yes"], "Name its original: --from ORG/NAME.", 1)
+    check_refused(capsys, ["models", "mtp", TARGET, "--yes", "--from", "../evil"], "is not the name of a model", 1)
+    check_refused(capsys, ["models", "mtp", TARGET, "--yes", "--from", "no/body"], "no longer on Hugging Face", 1)
+    check_refused(capsys, ["models", "mtp", TARGET, "--yes", "--from", TARGET], "has no MTP layers", 1)
+    check_refused(capsys, ["models", "mtp", "gone", "--yes"], "There is no model gone", 1)
+    folder = printed_json(capsys, "models", "mtp", TARGET, "--yes", "--from", ORIGINAL)["folder"]
+    check_layers(Path(folder), original)
+
+
+@pytest.mark.slow
+def test_ctrl_c_pauses_and_the_same_command_goes_on_without_a_question(
+    hub: HubServer, original: Original, target: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hub.repositories[TARGET].facts |= _QUANTIZED
+    place = target_of(target).place()
+    before = hub.sent.total()
+    hub.bytes_per_second = 400_000
+    command = [sys.executable, "-m", "rdchat", "models", "mtp", TARGET]
+    with subprocess.Popen([*command, "--yes"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        end = time.monotonic() + 30
+        while not any(path.stat().st_size > 200_000 for path in place.work.glob("*.part")):
+            assert time.monotonic() < end
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1].endswith(f"downloaded. `rdchat models mtp {TARGET}` resumes it.")
+    (part,) = place.work.glob("*.part")
+    here = part.stat().st_size
+    hub.bytes_per_second = None
+    report = printed_json(capsys, "models", "mtp", TARGET)
+    check_layers(drafter_folder(), original)
+    assert report["fetched_bytes"] == report["bytes"] - here
+    assert hub.sent.total() > before
+    assert json.loads((drafter_folder() / "config.json").read_text())["rdchat"]["source"]["repository"] == ORIGINAL

@@ -1,0 +1,151 @@
+"""The sheet for MTP layers shows their size before it fetches them, and asks for an original that nobody names."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.app import find_mtp_layers
+from rdchat.hub.downloads.download import DownloadState
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.sources import ModelSources
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.models.downloads import words
+from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
+from rdchat.ui.models.drafters.page import DraftersPage
+from rdchat.ui.models.page_parts import PageLinks
+from tests.hub.hub_server import HubServer
+from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target
+from tests.hub.surroundings import hub, no_keychain, this_machine_only
+from tests.ui.conftest import Chat
+
+__all__ = ["hub", "no_keychain", "this_machine_only"]
+WAIT_MS = 30_000
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> ModelCard:
+    return ModelCard(TARGET, TARGET, "Hugging Face", make_target(tmp_path / "target"), repository=TARGET)
+
+
+@pytest.fixture
+def desk(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[ModelsDesk]:
+    controller = chat.controller
+    sources = ModelSources(models=lambda _chosen: (model,), mtp_layers=find_mtp_layers)
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
+    yield desk
+    desk.close()
+    desk.deleteLater()
+
+
+@pytest.fixture
+def page(qtbot: QtBot, desk: ModelsDesk, theme: Theme, links: PageLinks, model: ModelCard) -> DraftersPage:
+    page = DraftersPage(desk, links, theme)
+    qtbot.addWidget(page)
+    page.resize(1000, 640)
+    page.show()
+    desk.shelf.choose(model)
+    return page
+
+
+@pytest.fixture
+def links() -> PageLinks:
+    return PageLinks()
+
+
+def click(qtbot: QtBot, button: QWidget) -> None:
+    qtbot.waitUntil(button.isEnabled)
+    qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
+
+
+def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
+    """Open the sheet, and wait for the hub's answer."""
+    click(qtbot, page.published.mtp)
+    sheet = page.published.sheet
+    qtbot.waitUntil(lambda: not page.published.sheet._search.searching, timeout=WAIT_MS)
+    return sheet
+
+
+def test_the_size_is_shown_and_a_click_fetches_the_layers(
+    qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage, links: PageLinks
+) -> None:
+    original = Original()
+    original.put(hub)
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    assert hub.requests == [], "nothing is asked before a click"
+    sheet = opened(qtbot, page)
+    assert sheet.words.text().startswith(f"1 MB from {ORIGINAL}. ")
+    assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
+    with qtbot.waitSignals([links.downloads_requested, desk.downloads.finished], timeout=WAIT_MS):
+        click(qtbot, sheet.go)
+    assert not sheet.isVisible()
+    check_layers(drafter_folder(), original)
+    (download,) = desk.downloads.all()
+    assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
+    assert words.title(download) == f"{ORIGINAL}  ·  MTP layers"
+    assert words.state_words(download) == "1 MB  ·  complete"
+    assert "There is nothing to get" in opened(qtbot, page).problem.text()
+
+
+def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
+    Original().put(hub)
+    hub.add(TARGET, {"config.json": b"{}"})
+    sheet = opened(qtbot, page)
+    assert "Name it:" in sheet.words.text()
+    assert not sheet.go.isEnabled()
+    qtbot.keyClicks(sheet.field, "no/body")  # type: ignore[no-untyped-call]
+    click(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: "no longer on Hugging Face" in sheet.problem.text(), timeout=WAIT_MS)
+    assert sheet.token.isVisible()
+    sheet.field.setText(ORIGINAL)
+    click(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB", timeout=WAIT_MS)
+    assert sheet.problem.isHidden()
+
+
+def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage) -> None:
+    original = Original()
+    original.put(hub)
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    sheet = opened(qtbot, page)
+    hub.bytes_per_second = 200_000
+    click(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: any(each.done_bytes for each in desk.downloads.all()), timeout=WAIT_MS)
+    (download,) = desk.downloads.all()
+    desk.downloads.pause(download.id)
+    qtbot.waitUntil(lambda: desk.downloads.all()[0].state is DownloadState.PAUSED, timeout=WAIT_MS)
+    hub.bytes_per_second = None
+    asked = len(hub.requests)
+    sheet = opened(qtbot, page)
+    assert (sheet.go.text(), len(hub.requests)) == ("Resume", asked)
+    with qtbot.waitSignal(desk.downloads.finished, timeout=WAIT_MS):
+        click(qtbot, sheet.go)
+    check_layers(drafter_folder(), original)
+
+
+def test_what_was_fetched_is_removed_with_the_download(
+    qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage
+) -> None:
+    Original().put(hub)
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    sheet = opened(qtbot, page)
+    hub.bytes_per_second = 200_000
+    click(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: any(each.done_bytes for each in desk.downloads.all()), timeout=WAIT_MS)
+    folder = drafter_folder()
+    with qtbot.waitSignal(desk.downloads.removed, timeout=WAIT_MS):
+        desk.downloads.discard(desk.downloads.all()[0].id)
+    assert not folder.exists()
+
+
+def test_a_closed_sheet_asks_no_more(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
+    Original().put(hub)
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    sheet = opened(qtbot, page)
+    click(qtbot, sheet.cancel)
+    assert not sheet.isVisible()
+    assert sheet._search.plan is None
