@@ -15,10 +15,11 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRun
-from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.events import ModelInfo, ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role, SamplingParams
 from rdchat.inference.benchmark.result import FIGURES
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.session import ChatSession
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
 from tests.inference.benchmark.runs import run
@@ -68,6 +69,7 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
         "There is no drafter folder": ["--drafter", str(tmp_path / "none")],
         "nowhere": ["--draft-model", str(tmp_path / "nowhere"), "--modes", "speculative"],
         "cannot be written: Is a directory": ["--csv", str(tmp_path)],
+        "broken.jsonl has no reply": ["--reply-store", str(tmp_path / "broken.jsonl")],
         "none.csv cannot be read": ["--from", str(tmp_path / "none.csv")],
     }
     for words, arguments in cases.items():
@@ -250,6 +252,26 @@ def test_a_sweep_has_an_entry_for_each_cell(
     assert [mode.get("drafter") for mode in report["modes"]] == [None, None, *[str(drafter)] * 2, *[str(other)] * 2]
     assert all(mode["identical_text"] for mode in report["modes"])
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
+
+
+@pytest.mark.across_rows
+def test_earlier_replies_of_a_file_are_drafted_from(
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "prompt.txt").write_text("Count to nine.")
+    arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "16", "--no-mlx-lm")
+    arguments += ("--model", str(small_model), "--modes", "lookup")
+    session = ChatSession(load_model(small_model))
+    request = GenerationRequest((ChatMessage(Role.USER, "Count to nine."),), SamplingParams(0.0, max_tokens=16))
+    *_, end = session.generate(request)
+    assert isinstance(end, ReplyEnd)
+    replies = tmp_path / "replies.jsonl"
+    replies.write_text(json.dumps({"reply": end.text}) + "\n")
+    (without,) = printed_json(capsys, "bench", *arguments)["modes"]
+    (with_them,) = printed_json(capsys, "bench", *arguments, "--reply-store", str(replies))["modes"]
+    assert with_them["identical_text"] is True
+    calls = [mode["tokens_per_target_call"]["median"] for mode in (without, with_them)]
+    assert calls[1] > calls[0]
 
 
 @pytest.mark.slow

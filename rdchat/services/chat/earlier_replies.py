@@ -85,7 +85,7 @@ class ReplyKeeper(QObject):
         """Forget all replies so far, for good."""
         with self._storage.reading():
             newest = ReplyCount.of(self._database, 0).newest
-            self._use(None)
+            self.use(None)
             self._preferences.change(replace(self._preferences.settings, earlier_replies_after=newest))
             self.check()
 
@@ -99,23 +99,24 @@ class ReplyKeeper(QObject):
         if self._using != self._preferences.settings.earlier_replies:
             self._using = not self._using
             if not self._using:
-                self._use(None)
+                self.use(None)
             self.check()
 
     def _begin(self, fresh: bool) -> None:
         settings, info = self._preferences.settings, self._model.info
         model = info.path if info and settings.earlier_replies else None
         wanted = _Wanted(self._database, model, settings.earlier_replies_after, 0 if fresh else _MOST_SINCE)
-        self._work.replace(partial(_keep, self._maker, wanted), self._use, self._on_failed, self._use)
+        self._work.replace(partial(_keep, self._maker, wanted), self.use, self._on_failed, self.use)
 
-    def _use(self, file: ReplyFile | None) -> None:
+    def use(self, file: ReplyFile | None) -> None:
+        """Draft from a file from now on, or from none."""
         if file != self._file:
             self._file = file
             self.changed.emit()
 
     def _on_failed(self, error: RdchatError) -> None:
         _LOG.warning("Drafting goes on without earlier replies: %s", error)
-        self._use(None)
+        self.use(None)
 
 
 def _keep(maker: ReplyFileMaker, wanted: _Wanted, job: Job[Any]) -> ReplyFile | None:
