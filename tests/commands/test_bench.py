@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -15,11 +15,13 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRun
-from rdchat.inference.api.events import ModelInfo, ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark.result import FIGURES
+from rdchat.inference.drafting.lookup_index import Place
+from rdchat.inference.drafting.reply_store import ReplyStore
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.session import ChatSession
+from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
 from tests.inference.benchmark.runs import run
@@ -256,22 +258,24 @@ def test_a_sweep_has_an_entry_for_each_cell(
 
 @pytest.mark.across_rows
 def test_earlier_replies_of_a_file_are_drafted_from(
-    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    used: set[int] = set()
+
+    class Watched(ReplyStore):
+        def places(self, ending: Sequence[int]) -> list[Place]:
+            used.add(self.tokens)
+            return super().places(ending)
+
+    monkeypatch.setattr("rdchat.inference.drafters.ReplyStore", Watched)
     (tmp_path / "prompt.txt").write_text("Count to nine.")
-    arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "16", "--no-mlx-lm")
-    arguments += ("--model", str(small_model), "--modes", "lookup")
-    session = ChatSession(load_model(small_model))
-    request = GenerationRequest((ChatMessage(Role.USER, "Count to nine."),), SamplingParams(0.0, max_tokens=16))
-    *_, end = session.generate(request)
-    assert isinstance(end, ReplyEnd)
-    replies = tmp_path / "replies.jsonl"
-    replies.write_text(json.dumps({"reply": end.text}) + "\n")
-    (without,) = printed_json(capsys, "bench", *arguments)["modes"]
-    (with_them,) = printed_json(capsys, "bench", *arguments, "--reply-store", str(replies))["modes"]
-    assert with_them["identical_text"] is True
-    calls = [mode["tokens_per_target_call"]["median"] for mode in (without, with_them)]
-    assert calls[1] > calls[0]
+    (tmp_path / "replies.jsonl").write_text('{"reply": "One, two, three."}\n{"reply": "Four."}\n')
+    arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "8", "--no-mlx-lm")
+    arguments += ("--model", str(small_model), "--modes", "lookup", "--reply-store", str(tmp_path / "replies.jsonl"))
+    (lookup,) = printed_json(capsys, "bench", *arguments)["modes"]
+    assert lookup["identical_text"] is True
+    tokens = [len(shared_tokenizers().encode_text(small_model, text)) for text in ("One, two, three.", "Four.")]
+    assert used == {sum(tokens) + 2}, "the measured reply is not added"
 
 
 @pytest.mark.slow
