@@ -23,10 +23,12 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
+from rdchat.hub.updates import updates_address
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
@@ -41,6 +43,7 @@ from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.update_notice import UpdateNotice
 
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
@@ -144,6 +147,8 @@ class App:
             self.window.conversation.offer_larger_model(self.window.windows.memory)
             header, banners = self.window.header, self.window.conversation.banners
             options = self.window.actions_.options
+            self._updates = UpdateCheck(self.controller.preferences, updates_address())
+            self._update_notice = UpdateNotice(self._updates, banners, theme)
             self._downloads = DownloadButton(self.window.windows, header, options, banners, theme)
         except BaseException:
             engine.shutdown()  # Qt aborts the process if a running thread is destroyed
@@ -158,11 +163,13 @@ class App:
         QTimer.singleShot(0, self._import_export.offer_set_aside)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
+        QTimer.singleShot(_SETTLED_MS, self.window, self._update_notice.start)
 
     def finish(self) -> bool:
         """Stop, save and free everything; return False if the engine thread did not end."""
         self.transfer.close()
         ended = self.controller.close()
+        self._updates.close()
         self._installed.close()
         self._drafters.close()
         try:

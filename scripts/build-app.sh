@@ -23,6 +23,7 @@ case "$version" in
     ;;
 esac
 
+# RDCHAT_UPDATES_ADDRESS: where the app may ask for new versions, if the person agrees; without it, it never asks.
 target=()
 image=
 if [ -n "${RDCHAT_MACOS:-}" ]; then
@@ -41,9 +42,12 @@ briefcase() {
 .venv/bin/python scripts/render_icon.py --icns build/icon/rdchat.icns
 rm -rf build/rdchat # Briefcase would ask whether to replace it
 briefcase create
+contents=build/rdchat/macos/app/rdchat.app/Contents
+if [ -n "${RDCHAT_UPDATES_ADDRESS:-}" ]; then
+    echo "$RDCHAT_UPDATES_ADDRESS" >"$contents/Resources/app/rdchat/updates_address"
+fi
 # Briefcase removes compiled modules and its stub writes none: without these each start, and each child process, would
 # compile everything anew. Signing follows, so it is done here, and by content, since copying changes times.
-contents=build/rdchat/macos/app/rdchat.app/Contents
 for folder in "$contents/Resources/app" "$contents/Resources/app_packages" \
     "$contents"/Frameworks/Python.framework/Versions/*/lib/python3.*; do
     .venv/bin/python -m compileall -q -j 0 --invalidation-mode unchecked-hash "$folder" ||

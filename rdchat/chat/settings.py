@@ -63,6 +63,8 @@ class Settings:
     models_folder: str = ""  # start folder of "Open Model Folder…"; empty for the home folder
     last_chat: int | None = None  # open when the app ended; None opens the newest
     larger_model_declined: bool = False  # whether the person dismissed the offer of a larger model
+    looks_for_updates: bool | None = None  # whether to look for new versions once a day; None until the person says
+    looked_for_updates: str = ""  # the day of the last look, as 2026-11-25
     panel_visible: bool = True  # whether the speed panel is shown
     # Names of the collapsed sections; at first those with more than the speed.
     panel_collapsed: tuple[str, ...] = ("Advanced", "Drafts", "Reply", "Memory", "Model")

@@ -188,7 +188,7 @@ def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
     from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
 
-    found = search_drafters(target_hash(model) if model else None)
+    found = search_drafters(target_hash(model) if model else None, model)
     return found.folder, found.left_out
 
 

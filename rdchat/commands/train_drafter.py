@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 _DEFAULT_TOKENS = 1_000_000  # from `TrainingSettings.of_kind`, which is imported late
-_NAMES = {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark"}
+_NAMES = {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark", "mtp": "an MTP"}
 _LINES_EVERY = 30.0  # seconds between two lines if the output is not a terminal
 
 
@@ -33,7 +33,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         choices=[kind.value for kind in TrainedKind],
         default=TrainedKind.RECURRENT.value,
         help="kind of head: a small RNN (recurrent, the default), a layer over the text that drafts token by token "
-        "(eagle3), or one that drafts blocks (dspark); the last two have the usual published formats",
+        "(eagle3), one that drafts blocks (dspark), or a layer like the model's own (mtp); the last three have "
+        "published formats",
     )
     limits = parser.add_mutually_exclusive_group()
     limits.add_argument("--tokens", type=int, metavar="N", help=f"answer tokens to make (default: {_DEFAULT_TOKENS:,})")

@@ -1,12 +1,13 @@
 """The drafters of one target: loaded at first use, kept between replies."""
 
 import logging
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from rdchat.errors import RdchatError
+from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, EarlierReplies, Mode
@@ -18,16 +19,21 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import (
     DrafterSearch,
     drafter_name,
+    mtp_folder,
     resolve_drafter,
     search_drafters,
 )
+from rdchat.inference.drafting.checkpoints.mtp_layout import said_layers, unreadable
 from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.reply_store import ReplyStore
-from rdchat.inference.models.model_files import TargetBinding, display_name
+from rdchat.inference.models.model_config import read_config
+from rdchat.inference.models.model_files import TargetBinding, display_name, shown_name
 from rdchat.inference.target.target import LoadedModel
 
+MTP_NAME = "mtp"  # in place of a drafter's name: the model's own MTP layers
 NO_DRAFT_MODEL = "Choose a smaller model with the same tokenizer."
 
 Progress = Callable[[LoadProgress], None]
@@ -72,13 +78,53 @@ class Drafters:
         """Return the folder of the named drafter, else of the one made for the target; None without either.
 
         Raises:
-            ModelError: If `named` is a hub id that is not in the hub's cache.
+            ModelError: If `named` is a hub id that is not in the hub's cache, or names MTP layers that are not here.
         """
-        return self.own_drafters().folder if named is None else resolve_drafter(named)
+        if named != MTP_NAME:
+            return self.own_drafters().folder if named is None else resolve_drafter(named)
+        folder = mtp_folder(self._target_hash, self._model.info.path)
+        if folder is None:
+            reason = self.unused_layers(None) or f"{self._model.info.name} has no MTP layers."
+            raise ModelError(reason, "Choose another drafter.")
+        return folder
+
+    def unused_layers(self, used: Path | None) -> str:
+        """Return a sentence that says why the MTP layers that a model was published with are not used.
+
+        It is empty for a model without any, and where they are used.
+
+        Args:
+            used: Folder of the drafter that is used; None without one.
+        """
+        info = self._model.info
+        folder = mtp_folder(self._target_hash, info.path)
+        if folder is not None:
+            others = used is not None and used != folder
+            return f"The model's MTP layers are not used: the drafter {shown_name(used)} is." if others and used else ""
+        if not self._says_layers:
+            return ""
+        if reason := unreadable(info.architecture):
+            return f"{info.name} was published with MTP layers, which rdchat cannot use: {reason}."
+        return (
+            f"{info.name} was published with MTP layers, which draft for it, but this copy lacks them. "
+            f"Get them with `{shlex.join(['rdchat', 'models', 'mtp', info.name])}`."
+        )
+
+    def facts(self, folder: Path) -> str:
+        """Return a sentence on how the drafter in a folder is used; empty where there is nothing to say."""
+        head = self._heads.get(folder)
+        return head.head.facts if head is not None and isinstance(head.head, BoundMtpHead) else ""
+
+    @cached_property
+    def _says_layers(self) -> bool:
+        try:
+            return said_layers(read_config(self._model.info.path)) > 0
+        except ModelError:
+            return False  # its folder is gone
 
     def own_drafters(self) -> DrafterSearch:
         """Look for the drafter made for the target, each time, since one may be trained while the app is open."""
-        return search_drafters(self._target_hash)
+        return search_drafters(self._target_hash, self._model.info.path)
 
     @cached_property
     def _target_hash(self) -> str:
@@ -100,7 +146,13 @@ class Drafters:
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
         if settings.mode is Mode.DRAFTER:
-            return None if self._load_head(settings.drafter) else no_drafter(self._model)
+            found = self._load_head(settings.drafter)
+            if found is None:
+                return " ".join(filter(None, [no_drafter(self._model), self.unused_layers(None)]))
+            folder, head = found
+            if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:  # so that one is decided on
+                self.auto.use_drafters(replace(self.auto.available, head=head, folder=folder))
+            return None
         if settings.mode is Mode.AUTO:
             self._load_all(settings, on_progress)
         return None

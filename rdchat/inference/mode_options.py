@@ -68,7 +68,16 @@ class ModeOptions:
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:
             wrong += self._drafters.own_drafters().left_out
-        return " ".join([*wrong, "Auto works without it."]) if wrong else ""
+        words = [*wrong, "Auto works without it."] if wrong else []
+        return " ".join(filter(None, [*words, self._layers(settings.drafter)]))
+
+    def _layers(self, named: str | None) -> str:
+        """Say why the model's MTP layers are not used, or how; empty where there is nothing to say."""
+        try:
+            folder = self._drafters.drafter_folder(named)
+        except RdchatError:
+            folder = None
+        return self._drafters.unused_layers(folder) or (self._drafters.facts(folder) if folder else "")
 
     def _draft_model(self, name: str | None) -> ModeOption:
         if name is None:
@@ -82,11 +91,11 @@ class ModeOptions:
         left_out = self._drafters.own_drafters().left_out if named is None else ()
         folder = self._drafters.drafter_folder(named)
         if folder is None:
-            reason = " ".join([no_drafter(self._model), *left_out])
+            reason = " ".join(filter(None, [no_drafter(self._model), self._layers(None), *left_out]))
             return ModeOption(Mode.DRAFTER, available=False, reason=reason, command=training_command(self._model))
         kind, match = inspect_drafter(folder), check_drafter(folder, self._model)
         trees = self._model.capability.kind is DraftKind.TREE
-        reason = " ".join(filter(None, [self._limit(), *left_out]))
+        reason = " ".join(filter(None, [self._limit(), self._layers(named), *left_out]))
         source = drafter_name(named, folder)
         return ModeOption(Mode.DRAFTER, True, reason, source, trees=trees, kind=kind, match=match)
 

@@ -58,6 +58,16 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
             "attention_bias": False, "num_key_value_heads": 4,
         },
     ),
+    "deepseek_v32": (
+        "deepseek_v32",
+        {
+            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
+            "kv_lora_rank": 16, "q_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
+            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+            "attention_bias": False, "num_key_value_heads": 4, "index_head_dim": 16, "index_n_heads": 2,
+            "index_topk": 512,
+        },
+    ),
     "qwen3_moe": ("qwen3_moe", MOE),
     "smollm3": ("smollm3", {"no_rope_layer_interval": 2}),
     "cohere2": (

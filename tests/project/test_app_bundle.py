@@ -15,6 +15,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat
 from rdchat import host
+from rdchat.hub import updates
 from tests.project.scripts import ROOT, script
 
 
@@ -138,6 +139,18 @@ def test_a_second_image_is_for_the_macos_that_has_a_faster_mlx(mac: Path, macos:
     assert [step.partition(" --packaging")[0] for step in steps] == [
         f"briefcase {step} macOS app --no-input{target}" for step in ("create", "build", "package")
     ]
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/newest.json"])
+def test_the_address_for_new_versions_is_written_into_the_bundle(mac: Path, address: str) -> None:
+    package = mac / "build/rdchat/macos/app/rdchat.app/Contents/Resources/app/rdchat"
+    making = f'[ "$1" != create ] || mkdir -p {package}; mkdir -p dist; touch dist/rdchat-1.dmg'
+    _program(mac / ".venv/bin/briefcase", making)
+    done = _run(mac, "build-app.sh", PYTHON_VERSION="3.13", RDCHAT_UPDATES_ADDRESS=address)
+    assert done.returncode == 0, done.stderr
+    written = package / "updates_address"
+    assert (written.read_text().strip() if written.exists() else "") == address
+    assert updates._FILE.name == written.name
 
 
 def test_the_variants_that_are_built_are_those_that_the_resolver_is_asked_for(app: dict[str, Any]) -> None:

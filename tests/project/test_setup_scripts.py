@@ -209,6 +209,29 @@ def test_the_makefile_runs_in_the_make_of_macos():
     assert not NEWER_THAN_MAKE_3_81.search((ROOT / "Makefile").read_text())
 
 
+RECIPES = re.findall(r"^([a-z][a-z-]*):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", RECIPES)
+def test_the_makefiles_recipes_are_posix_shell(target):
+    """`make` runs them with /bin/sh: dash on Debian, bash 3.2 in its POSIX mode on macOS."""
+    command = ["make", "-n", "--no-print-directory", target]
+    recipe = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert recipe
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    for check in ([str(shellcheck), "-s", "sh", "-S", "error", "-"], ["dash", "-n"], ["sh", "-n"]):
+        if shutil.which(check[0]):
+            done = subprocess.run(check, input=recipe, capture_output=True, text=True, check=False)
+            assert (done.returncode, done.stdout + done.stderr) == (0, "")
+
+
+def test_a_recipe_that_is_not_posix_shell_is_found():
+    shellcheck = Path(sys.executable).with_name("shellcheck")
+    command = [str(shellcheck), "-s", "sh", "-S", "error", "-"]
+    bad = "if [ 1 = 1 ]; then echo x"
+    assert subprocess.run(command, input=bad, capture_output=True, text=True, check=False).returncode != 0
+
+
 @pytest.mark.parametrize(
     "line", ["mapfile -t a", "declare -A a", "x=${a,,}", "x=${a^}", "a &>>b", "wait -n", "local -n a"]
 )

@@ -168,17 +168,18 @@ class HeadKind(StrEnum):
 
     `recurrent` is a small RNN over the target's last hidden state (Zhang et al. 2024, arXiv 2403.09919); `block` drafts
     a block of tokens in one pass (DFlash, DSpark); `eagle3` is one transformer layer with a KV cache of its own (Li et
-    al. 2025, arXiv 2503.01840).
+    al. 2025, arXiv 2503.01840); `mtp` is the model's own multi-token-prediction layer (DeepSeek-V3, arXiv 2412.19437).
     """
 
     RECURRENT = "recurrent"
     BLOCK = "block"
     EAGLE3 = "eagle3"
+    MTP = "mtp"
 
     @property
     def words(self) -> str:
         """Its name for people."""
-        return "EAGLE-3" if self is HeadKind.EAGLE3 else self.value.capitalize()
+        return {HeadKind.EAGLE3: "EAGLE-3", HeadKind.MTP: "MTP"}.get(self, self.value.capitalize())
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ class Part(StrEnum):
     """Costs that are measured together, in this order; each is keyed by two numbers."""
 
     CALLS = "calls"  # rows or `PLAIN_STEP`, and tokens in the cache, near the beginning of a text
+    READINGS = "readings"  # the two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds
     BEAMS = "beams"  # width and length of a head's draft
     DRAFT_MODEL = "draft model"  # rows that the draft model is fed, and 0
     DEEP_CALLS = "deep calls"  # as `CALLS`, further into a text
@@ -61,7 +62,7 @@ def usable(part: Part, costs: Costs) -> bool:
             return bool(costs) and all(
                 (PLAIN_STEP, depth) in costs and 0 <= rows <= MOST_ROWS and depth > 0 for rows, depth in costs
             )
-        case Part.BEAMS:
+        case Part.BEAMS | Part.READINGS:
             return bool(costs)
         case Part.DRAFT_MODEL:
             return (1, 0) in costs

@@ -5,6 +5,7 @@ about a minute of computing, or twice all calls where that takes longer.
 """
 
 from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from functools import partial
 from time import perf_counter
 from typing import NamedTuple
@@ -20,6 +21,9 @@ from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.head import Root
+from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
@@ -43,6 +47,8 @@ _SLOW_MS = 40  # slower steps are measured only once in a slice, because a promp
 _SHORT_S = 0.05  # chunks that take less are doubled
 _LONGEST_CHUNK = 512
 _COMMITTED = 2  # tokens that a typical round adds
+_SUBJECT = "Explain in a few sentences how rain forms."  # what a model writes about to test MTP layers
+_WRITTEN, _CHAIN = 96, 3  # tokens that it writes, and tokens that are drafted below every third of them
 
 
 class Measured(NamedTuple):
@@ -122,6 +128,49 @@ def measure_draft_model(draft: DraftModel, others: OtherPrograms) -> Measurement
     yield from scratch.fill(NEAR)
     trees = {rows: tree_of(rows, DraftKind.CHAIN) for rows in _FED}
     return (yield from _in_turns({(rows, 0): partial(scratch.call, tree) for rows, tree in trees.items()}, others))
+
+
+def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
+    """Measure how many tokens an MTP layer drafts wrong with each of its readings, along a text the model writes.
+
+    Sources disagree on the hidden states, and a wrong choice changes no text: it only costs acceptance. A draft is a
+    chain below a token of the text, counted up to its first wrong token.
+    """
+    layer = head.head
+    assert isinstance(layer, BoundMtpHead)
+    both = replace(Reading(before_norm=True).reads(model), trunk=True)
+    prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),), continue_last=False)
+    cache, text, parts, fed = KVCache(model.network), [*prompt], list[mx.array](), prompt
+    while len(text) < len(prompt) + _WRITTEN:
+        model.hooks.read(both)  # a reply between two slices may have asked for others
+        logits = model.network(mx.array([fed]), cache=cache.layers)
+        assert model.hooks.hidden is not None
+        parts.append(model.hooks.hidden[0])
+        fed = [int(fetch(mx.argmax(logits[0, -1])))]
+        mx.eval(parts[-1])
+        text += fed
+        yield
+    after, before = mx.split(mx.concatenate(parts), 2, axis=-1)
+    wrong: dict[tuple[int, int], float] = {}
+    for reading in layer.readings:
+        right, memory, read = 0, layer.memory(), 0
+        hidden = before if reading.before_norm else after
+        roots = range(len(prompt), len(text) - _CHAIN, _CHAIN)
+        for root in roots:
+            with layer.reading_as(reading):
+                memory.take(text[read:root], hidden[read:root], read)
+                state, read = memory.state(Root(text[root], root, hidden[root - 1])), root
+                for token in text[root + 1 : root + 1 + _CHAIN]:
+                    if int(fetch(mx.argmax(state.logits()[0]))) != token:
+                        break
+                    right += 1
+                    state = state.after(mx.array([0]), mx.array([token]))
+            yield
+        # a cost above 0, as all are
+        wrong[int(reading.before_norm), int(reading.recycles_before_norm)] = 100.01 - 100 * right / (
+            _CHAIN * len(roots)
+        )
+    return Measured(wrong, quiet=True)
 
 
 def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:

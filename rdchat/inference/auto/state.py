@@ -16,7 +16,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
-from rdchat.inference.auto.cost_model import MEASUREMENTS, NEAR, CostFile, CostModel, Part, usable
+from rdchat.inference.auto.cost_model import MEASUREMENTS, NEAR, CostFile, CostModel, Costs, Part, usable
 from rdchat.inference.auto.measuring import (
     DEEP_ROWS,
     NEAR_ROWS,
@@ -26,12 +26,14 @@ from rdchat.inference.auto.measuring import (
     measure_beams,
     measure_calls,
     measure_draft_model,
+    measure_readings,
 )
 from rdchat.inference.auto.plan import MOST_ROWS, WIDTH
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
@@ -136,7 +138,7 @@ class AutoState:
             next(work)
         except StopIteration as end:
             costs, quiet = end.value
-            self.costs.use(part, self._files[part].add(costs, quiet))
+            self._use(part, self._files[part].add(costs, quiet))
             self._running = None
         except Exception:  # a model may fail in its own way; it is not measured again before the next start
             _LOG.exception("The costs of %s could not be measured", part.value)
@@ -153,6 +155,8 @@ class AutoState:
         if (head := available.head) and available.folder:
             width = WIDTH if self.trees else 1
             works[Part.BEAMS] = _fingerprint(available.folder), partial(measure_beams, model, head, width, others)
+            if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:
+                works[Part.READINGS] = _fingerprint(available.folder), partial(measure_readings, model, head)
         if draft := available.draft_model:
             works[Part.DRAFT_MODEL] = _identity(draft.model), partial(measure_draft_model, draft, others)
             self.costs.draft_model_share = self._share_of(draft)
@@ -169,10 +173,17 @@ class AutoState:
                 if not usable(part, known):
                     self._missing[part] = work
                     continue
-                self.costs.use(part, known)
-                if measurements < MEASUREMENTS:
+                self._use(part, known)
+                if measurements < MEASUREMENTS and part is not Part.READINGS:
                     again[part] = work
         self._missing |= again  # after the parts without any costs
+
+    def _use(self, part: Part, costs: Costs) -> None:
+        """Use measured costs; those of MTP layers' readings decide for the one with the fewest wrong tokens."""
+        if part is not Part.READINGS:
+            self.costs.use(part, costs)
+        elif self.available.head is not None:
+            self.available.head.read_as({Reading(bool(a), bool(b)): wrong for (a, b), wrong in costs.items()})
 
     def _share_of(self, draft: DraftModel) -> float:
         """Guess the cost of a draft model's step, in plain steps."""

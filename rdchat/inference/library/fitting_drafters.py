@@ -15,10 +15,11 @@ from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.inference.auto.cost_model import calls_by_rows
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, drafter_config
-from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, resolve_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, own_layers, resolve_drafter
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import target_hash
 
+OWN_LAYERS = "In the model"  # place of the MTP layers in a model's folder
 _SURE = TargetMatch(True)
 
 
@@ -44,6 +45,10 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
     except (RdchatError, OSError):
         return ()
     found = []
+    if (layers := own_layers(folder)) is not None:
+        size = sum(tensor.stored_bytes for tensor in layers.tensors.values())
+        own = ModelCard("MTP layers", str(folder), OWN_LAYERS, folder, kind=HeadKind.MTP, match=_SURE)
+        found.append(replace(own, is_drafter=True, family=HeadKind.MTP.words, weights_bytes=size, disk_bytes=size))
     for drafter in installed_drafters(folder):
         if drafter.problem or drafter.kind is None:
             continue

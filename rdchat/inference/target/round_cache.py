@@ -226,6 +226,23 @@ class RoundKVCache(AttentionRows, stock.KVCache):
         if window is not None:
             self.max_size = window
 
+    # DeepSeek-V3.2's layers read and replace the buffers, to tie one cache's computation to another's
+    @property
+    def keys(self) -> mx.array | None:
+        return self.buffer.arrays[0] if self.buffer.arrays else None
+
+    @keys.setter
+    def keys(self, array: mx.array) -> None:
+        self.buffer.arrays[0] = array
+
+    @property
+    def values(self) -> mx.array | None:
+        return self.buffer.arrays[1] if self.buffer.arrays else None
+
+    @values.setter
+    def values(self, array: mx.array) -> None:
+        self.buffer.arrays[1] = array
+
 
 class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
     """Replaces `ChunkedKVCache`, whose model drops old chunks and makes its own masks."""

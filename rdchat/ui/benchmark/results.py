@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from PySide6.QtCore import QModelIndex, QPersistentModelIndex, QRect, Qt
+from PySide6.QtCore import QMargins, QModelIndex, QPersistentModelIndex, QRect, QSize, Qt
 from PySide6.QtGui import QPalette
 from PySide6.QtWidgets import (
     QAbstractItemView,
     QFrame,
     QHeaderView,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
     QTableWidget,
     QTableWidgetItem,
     QTabWidget,
@@ -42,13 +44,18 @@ class TableCell(NamedTuple):
     tip: str = ""
 
 
+class _SpacedCells(QStyledItemDelegate):
+    def sizeHint(self, option: QStyleOptionViewItem, index: _Index) -> QSize:
+        return super().sizeHint(option, index).grownBy(QMargins(2, 4, 2, 4))
+
+
 class TableView(QTableWidget):
     """A table to read, by keyboard too; columns are as wide as their content."""
 
     def __init__(self, name: str) -> None:
         super().__init__()
         self.setAccessibleName(name)
-        self.setStyleSheet("QTableView::item { padding: 4px 2px }")
+        self.setItemDelegate(_SpacedCells(self))  # a style sheet would keep the colours of another appearance
         self.setAlternatingRowColors(True)
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)

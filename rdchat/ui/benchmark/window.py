@@ -144,15 +144,15 @@ class BenchmarkWindow(SideWindow):
             self.start.setEnabled(True)
             self._show_progress()
             return
-        reason, words = obstacle(self._controller), ""
+        reason, words, color = obstacle(self._controller), "", "muted"
         try:
             plan = self.form.plan()
             words = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_words(plan)}"
         except InvalidSettingError as error:
-            reason = reason or str(error)
+            reason, color = reason or str(error), "danger"
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
-        self.status.say(*(self._outcome or ((reason, "danger") if reason else (words, "muted"))))
+        self.status.say(*(self._outcome or (reason or words, color)))
 
     def _time_words(self, plan: BenchPlan) -> str:
         """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""

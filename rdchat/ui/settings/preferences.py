@@ -21,6 +21,7 @@ from PySide6.QtWidgets import (
 
 from rdchat import paths
 from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
+from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat.earlier_replies import ReplyKeeper
 from rdchat.services.chat.storage_watch import SettingsControl
@@ -97,6 +98,7 @@ class Preferences(SideWindow):
             self.titles,
             self.earlier,
             self.prompt,
+            self.updates,
         )
         with ExitStack() as blocked:
             for field in fields:
@@ -105,6 +107,7 @@ class Preferences(SideWindow):
             self.text_size.setValue(settings.text_size)
             self.titles.setChecked(settings.titles_by_model)
             self.earlier.setChecked(settings.earlier_replies)
+            self.updates.setChecked(bool(settings.looks_for_updates))
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
@@ -149,6 +152,12 @@ class Preferences(SideWindow):
         add_row(form, "Titles", self.titles, titles)
         add_row(form, "Speed", self.earlier, earlier)
         form.addRow("", row(self.clear_earlier, self.earlier_size, None))
+        self.updates = QCheckBox("Look for new versions once a day", page)
+        self.updates.toggled.connect(lambda on: self._change(looks_for_updates=on))
+        address = updates_address()
+        self.updates.setVisible(bool(address))
+        if address:
+            add_row(form, "Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page
 
     def _clear_earlier(self) -> None:

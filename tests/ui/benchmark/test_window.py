@@ -15,6 +15,7 @@ from rdchat.inference.benchmark.csv_format import read_csv
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark.results import TableCell
 from rdchat.ui.benchmark.window import BenchmarkWindow
+from rdchat.ui.look.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
@@ -336,3 +337,11 @@ def test_how_long_it_takes_is_told_before_it_starts(qtbot: QtBot, chat: Chat, be
     chat.controller.replies.engine_ended.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
     bench.form.changed.emit()
     assert bench.status.text() == "54 replies of up to 64 tokens. That takes 2 min to 7 min."
+
+
+def test_the_tables_take_another_appearance(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, theme: Theme) -> None:
+    """They stayed white in the dark."""
+    run(qtbot, chat, bench)
+    for scheme in (Qt.ColorScheme.Dark, Qt.ColorScheme.Light):
+        theme.set_scheme(scheme)
+        qtbot.waitUntil(lambda: bench.results.results.palette().base().color() == theme.colors.surface)

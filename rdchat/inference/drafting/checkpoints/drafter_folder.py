@@ -18,10 +18,12 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 )
 from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE, CARD, CONFIG, WEIGHTS
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
+from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
 from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
+from rdchat.inference.drafting.heads.mtp_head import MtpConfig
 from rdchat.inference.models.model_files import BINDING, TargetBinding, shown_name
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
@@ -109,6 +111,8 @@ def drafter_config(folder: Path) -> tuple[HeadKind, Any]:
 def _open(folder: Path) -> tuple[Layout, Checkpoint]:
     """Return a folder's layout, recognised by its contents, and the opened checkpoint."""
     config = _read_config(folder)
+    if (layers := open_mtp(folder, config)) is not None:
+        return MTP, layers
     checkpoint = open_checkpoint(folder, config)
     if checkpoint is None and RECURRENT.matches(config, ()):
         raise ModelError(f"The drafter {shown_name(folder)} has no {WEIGHTS}.", HINT)
@@ -132,10 +136,11 @@ def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[An
         raise checkpoint.error(f"it proposes tokens that {model.info.name} does not have")
     else:
         fit = _name_fit(None, model.info.name)
-    return needs, TargetMatch(True) if bound else fit
+    own = form is MTP and checkpoint.folder.resolve() == model.info.path.resolve()
+    return needs, TargetMatch(True) if bound or own else fit
 
 
-def _fit(checkpoint: Checkpoint, needs: DecoderConfig, model: LoadedModel, depth: int) -> TargetMatch:
+def _fit(checkpoint: Checkpoint, needs: DecoderConfig | MtpConfig, model: LoadedModel, depth: int) -> TargetMatch:
     """Check a published drafter's sizes against a target, and return how sure it is that they belong together.
 
     Raises:

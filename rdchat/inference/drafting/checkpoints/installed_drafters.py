@@ -15,9 +15,12 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import folders_in, snapshot_of
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, describes_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, inspect_drafter
+from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp, unreadable
 from rdchat.inference.models.fact_cache import stamp_of
+from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name, target_hash
 from rdchat.inference.models.model_places import (
     SHIPPED,
@@ -37,7 +40,8 @@ _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # every model
 class DrafterSearch:
     """The result of a search."""
 
-    folder: Path | None  # the person's newest drafter for the model, else the shipped one; None without either
+    # The person's newest drafter for the model, else the shipped one, else the model's MTP layers; None without any.
+    folder: Path | None
     # A sentence for each of the person's drafters that is damaged and might have been for the model.
     left_out: tuple[str, ...] = ()
 
@@ -67,8 +71,13 @@ def drafter_name(named: str | None, folder: Path) -> str:
     return str(named) if by_hub_id else str(folder)
 
 
-def search_drafters(wanted: str | None) -> DrafterSearch:
-    """Look for a drafter made for the model with a `target_hash`; with None only look for damaged ones."""
+def search_drafters(wanted: str | None, model: Path | None = None) -> DrafterSearch:
+    """Look for a drafter made for the model with a `target_hash`; with None only look for damaged ones.
+
+    Args:
+        wanted: The hash.
+        model: The model's folder, to look for MTP layers in it.
+    """
     found: Path | None = None
     left_out = []
     own = sorted((card.path for card in own_drafters()), key=_changed_ns, reverse=True)
@@ -81,7 +90,34 @@ def search_drafters(wanted: str | None) -> DrafterSearch:
                 found = found or folder
         except ModelError as error:
             left_out.append(f"The drafter {shown_name(folder)} is not used: {error}")
+    if found is None and model is not None and own_layers(model):
+        found = model
     return DrafterSearch(found, tuple(left_out))
+
+
+def own_layers(model: Path) -> Checkpoint | None:
+    """Return the MTP layers in a model's folder; None where there are none that rdchat can use."""
+    try:
+        config = read_config(model)
+        return None if unreadable(str(config["model_type"])) else open_mtp(model, config)
+    except (ModelError, OSError):
+        return None  # what is wrong with the model is said elsewhere
+
+
+def mtp_folder(wanted: str, model: Path) -> Path | None:
+    """Return the newest folder of MTP layers that were fetched for a model, else the model's own, if it has them.
+
+    Args:
+        wanted: The model's `target_hash`.
+        model: Its folder.
+    """
+    for folder in sorted((card.path for card in own_drafters()), key=_changed_ns, reverse=True):
+        try:
+            if bound_hash(folder) == wanted and inspect_drafter(folder) is HeadKind.MTP:
+                return folder
+        except ModelError:
+            continue
+    return model if own_layers(model) else None
 
 
 def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:

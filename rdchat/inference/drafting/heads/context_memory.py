@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import override
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.inference.drafting.heads.head import HeadMemory, Root
 from rdchat.inference.target.round_cache import RowBuffer
@@ -115,3 +116,24 @@ class ContextMemory(HeadMemory):
             buffer.cut(kept)
         del self.positions[kept:]
         self._keep_waiting(slice(bisect_left(self._waiting, position if waiting is None else waiting)))
+
+
+def seen_by(seen: mx.array | None, drafted: int, beams: mx.array, count: int) -> mx.array | None:
+    """Return which rows of a draft the rows of its next level see: themselves, and what their beams saw.
+
+    Args:
+        seen: (beams, drafted) bool, for the beams so far; None where they see all.
+        drafted: Rows of the draft so far.
+        beams: (count,) the beam that each new row extends.
+        count: Rows of the next level.
+
+    Returns:
+        (count, drafted + count) bool; None where they see all.
+    """
+    if seen is None and count == 1:
+        return None
+    own = mx.array(np.eye(count, dtype=np.bool_))  # made on the host: fewer launches than `mx.eye`
+    if not drafted:
+        return own
+    before = mx.ones((count, drafted), mx.bool_) if seen is None else seen[beams]
+    return mx.concatenate([before, own], axis=1)

@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
-from rdchat.inference.drafting.heads.context_memory import ContextMemory
+from rdchat.inference.drafting.heads.context_memory import ContextMemory, seen_by
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
@@ -239,7 +239,7 @@ class _Eagle3State(HeadState):
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
         network, count = self.head.network, tokens.shape[0]
-        seen = self._seen_by(beams, count)
+        seen = seen_by(self.seen, self.rows[0][0].shape[2] - self.committed, beams, count)
         visible = None if seen is None else mx.concatenate([mx.ones((count, self.committed), mx.bool_), seen], axis=1)
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
@@ -255,17 +255,6 @@ class _Eagle3State(HeadState):
                 mask = near if visible is None else visible & near
             x = layer.outputs(residual, layer.self_attn(taken, self.position, rows[-1], mask))
         return _Eagle3State(self.head, x, rows, self.committed, positions, self.position + 1, seen)
-
-    def _seen_by(self, beams: mx.array, count: int) -> mx.array | None:
-        """Return `seen` for the next level: each row sees itself and what its beam saw."""
-        if self.seen is None and count == 1:
-            return None
-        drafted = self.rows[0][0].shape[2] - self.committed
-        own = mx.array(np.eye(count, dtype=np.bool_))  # made on the host: fewer launches than `mx.eye`
-        if not drafted:
-            return own
-        before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
-        return mx.concatenate([before, own], axis=1)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:

@@ -5,8 +5,13 @@ from dataclasses import dataclass, replace
 from rdchat.inference.api.training import TrainedKind
 
 # Most tokens that can be drafted. EAGLE-3 and DSpark heads store an output row for each; with these numbers the
-# default model's drafters stay below 16 MB.
-DRAFT_VOCABULARY = {TrainedKind.RECURRENT: 12288, TrainedKind.EAGLE3: 7168, TrainedKind.DSPARK: 6144}
+# default model's drafters stay below 16 MB. An MTP layer drafts all tokens, and is trained on these.
+DRAFT_VOCABULARY = {
+    TrainedKind.RECURRENT: 12288,
+    TrainedKind.EAGLE3: 7168,
+    TrainedKind.DSPARK: 6144,
+    TrainedKind.MTP: 6144,
+}
 
 _FURTHER_RATE = 1.5e-4  # highest learning rate for a head that is trained further; chosen, not tuned
 _LITTLE_DATA, _MORE_EPOCHS = 50_000, 8
@@ -51,5 +56,6 @@ def default_recipe(kind: TrainedKind, seed: int = 0, tokens: int = 1_000_000, *,
     """
     if kind is TrainedKind.RECURRENT:
         return Recipe(seed=seed, learning_rate=_FURTHER_RATE) if further else Recipe(seed=seed)
-    recipe = SequenceRecipe(steps=7 if kind is TrainedKind.DSPARK else 5, seed=seed)
+    steps = {TrainedKind.DSPARK: 7, TrainedKind.MTP: 3}.get(kind, 5)
+    recipe = SequenceRecipe(steps=steps, seed=seed)
     return replace(recipe, epochs=_MORE_EPOCHS) if tokens <= _LITTLE_DATA else recipe

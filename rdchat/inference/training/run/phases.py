@@ -21,10 +21,12 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import answer_states, conversation_states
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.heads.mtp_objective import MtpObjective
 from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
 from rdchat.inference.training.heads.recipes import SequenceRecipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
+from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.heads.trainer import Objective, Target, Trainer, TrainingData
 from rdchat.inference.training.run.training_plan import TrainingPlan, shipped_answers
 
@@ -292,8 +294,12 @@ class TrainPhase:
         data = TrainingData(shards, read_states, plan.budget.window_tokens, settings.vocabulary)
         if not isinstance(settings.recipe, SequenceRecipe):
             return RecurrentObjective(target, data, settings.recipe, plan.head_config(model), plan.start)
-        made = Eagle3Objective if settings.kind is TrainedKind.EAGLE3 else DSparkObjective
-        return made(target, data, settings.recipe, model=model, layers=plan.reads.layers)
+        made: dict[TrainedKind, type[SequenceObjective]] = {
+            TrainedKind.EAGLE3: Eagle3Objective,
+            TrainedKind.DSPARK: DSparkObjective,
+            TrainedKind.MTP: MtpObjective,
+        }
+        return made[settings.kind](target, data, settings.recipe, model=model, layers=plan.reads.layers)
 
     def _answer_states(self, number: int, shard: Sequence[TrainingConversation]) -> Halves:
         """Return the hidden states of a shard's answers, stored or computed again."""

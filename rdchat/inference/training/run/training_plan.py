@@ -17,6 +17,7 @@ from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
+from rdchat.inference.drafting.checkpoints.mtp_layout import check_trainable
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
@@ -146,6 +147,9 @@ def make_plan(
     layers = settings.target_layers
     if layers is None:
         layers = spread_layers(model) if recurrent else sequence_layers(model)
+        if settings.kind is TrainedKind.MTP:
+            check_trainable(model)
+            layers = (len(model.network.layers) - 1,)
         settings = replace(settings, target_layers=layers)
     reads = HiddenReads(layers, normalised=recurrent)
     width = _check_hidden_states(model, reads)

@@ -41,6 +41,11 @@ _KINDS = {
         "Drafts several tokens at once. On the default model it has only learnt which words are frequent. Other "
         "programs can use it.",
     ),
+    TrainedKind.MTP: (
+        "MTP (experimental)",
+        "One layer of the model's own kind and size, as some models are published with. The draft is slower than "
+        "EAGLE-3's.",
+    ),
 }
 _CHATS = (
     "The drafter also learns from the first question of each chat, which the model answers again. The questions stay "

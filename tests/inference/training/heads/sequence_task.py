@@ -10,6 +10,7 @@ from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.training.heads.mtp_objective import MtpObjective
 from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
 from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
 from rdchat.inference.training.heads.sequence_objective import SequenceObjective
@@ -48,11 +49,14 @@ def prepared(
     window_tokens: int = 10_000,
 ) -> SequenceObjective:
     """Return the data of some shards, with a fresh head."""
-    layers, made = sequence_layers(model), shards(model, count, ruled=ruled)
+    layers = (len(model.network.layers) - 1,) if kind is TrainedKind.MTP else sequence_layers(model)
+    made = shards(model, count, ruled=ruled)
     reads = HiddenReads(layers, normalised=False)
     model.hooks.read(reads)
     data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens, 30)
-    objective = {TrainedKind.EAGLE3: Eagle3Objective, TrainedKind.DSPARK: DSparkObjective}[kind]
-    found = objective(Target.of(model), data, recipe, model=model, layers=layers)
+    objectives: dict[TrainedKind, type[SequenceObjective]] = {
+        TrainedKind.EAGLE3: Eagle3Objective, TrainedKind.DSPARK: DSparkObjective, TrainedKind.MTP: MtpObjective,
+    }  # fmt: skip
+    found = objectives[kind](Target.of(model), data, recipe, model=model, layers=layers)
     list(found.prepare())
     return found

@@ -1,0 +1,75 @@
+"""The newest version of rdchat, as the address that the build names says. Importing it loads no network library."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import rdchat
+
+_FILE = Path(rdchat.__file__).with_name("updates_address")  # written by scripts/build-app.sh; none in a checkout
+_VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
+_MOST_NOTES = 2000  # characters
+_MOST_BYTES, _MOST_VALUES, _SECONDS = 2**16, 1000, 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A version that is newer than the one that runs."""
+
+    version: str
+    notes: str  # what is new, plain text; may be empty
+    page: str  # where to get it
+
+
+def updates_address() -> str:
+    """Return the web address that the build asks for new versions; empty where it asks none."""
+    try:
+        address = _FILE.read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
+    return address if _is_web_page(address) else ""
+
+
+def newer_version(address: str) -> Update | None:
+    """Ask for the newest version; return it if it is newer than this one. Waits for the network.
+
+    The answer is JSON: `{"version": "1.2.0", "notes": "...", "page": "https://..."}`.
+
+    Raises:
+        NetworkError: If there is no such answer.
+    """
+    from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online  # noqa: PLC0415
+    from rdchat.hub.hub_client import HubReader  # noqa: PLC0415  a quarter of a second
+    from rdchat.hub.hub_errors import HubError  # noqa: PLC0415
+
+    check_online()
+    parts = urlsplit(address)
+    endpoint = Endpoint(f"{parts.scheme}://{parts.netloc}")
+    try:
+        answer = HubReader(endpoint, AnswerLimits(_SECONDS, _MOST_BYTES, _MOST_VALUES)).read_json(address)
+        update = _read(answer)
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
+        raise HubError(f"{endpoint.host} does not say which version of rdchat is the newest.") from error
+    return update if _numbers(update.version) > _numbers(rdchat.__version__) else None
+
+
+def _read(answer: Mapping[str, Any]) -> Update:
+    version, notes, page = answer["version"], answer.get("notes", ""), answer["page"]
+    if not (_VERSION.fullmatch(version) and isinstance(notes, str) and _is_web_page(page)):
+        raise ValueError("not a version with its page")
+    return Update(version, notes[:_MOST_NOTES], page)
+
+
+def _is_web_page(address: object) -> bool:
+    try:
+        parts = urlsplit(str(address))
+    except ValueError:
+        return False
+    return parts.scheme == "https" and bool(parts.hostname) and not parts.username
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in version.split(".")]

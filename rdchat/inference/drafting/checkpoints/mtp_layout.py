@@ -1,0 +1,357 @@
+"""Reads the multi-token-prediction (MTP) layers that a model was published with; mlx-lm drops them.
+
+They lie in the model's own weights, in a file or folder `mtp` beside these, or in a folder that holds nothing else but
+the model's `config.json`. Three namings are known:
+
+    mtp.*                   Qwen3-Next, 3.5 and 3.6: `fc`, `pre_fc_norm_*`, `norm` and `layers.0.*`; without `mtp.` in
+                            folders whose model type ends in `_mtp`
+    model.layers.N.*        DeepSeek-V3 and V3.2, GLM-4.5 and later, after the last of N layers: `eh_proj`, `enorm`,
+                            `hnorm`, `shared_head.norm`, and copies of the model's tables
+    model.mtp_layers.0.*    MiMo-7B: `input_proj`, which takes the hidden state first, `token_layernorm` and so on
+
+The rest are a decoder layer's tensors, which the model's own `sanitize` brings into mlx-lm's form. Other families are
+refused by name. Tested with random weights against transformers' layers: no published ones were at hand.
+"""
+
+import inspect
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import CacheList, KVCache, make_prompt_cache
+
+from rdchat.errors import ModelError
+from rdchat.files.foreign_files import entries_of
+from rdchat.inference.drafting.checkpoints.checkpoint import (
+    NEWER_HINT,
+    OTHER_HINT,
+    PACKED,
+    Checkpoint,
+    Layout,
+    plain_name,
+)
+from rdchat.inference.drafting.checkpoints.settings import Settings
+from rdchat.inference.drafting.heads.head import HeadKind
+from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, StoredMtp, Weights
+from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.mtp_tensors import BARE
+from rdchat.inference.models.safetensors_file import StoredTensor, read_header
+from rdchat.inference.target.target import LoadedModel
+
+_SIDE_FOLDER = "mtp"
+_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
+_FLOAT8, _SCALES = "F8_E4M3", "_scale_inv"
+_FP8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}  # mlx-lm's `sanitize` multiplies their block scales in
+_PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
+_FIRST = (0, "eh_proj.weight")
+_PARTS = ("eh_proj", "enorm", "hnorm", "norm")  # of `MtpNetwork`, besides the layer
+_RAW_MEAN = 0.5  # mean of a norm's weights below which they count as stored without the 1 that is added to them
+_PLAIN = ("llama", "qwen2", "qwen3")  # published without MTP layers; others train such layers for them
+_REFUSED = {
+    "bailing_hybrid": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
+    "bailing_moe_v3": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
+    "ernie4_5_moe": "its sources disagree on a norm before the output rows",
+    "exaone_moe": "the window of its MTP layer is not certain",
+    "longcat_flash": "its MTP layer is not one of the model's own decoder layers",
+    "mimo_v2_flash": "its MTP layers have another attention than the model's",
+    "nemotron_h": "its MTP part is a list of blocks of several kinds",
+    "step3p5": "its MTP layers have output rows and norms of their own kind",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Naming:
+    """The tensors' names of a few families."""
+
+    architectures: Collection[str]  # mlx-lm's model types
+    # Of a name without `model.`: `layer`, missing for what all MTP layers share, and `rest`.
+    pattern: re.Pattern[str]
+    parts: Mapping[str, str]  # names of `_PARTS`; copies of the model's tables have an empty one
+    after_layers: bool = False  # whether `layer` counts on from the model's layers
+    hidden_first: bool = False
+    disputed: bool = False  # whether sources disagree on the hidden states that are read
+    zero_centred: bool = False  # whether a norm's weights are stored without the 1 that is added to them
+
+    def place(self, name: str, depth: int) -> tuple[int, str] | None:
+        """Return a tensor's MTP layer and its name in `MtpNetwork`, empty for a copy; None for other tensors."""
+        found = self.pattern.fullmatch(name)
+        if found is None:
+            return None
+        layer = int(found["layer"] or 0) - (depth if self.after_layers else 0)
+        module, _, leaf = found["rest"].rpartition(".")
+        if layer < 0:
+            return None
+        if module in self.parts:
+            return layer, f"{self.parts[module]}.{leaf}" if self.parts[module] else ""
+        return None if found["layer"] is None else (layer, f"block.{found['rest']}")
+
+
+_QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
+_NEXTN = _Naming(
+    ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", *_PLAIN),
+    re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
+    {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"}
+    | {"embed_tokens": "", "shared_head.head": ""},
+    after_layers=True,
+    disputed=True,
+)
+_NAMINGS = (
+    _Naming(
+        ("qwen3_5", "qwen3_5_moe", "qwen3_next"),
+        re.compile(r"(?:.*\.)?mtp\.(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"),
+        _QWEN_PARTS | {"embed_tokens": "", "lm_head": "", "shared_head.head": ""},
+        zero_centred=True,
+    ),
+    _NEXTN,
+    _Naming(
+        ("mimo",),
+        re.compile(r"mtp_layers\.(?P<layer>\d{1,3})\.(?P<rest>.+)"),
+        {"input_proj": "eh_proj", "token_layernorm": "enorm", "hidden_layernorm": "hnorm", "final_layernorm": "norm"},
+        hidden_first=True,
+    ),
+)
+_BARE_NAMING = _Naming(
+    _NAMINGS[0].architectures,
+    re.compile(r"(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"),
+    _NAMINGS[0].parts,
+    zero_centred=True,
+)
+
+
+def said_layers(config: Mapping[str, Any]) -> int:
+    """Return how many MTP layers a model's configuration says it was published with."""
+    found = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
+    return next((count for count in found if type(count) is int and count > 0), 0)
+
+
+def unreadable(architecture: str) -> str:
+    """Return why the MTP layers of a model type cannot be used; empty where they can."""
+    known = {name for naming in _NAMINGS for name in naming.architectures}
+    return "" if architecture in known else _REFUSED.get(architecture, "rdchat does not know their layout")
+
+
+def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
+    """Open a folder's MTP layers, in its weights or beside them; return None where it has none.
+
+    Raises:
+        ModelError: If a file is damaged.
+        OSError: If the folder cannot be read.
+    """
+    stamp = tuple((path, path.stat().st_mtime_ns) for path in _weight_files(folder))
+    files, tensors = _find(stamp, _depth(config), _is_bare(config))
+    return Checkpoint(folder, config, files, dict(tensors)) if files else None
+
+
+@lru_cache(maxsize=8)
+def _find(
+    stamp: tuple[tuple[Path, int], ...], depth: int, bare: bool
+) -> tuple[tuple[Path, ...], Mapping[str, StoredTensor]]:
+    """Return the MTP tensors among some files, and the files that have some; a large model has 100,000 tensors."""
+    headers = {path: {plain_name(name): at for name, at in read_header(path).items()} for path, _ in stamp}
+    naming = _naming_of((name for header in headers.values() for name in header), depth, bare)
+    if naming is None:
+        return (), {}
+    tensors: dict[str, StoredTensor] = {}
+    files = []
+    for path, header in headers.items():
+        if found := {name: at for name, at in header.items() if naming.place(name, depth)}:
+            files.append(path)
+            tensors |= found
+    return tuple(files), tensors
+
+
+def _weight_files(folder: Path) -> Iterator[Path]:
+    """Yield the safetensors files of a folder, then those of the folder `mtp` in it."""
+    for place in (folder, folder / _SIDE_FOLDER):
+        if place.is_dir():
+            yield from (path for path in entries_of(place) if path.match("*.safetensors") and path.is_file())
+
+
+def _naming_of(names: Iterable[str], depth: int, bare: bool) -> _Naming | None:
+    """Return how the MTP layers among some tensors are named; None where there are none."""
+    namings = (*_NAMINGS, _BARE_NAMING) if bare else _NAMINGS
+    listed = [name for name in names if name.endswith(_PROJECTIONS)]
+    return next((each for each in namings if any(each.place(name, depth) == _FIRST for name in listed)), None)
+
+
+def _is_bare(config: Mapping[str, Any]) -> bool:
+    return str(config.get("model_type")).endswith(BARE)
+
+
+def _depth(config: Mapping[str, Any]) -> int:
+    """Return the number of the model's layers; 0 where that is not given."""
+    found = text_config(config).get("num_hidden_layers")
+    return found if type(found) is int else 0
+
+
+def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> MtpConfig:
+    """Return what the files say of an MTP layer, and check the tensors that do not depend on the target.
+
+    Raises:
+        ModelError: If a setting or a tensor is missing, or a tensor is of another shape or type.
+    """
+    settings = Settings(checkpoint, text_config(checkpoint.config))
+    depth, width = _depth(checkpoint.config), settings.size("hidden_size")
+    naming = _naming_of(checkpoint.tensors, depth, _is_bare(checkpoint.config))
+    assert naming is not None  # `open_mtp` has found it
+    placed = _placed(checkpoint, naming)
+    for part, shape in {"eh_proj": (width, 2 * width), **dict.fromkeys(_PARTS[1:], (width,))}.items():
+        tensor = placed.get(f"{part}.weight")
+        if tensor is None:
+            raise checkpoint.error(f"its MTP layer has no {part}")
+        if f"{part}.scales" not in placed and tensor[1].shape != shape:
+            raise checkpoint.error(f"its tensor {tensor[0][:100]} has the shape {tensor[1].shape} instead of {shape}")
+    if not any(name.startswith("block.") for name in placed):
+        raise checkpoint.error("its MTP part has no decoder layer")
+    for name, stored in placed.values():
+        packed = stored.dtype == "U8" and name.endswith(".scales")  # of 4-bit floats
+        scaled = stored.dtype == _FLOAT8 and name + _SCALES in checkpoint.tensors
+        if stored.dtype not in PACKED and not packed and not scaled:
+            raise checkpoint.error(f"its tensor {name[:100]} is stored as {stored.dtype[:20]}", NEWER_HINT)
+    return MtpConfig(
+        target_width=width,
+        target_depth=0 if _is_bare(checkpoint.config) else depth,
+        vocabulary_size=settings.size("vocab_size"),
+        norm_epsilon=settings.number("rms_norm_eps", 1e-6),
+        hidden_first=naming.hidden_first,
+        readings=READINGS if naming.disputed else READINGS[:1],
+        layers=1 + max(place[0] for name in checkpoint.tensors if (place := naming.place(name, depth))),
+    )
+
+
+def _placed(checkpoint: Checkpoint, naming: _Naming) -> dict[str, tuple[str, StoredTensor]]:
+    """Return the first MTP layer's tensors with their stored names, by their names in `MtpNetwork`."""
+    depth = _depth(checkpoint.config)
+    places = {name: naming.place(name, depth) for name in checkpoint.tensors}
+    return {at[1]: (name, checkpoint.tensors[name]) for name, at in places.items() if at and at[0] == 0 and at[1]}
+
+
+def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> StoredMtp:
+    """Read an MTP layer; see `Layout`.
+
+    Raises:
+        ModelError: If the target is of a family that these layers do not belong to, or they hold damaged numbers.
+    """
+    naming = _naming_of(checkpoint.tensors, _depth(checkpoint.config), _is_bare(checkpoint.config))
+    assert naming is not None
+    architecture = model.info.architecture
+    if architecture not in naming.architectures:
+        reason = unreadable(architecture) or "its MTP layers are named otherwise"
+        raise checkpoint.error(f"it is not for a model of the type {architecture}: {reason}", OTHER_HINT)
+    placed = _placed(checkpoint, naming)
+    if architecture not in _FP8_FAMILIES and any(tensor.dtype == _FLOAT8 for _, tensor in placed.values()):
+        raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
+    number, caches = attention_layer(model)
+    checkpoint.read([name for name, _ in placed.values()])  # checks that all numbers are finite
+    return StoredMtp(
+        config,
+        lambda: MtpNetwork(config, fresh_layer(model.network, number), caches),
+        partial(_weights, checkpoint, naming, placed, model.network, number),
+    )
+
+
+MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)  # `open_mtp` recognises it
+
+
+def check_trainable(model: LoadedModel) -> None:
+    """Refuse a target for which trained layers could not be read.
+
+    Raises:
+        ModelError: If it is of another family, or none of its layers attends to all of the text.
+    """
+    if model.info.architecture not in _NEXTN.architectures:
+        raise ModelError(
+            f"No MTP layer can be trained for a model of the type {model.info.architecture}.", "Choose another --kind."
+        )
+    attention_layer(model)
+
+
+def attention_layer(model: LoadedModel) -> tuple[int, int]:
+    """Return the number of the target's last layer that attends to all of the text, and how many caches it takes.
+
+    Raises:
+        ModelError: If there is none.
+    """
+    caches = make_prompt_cache(model.network)
+    for number in reversed(range(len(caches))):
+        parts = caches[number].caches if isinstance(caches[number], CacheList) else [caches[number]]
+        if all(type(part) is KVCache for part in parts):
+            return number, len(parts)
+    raise ModelError(f"{model.info.name} has no layer that attends to all of the text.", "Choose another drafter.")
+
+
+def published_names(weights: Weights, depth: int) -> dict[str, mx.array]:
+    """Return the weights of an `MtpNetwork` by their published names, for a target of `depth` layers."""
+    stored = {part: name for name, part in _NEXTN.parts.items() if part}
+    places = {name: name.rpartition(".") for name in weights}
+    own = {name: f"{stored[part]}.{leaf}" for name, (part, _, leaf) in places.items() if part in stored}
+    return {
+        f"model.layers.{depth}.{own.get(name, name.removeprefix('block.'))}": tensor for name, tensor in weights.items()
+    }
+
+
+def fresh_layer(network: nn.Module, number: int) -> nn.Module:
+    """Return a decoder layer of the class and the sizes of one of the target's."""
+    # a layer whose outputs are recorded has a subclass of its own; see `hooks`
+    classes = type(getattr(network, "layers")[number]).__mro__  # noqa: B009  mlx's modules have no such attribute
+    plain = next(each for each in classes if each.__module__.startswith("mlx_lm."))
+    inner: Any = network
+    while "language_model" in inner:
+        inner = inner.language_model
+    numbered = "layer_idx" in inspect.signature(plain).parameters
+    layer: nn.Module = plain(inner.args, number) if numbered else plain(inner.args)
+    return layer
+
+
+def _weights(
+    checkpoint: Checkpoint,
+    naming: _Naming,
+    placed: Mapping[str, tuple[str, StoredTensor]],
+    network: nn.Module,
+    number: int,
+) -> Weights:
+    """Return the weights by name in `MtpNetwork`.
+
+    The model's own `sanitize` sees the matrices as those of its layer `number`. It does not see norms and biases, to
+    which some families' add 1 by signs that are missing here.
+    """
+    held = checkpoint.lazy([name for name, _ in placed.values()])
+    tensors = {place: held[name] for place, (name, _) in placed.items()}
+    layer = f"model.layers.{number}."
+    matrices = {layer + name.removeprefix("block."): at for name, at in tensors.items() if at.ndim > 1}
+    sane: dict[str, mx.array] = getattr(network, "sanitize", lambda weights: weights)(matrices)
+    weights = {name: at for name, at in tensors.items() if at.ndim <= 1}
+    for name, tensor in sane.items():
+        own = name.partition(f"layers.{number}.")[2]
+        weights[own if own.split(".")[0] in _PARTS else f"block.{own}"] = tensor
+    if naming.zero_centred:
+        raw = _is_raw(checkpoint)
+        norms = {name: at.astype(mx.float32) for name, at in weights.items() if at.ndim == 1}
+        weights |= {name: at + 1 for name, at in norms.items() if _lacks_one(name, at, raw)}
+    return weights
+
+
+def _is_raw(checkpoint: Checkpoint) -> bool:
+    """Return whether all norms are surely as their authors stored them, by a convolution beside them or the names."""
+    for path in _weight_files(checkpoint.folder):
+        for name, tensor in read_header(path).items():
+            if name.endswith("conv1d.weight"):
+                return tensor.shape[-1] != 1
+    return not any(name.endswith(".scales") for name in checkpoint.tensors) and not _is_bare(checkpoint.config)
+
+
+def _lacks_one(name: str, weights: mx.array, raw: bool) -> bool:
+    """Return whether a norm is stored without the 1 that is added to it.
+
+    Converters add it to all norms, to some or to none, so each one is looked at where the files do not tell. Most have
+    a mean near 1; those before the projection are far smaller, and are then told by their sign.
+    """
+    if not name.endswith("norm.weight"):
+        return False
+    mean = float(mx.mean(weights))
+    return raw or mean < (0 if name in ("enorm.weight", "hnorm.weight") else _RAW_MEAN)

@@ -1,0 +1,357 @@
+"""A model's own multi-token-prediction (MTP) layer as a drafter: the target's decoder layer, one pass per level.
+
+The row at position p is computed from the target's hidden state of token p and the embedding of token p + 1; its output
+gives the logits of token p + 2. Both inputs are normalised, put side by side and projected to the model's width; then
+they go through a decoder layer of the target's own class, with keys and values of its own. For a drafted token there is
+no hidden state of the target, so the layer's own output takes its place (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+
+Embeddings and output rows are the target's: published copies of them are the same numbers.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple, override
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.requests import MOST_BEAM_ROWS
+from rdchat.inference.drafting.heads.context_memory import ContextMemory, seen_by
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.target.device import on_gpu
+from rdchat.inference.target.hooks import HiddenReads, ModelHooks
+from rdchat.inference.target.round_cache import RowBuffer
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+
+_ROUTERS = ("gate", "router", "shared_expert_gate")  # modules that stay unquantised: a few rows that decide a lot
+_HINT = "Use the MTP layers that were published for this model."
+
+Weights = Mapping[str, mx.array]
+
+
+class Reading(NamedTuple):
+    """Which hidden states an MTP layer takes; the text is right either way, only acceptance tells."""
+
+    before_norm: bool = False
+    """Whether it reads the target's hidden states before the target's final norm."""
+    recycles_before_norm: bool = False
+    """Whether its own output takes their place before its output norm."""
+
+    @property
+    def words(self) -> str:
+        """It, for people."""
+        first, then = ("before" if flag else "after" for flag in self)
+        return f"reads the hidden state {first} the final norm and its own output {then} its norm"
+
+    def reads(self, model: LoadedModel) -> HiddenReads:
+        """Return the target's hidden states that are read."""
+        last = len(getattr(model.network, "layers", ())) - 1
+        return HiddenReads((last,), trunk=False, normalised=False) if self.before_norm else HiddenReads()
+
+
+READINGS = tuple(Reading(*flags) for flags in ((False, False), (False, True), (True, False), (True, True)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MtpConfig:
+    """What is known of an MTP layer from its files; the rest is the target's."""
+
+    target_width: int  # width of the target's hidden states
+    target_depth: int  # the target's layers
+    vocabulary_size: int  # the target's tokens
+    norm_epsilon: float
+    hidden_first: bool  # whether the projection takes [hidden, embedding] instead of [embedding, hidden]
+    readings: tuple[Reading, ...]  # possible ones, the most likely first
+    layers: int = 1  # layers in the files; the first one is used, again and again
+    target_layers: tuple[int, ...] = ()  # layers of the target that are read besides; see `HiddenReads`
+
+
+class LayerCache:
+    """What a decoder layer takes for its KV cache: `extend` returns all rows that the new ones attend to."""
+
+    def __init__(self, extend: Callable[[list[mx.array]], list[mx.array]]) -> None:
+        self._extend = extend
+        self.offset = 0  # position of the first new row
+        self.keys: mx.array | None = None
+        self.values: mx.array | None = None
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Add new rows, (1, heads, n, width); return all."""
+        self.keys, self.values = self._extend([keys, values])
+        return self.keys, self.values
+
+
+class MtpNetwork(nn.Module):
+    """The layer with its norms and its projection.
+
+    Args:
+        config: Its sizes.
+        block: A decoder layer of the target's class.
+        caches: Caches that the layer takes: 1, or 2 in a list.
+    """
+
+    def __init__(self, config: MtpConfig, block: nn.Module, caches: int) -> None:
+        super().__init__()
+        width = config.target_width
+        self.enorm, self.hnorm, self.norm = (nn.RMSNorm(width, config.norm_epsilon) for _ in range(3))
+        self.eh_proj = nn.Linear(2 * width, width, bias=False)
+        self.block = block
+        self._hidden_first, self._caches = config.hidden_first, caches
+        self._hooks = ModelHooks(self)
+
+    @property
+    def caches(self) -> int:
+        """Caches that the layer takes."""
+        return self._caches
+
+    def rows(
+        self,
+        embeddings: mx.array,
+        hidden: mx.array,
+        positions: Sequence[int],
+        caches: Sequence[LayerCache],
+        mask: mx.array | None,
+    ) -> mx.array:
+        """Return the layer's outputs, (n, width), for n rows.
+
+        Args:
+            embeddings: (n, width) of the tokens after the rows' own.
+            hidden: (n, width) hidden states of the target, or what takes their place.
+            positions: (n,) absolute positions of the hidden states.
+            caches: The layer's caches.
+            mask: (n, all rows) bool: which rows each one attends to; None where it attends to all.
+        """
+        parts = [self.enorm(embeddings), self.hnorm(hidden)]
+        x = self.eh_proj(mx.concatenate(parts[::-1] if self._hidden_first else parts, axis=-1))
+        first = positions[0]
+        for cache in caches:
+            cache.offset = first
+        consecutive = positions[-1] - first == len(positions) - 1 and positions[-1] >= first
+        depths = None if consecutive else mx.array(np.subtract(positions, first), mx.int32)
+        with self._hooks.packed(depths):
+            output: mx.array = self.block(x[None], mask, caches[0] if self._caches == 1 else [*caches])
+        return output[0]
+
+
+class BoundMtpHead(Head):
+    """An MTP layer that is bound to its target; see `Head`.
+
+    It cannot draft below a root that the device is still computing, as other heads with a memory.
+
+    Args:
+        stored: The layer.
+        model: The target.
+
+    Attributes:
+        readings: Those that are possible, the most likely first; `read_as` chooses one.
+        facts: A sentence on how it reads; empty where there is no choice.
+
+    Raises:
+        ModelError: If its weights are not those of the target's decoder layer.
+    """
+
+    kind = HeadKind.MTP
+    most_drafted = MOST_BEAM_ROWS
+    remembers = True
+    drafts_ahead = False
+    inverse_temperature = 1.0
+
+    def __init__(self, stored: "StoredMtp", model: LoadedModel) -> None:
+        info, config = model.info, stored.config
+        embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
+        self.dtype = embeddings.dtype
+        self.candidates = info.vocabulary_size
+        self.vocabulary = mx.arange(self.candidates, dtype=mx.int32)
+        self.network = stored.network()
+        self._load(stored, model)
+        self._embed, self._output = embeddings.embed, embeddings.output()
+        self._reads = {reading: reading.reads(model) for reading in READINGS}
+        self.readings = config.readings
+        self.facts = ""
+        self.read_as(config.readings[0])
+
+    def read_as(self, reading: Reading) -> None:
+        """Choose which hidden states it takes; memories made before are useless then."""
+        self.reading, self.reads = reading, self._reads[reading]
+
+    @contextmanager
+    def reading_as(self, reading: Reading) -> Iterator[None]:
+        """Within the block, take these hidden states."""
+        usual = self.reading
+        self.read_as(reading)
+        try:
+            yield
+        finally:
+            self.read_as(usual)
+
+    @override
+    def memory(self) -> HeadMemory:
+        """See `Head`."""
+        return MtpMemory(self)
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens, (n,) ids, (n, width)."""
+        return self._embed(tokens)
+
+    def logits(self, output: mx.array) -> mx.array:
+        """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, width)."""
+        return self._output(self.network.norm(output)).astype(mx.float32)
+
+    def recycled(self, output: mx.array) -> mx.array:
+        """Return what takes the place of the target's hidden states after rows with this output, (n, width)."""
+        recycled: mx.array = output if self.reading.recycles_before_norm else self.network.norm(output)
+        return recycled
+
+    def _load(self, stored: "StoredMtp", model: LoadedModel) -> None:
+        network, weights = self.network, dict(stored.weights())
+        packed = {name.removesuffix(".scales") for name in weights if name.endswith(".scales")}
+        try:
+            if packed:
+                nn.quantize(
+                    network, class_predicate=lambda name, _: name in packed and _packing(name, weights, network)
+                )
+            network.load_weights([(name, _cast(name, tensor, self.dtype)) for name, tensor in weights.items()])
+        except (ValueError, KeyError) as error:
+            reason = " ".join(str(error).split())[:200]
+            raise ModelError(f"The MTP layers are not those of {model.info.name}: {reason}", _HINT) from error
+        if not packed and on_gpu():
+            _quantize_as(network, model.network)
+        network.eval()
+        for _, tensor in tree_flatten(network.parameters()):
+            mx.eval(tensor)  # one by one, so that its sources are freed at once
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMtp(StoredHead):
+    """An MTP layer that is not bound to its target yet."""
+
+    config: MtpConfig
+    network: Callable[[], MtpNetwork]  # makes a fresh one, with a decoder layer of the target's class
+    weights: Callable[[], Weights]  # by name in `MtpNetwork`; lazy
+
+    @override
+    def bind(self, model: LoadedModel) -> BoundMtpHead:
+        """See `StoredHead`."""
+        return BoundMtpHead(self, model)
+
+
+class MtpMemory(ContextMemory):
+    """Keys and values of committed rows; see `HeadMemory`."""
+
+    def __init__(self, head: BoundMtpHead) -> None:
+        super().__init__(head.network.caches, looks_ahead=True)
+        self._head = head
+
+    @override
+    def reset(self) -> None:
+        """See `HeadMemory`."""
+        super().reset()
+        self._fed: mx.array | None = None  # (1, width) output of the last row fed
+
+    @override
+    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+        """See `ContextMemory`."""
+        head, held, count = self._head, len(self.positions), len(positions)
+        mask = None if count == 1 else mx.tril(mx.ones((count, held + count), mx.bool_), held)
+        caches = [LayerCache(_appending(buffer)) for buffer in self.buffers]
+        taken = hidden.astype(head.dtype)
+        self._fed = head.network.rows(head.embed(following), taken, positions, caches, mask)[-1:]
+
+    @override
+    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
+        """See `HeadMemory`."""
+        super().take(tokens, hidden, start)
+        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
+
+    @override
+    def state(self, root: Root) -> HeadState:
+        """See `HeadMemory`."""
+        if self.positions[-1:] == [root.position - 1]:
+            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
+        self.catch_up(root)
+        assert self._fed is not None
+        rows = [buffer.view(0) for buffer in self.buffers]
+        return _MtpState(self._head, self._fed, rows, len(self.positions), root.position)
+
+
+@dataclass(frozen=True, slots=True)
+class _MtpState(HeadState):
+    """See `HeadState`."""
+
+    head: BoundMtpHead  # the drafter
+    output: mx.array  # (beams, width) outputs for the beams' last tokens
+    rows: list[list[mx.array]]  # keys and values of each cache: the committed rows, then the draft's, level by level
+    committed: int  # number of committed rows
+    position: int  # position of the next level's rows
+    # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
+    seen: mx.array | None = None
+
+    @override
+    def logits(self) -> mx.array:
+        """See `HeadState`."""
+        return self.head.logits(self.output)
+
+    @override
+    def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
+        """See `HeadState`."""
+        head, count = self.head, tokens.shape[0]
+        seen = seen_by(self.seen, self.rows[0][0].shape[2] - self.committed, beams, count)
+        mask = None if seen is None else mx.concatenate([mx.ones((count, self.committed), mx.bool_), seen], axis=1)
+        rows: list[list[mx.array]] = []
+        caches = [LayerCache(_following(held, rows)) for held in self.rows]
+        hidden = head.recycled(self.output[beams])
+        output = head.network.rows(head.embed(tokens), hidden, [self.position] * count, caches, mask)
+        return _MtpState(head, output, rows, self.committed, self.position + 1, seen)
+
+
+def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
+    """Return the function that writes new rows into a buffer and returns all."""
+
+    def extend(new: list[mx.array]) -> list[mx.array]:
+        buffer.write(new, 0)
+        return buffer.view(0)
+
+    return extend
+
+
+def _following(held: list[mx.array], rows: list[list[mx.array]]) -> Callable[[list[mx.array]], list[mx.array]]:
+    """Return the function that puts new rows after those held, and appends the result to `rows`."""
+
+    def extend(new: list[mx.array]) -> list[mx.array]:
+        rows.append([mx.concatenate(list(pair), axis=2) for pair in zip(held, new, strict=True)])
+        return rows[-1]
+
+    return extend
+
+
+def _cast(name: str, tensor: mx.array, dtype: mx.Dtype) -> mx.array:
+    """Return a tensor in the target's precision; packed weights and the router's bias stay as they are."""
+    keep = not mx.issubdtype(tensor.dtype, mx.floating) or name.endswith("e_score_correction_bias")
+    return tensor if keep else tensor.astype(dtype)
+
+
+def _packing(name: str, weights: Weights, network: nn.Module) -> dict[str, Any]:
+    """Return group size and bits of a packed matrix, from its shape and the shape of the matrix it replaces."""
+    width = dict(network.named_modules())[name].weight.shape[-1]
+    group = width // weights[f"{name}.scales"].shape[-1]
+    return {"group_size": group, "bits": weights[f"{name}.weight"].shape[-1] * 32 // width}
+
+
+def _quantize_as(network: nn.Module, target: nn.Module) -> None:
+    """Quantise an MTP layer as its target is, if it is; its projection and routers stay floats.
+
+    A draft's time on a GPU is spent reading weights.
+    """
+    packed: Any = next((module for module in target.modules() if isinstance(module, nn.QuantizedLinear)), None)
+    if packed is None:
+        return
+
+    def fits(name: str, module: nn.Module) -> bool:
+        small = name.rsplit(".", 1)[-1] in (*_ROUTERS, "eh_proj")
+        return hasattr(module, "to_quantized") and not small and module.weight.shape[-1] % packed.group_size == 0
+
+    nn.quantize(network, packed.group_size, packed.bits, mode=packed.mode, class_predicate=fits)

@@ -1,0 +1,77 @@
+"""Looks for a new version of rdchat once a day, if the person said so."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date
+from functools import partial
+
+from PySide6.QtCore import QObject, QTimer, Signal, Slot
+
+from rdchat.hub.updates import Update, newer_version
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat.storage_watch import SettingsControl
+
+_LOG = logging.getLogger(__name__)
+_LOOK_AGAIN_MS = 60 * 60 * 1000  # the app may stay open for days
+
+
+class UpdateCheck(QObject):
+    """Asks the build's address, off until the person has answered.
+
+    Args:
+        preferences: Keep the answer and the day of the last look.
+        address: See `updates_address`; empty hides all of this.
+        today: Returns the day.
+        parent: The Qt parent.
+
+    Attributes:
+        address: As given.
+    """
+
+    found = Signal(Update)
+
+    def __init__(
+        self,
+        preferences: SettingsControl,
+        address: str,
+        today: Callable[[], date] = date.today,
+        parent: QObject | None = None,
+    ) -> None:
+        super().__init__(parent)
+        self._preferences, self.address, self._today = preferences, address, today
+        self._work = BackgroundWork("updates", self)
+        self._again = QTimer(self, interval=_LOOK_AGAIN_MS)
+        self._again.timeout.connect(self.look)
+        if address:
+            self._again.start()
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether the person is still to be asked."""
+        return bool(self.address) and self._preferences.settings.looks_for_updates is None
+
+    def answer(self, look: bool) -> None:
+        """Keep the person's answer, and look at once if it is yes."""
+        self._preferences.change(replace(self._preferences.settings, looks_for_updates=look))
+        self.look()
+
+    @Slot()
+    def look(self) -> None:
+        """Look for a new version, unless that was done today or the person did not say yes."""
+        settings, today = self._preferences.settings, self._today().isoformat()
+        if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
+            return
+        self._preferences.change(replace(settings, looked_for_updates=today))
+        self._work.do(partial(newer_version, self.address), self._take)
+
+    def _take(self, result: object) -> None:
+        if isinstance(result, Update):
+            self.found.emit(result)
+        elif result is not None:
+            _LOG.warning("A new version could not be looked for: %s", result)
+
+    def close(self) -> None:
+        """Drop what is still to come."""
+        self._again.stop()
+        self._work.close()

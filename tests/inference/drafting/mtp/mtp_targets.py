@@ -1,0 +1,44 @@
+"""Small targets for the golden MTP layers: random weights but for the tables, which are the reference's."""
+
+import json
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from tests.inference.fakes import loaded
+from tests.inference.families import network_of
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+CASES = sorted(folder.name.removeprefix("mtp_") for folder in GOLDEN.glob("mtp_*"))
+
+
+def golden_folder(case: str) -> Path:
+    return GOLDEN / f"mtp_{case}"
+
+
+@cache
+def golden_target(case: str, dtype: str = "float32") -> LoadedModel:
+    """Return a target of a case's sizes; made once, so none may change it."""
+    folder = golden_folder(case)
+    config = golden_config(case)
+    network = network_of(config["model_type"], config)
+    tables = np.load(folder / "expected.npz")
+    model = loaded(network)
+    size = config["vocab_size"]
+    model = replace(model, info=replace(model.info, vocabulary_size=size, architecture=config["model_type"]))
+    found = TargetEmbeddings(network, size)
+    found._table.weight, found._output.weight = mx.array(tables["embeddings"]), mx.array(tables["output"])
+    if dtype != "float32":
+        network.set_dtype(getattr(mx, dtype))
+    return model
+
+
+def golden_config(case: str) -> dict[str, Any]:
+    """Return a case's config.json."""
+    config: dict[str, Any] = json.loads((golden_folder(case) / "config.json").read_text())
+    return config

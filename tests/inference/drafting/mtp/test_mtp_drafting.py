@@ -1,0 +1,78 @@
+"""MTP layers in the loop: the same text as plain decoding, as trees or as chains."""
+
+from pathlib import Path
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS, _PLAIN
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
+from tests.inference.fakes import ask, with_beams
+from tests.inference.plain_replies import plain
+
+pytestmark = pytest.mark.across_rows
+
+TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
+HYBRIDS = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}
+
+
+def read(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
+    prompt = model.encode_chat(request.messages, continue_last=False)
+    drafter = drafters.drafter(prompt, with_beams(request, shape, False))
+    *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def test_all_families_that_are_read_have_a_case() -> None:
+    read = {name for naming in _NAMINGS for name in naming.architectures}
+    assert read - set(_PLAIN) == set(CASES)
+
+
+@pytest.mark.parametrize("temperature", [0, 0.9])
+@pytest.mark.parametrize("case", CASES)
+def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> None:
+    """As trees, or as chains where the target keeps recurrent state; the second time with what the memory holds."""
+    model = golden_target(case)
+    assert model.capability.kind is (DraftKind.CHAIN if case in HYBRIDS else DraftKind.TREE)
+    drafters = HeadModel(model, load_drafter(golden_folder(case), model))
+    request = ask(temperature=temperature, max_tokens=24, seed=2)
+    for shape in (TREE, CHAIN):
+        end = read(drafters, model, request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
+        assert end.statistics.drafted > 0
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.words)
+def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
+    model = golden_target("glm4_moe")
+    drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
+    assert isinstance(drafters.head, BoundMtpHead)
+    drafters.head.read_as(next(each for each in READINGS if each == reading))
+    request = ask(temperature=0.9, max_tokens=24, seed=3)
+    assert read(drafters, model, request, TREE).token_ids == plain(model, request).token_ids
+
+
+def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
+    model = golden_target("mimo", "bfloat16")
+    head = load_drafter(golden_folder("mimo"), model).bind(model)
+    assert isinstance(head, BoundMtpHead)
+    assert head.network.eh_proj.weight.dtype == mx.bfloat16
+    request = ask(temperature=0, max_tokens=16)
+    assert read(HeadModel(model, load_drafter(golden_folder("mimo"), model)), model, request, TREE)
+
+
+def test_layers_of_another_family_are_refused() -> None:
+    with pytest.raises(ModelError, match="not for a model of the type qwen3_next"):
+        load_drafter(golden_folder("deepseek_v3"), golden_target("qwen3_next"))

@@ -1,0 +1,253 @@
+"""Where MTP layers come from: the model's own weights, beside them, or a folder of their own; and why not."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ModeOption, ReplyEnd
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
+from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
+from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafters
+from rdchat.inference.models.model_files import BINDING, TargetBinding
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
+from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, golden_target
+from tests.inference.fakes import ask
+from tests.inference.plain_replies import plain
+
+pytestmark = pytest.mark.across_rows
+
+Tensors = Mapping[str, mx.array]
+PLACES = ("in its weights", "in a file beside them", "in a folder beside them", "in a folder of their own")
+
+
+@pytest.fixture(autouse=True)
+def _own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hub"))
+
+
+def published(case: str) -> dict[str, mx.array]:
+    tensors = mx.load(str(golden_folder(case) / "model.safetensors"))
+    assert isinstance(tensors, dict)
+    return tensors
+
+
+def target_in(folder: Path, case: str, **changes: Any) -> LoadedModel:
+    """Write a target without MTP layers, as an MLX conversion."""
+    model = with_files(golden_target(case), folder, "{}")
+    (folder / "config.json").write_text(json.dumps(golden_config(case) | changes))
+    return model
+
+
+def put_layers(model: LoadedModel, case: str, place: str) -> Path:
+    """Write the layers of a case to a place; return the drafter's folder."""
+    folder, tensors = model.info.path, published(case)
+    if place == PLACES[0]:
+        held = mx.load(str(folder / "model.safetensors"))
+        assert isinstance(held, dict)
+        mx.save_safetensors(str(folder / "model.safetensors"), {**held, **tensors})
+    elif place == PLACES[1]:
+        mx.save_safetensors(str(folder / "mtp.safetensors"), tensors)
+    elif place == PLACES[2]:
+        (folder / "mtp").mkdir()
+        mx.save_safetensors(str(folder / "mtp" / "weights.safetensors"), tensors)
+    else:
+        return folder_of_layers(model, case, tensors)
+    return folder
+
+
+def folder_of_layers(model: LoadedModel, case: str, tensors: Tensors, **changes: Any) -> Path:
+    """Write what `rdchat models mtp` fetches: the original's configuration and its MTP tensors, bound to the model."""
+    folder = paths.drafters_dir() / f"{case} layers"
+    folder.mkdir(parents=True)
+    bound = {BINDING: {"target": asdict(TargetBinding.of(model.info))}}
+    (folder / "config.json").write_text(json.dumps(golden_config(case) | bound | changes))
+    mx.save_safetensors(str(folder / "model-00001.safetensors"), dict(tensors))
+    return folder
+
+
+def reply(session: ChatSession, settings: DraftSettings, request: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(replace(request, draft=settings))
+    assert isinstance(end, ReplyEnd)
+    return end
+
+
+def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> ModeOption:
+    options = session.draft_options(DraftSettings(mode, drafter=drafter)).modes
+    return next(each for each in options if each.mode is mode)
+
+
+@pytest.mark.parametrize("case", ["mimo", "glm4_moe", "qwen3_5"])
+@pytest.mark.parametrize("place", PLACES)
+def test_a_model_drafts_with_its_own_layers(place: str, case: str, tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", case)
+    folder = put_layers(model, case, place)
+    session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)
+    for mode, named in ((Mode.DRAFTER, None), (Mode.DRAFTER, "mtp"), (Mode.AUTO, None)):
+        end = reply(session, DraftSettings(mode, drafter=named), request)
+        assert (end.mode, end.mode_reason, end.kind) == (mode, None, HeadKind.MTP)
+        assert str(folder) in str(end.drafter)
+        assert end.token_ids == plain(model, request).token_ids
+        told = option(session, mode, named)
+        assert told.kind is HeadKind.MTP
+        assert told.match is not None
+        assert told.match.sure
+
+
+def test_the_models_window_lists_the_layers_of_a_model_that_is_not_loaded(tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "mimo")
+    assert fitting_drafters(model.info.path) == ()
+    put_layers(model, "mimo", PLACES[1])
+    (told,) = fitting_drafters(model.info.path)
+    size = sum(tensor.nbytes for tensor in published("mimo").values())
+    assert (told.name, told.place, told.kind, told.weights_bytes) == ("MTP layers", OWN_LAYERS, HeadKind.MTP, size)
+    assert told.fits_surely
+    assert inspect_drafter(Path(told.model)) is HeadKind.MTP
+
+
+def test_a_trained_drafter_comes_first_and_the_panel_says_so(tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "mimo")
+    put_layers(model, "mimo", PLACES[1])
+    session = ChatSession(model)
+    assert option(session, Mode.DRAFTER).reason == ""
+    saved_random_drafter(model, paths.drafters_dir() / "mine", 32)
+    assert option(session, Mode.DRAFTER).reason == "The model's MTP layers are not used: the drafter mine is."
+    assert option(session, Mode.DRAFTER, "mtp").kind is HeadKind.MTP
+
+
+def test_a_copy_without_its_layers_says_how_to_get_them(tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "glm4_moe")
+    session, words = ChatSession(model), "published with MTP layers, which draft for it, but this copy lacks them"
+    for mode in (Mode.DRAFTER, Mode.AUTO):
+        assert words in option(session, mode).reason
+        assert "rdchat models mtp" in option(session, mode).reason
+    with pytest.raises(ModelError, match=words):
+        session.drafters.drafter_folder("mtp")
+    assert words in str(reply(session, DraftSettings(Mode.DRAFTER), ask(max_tokens=2)).mode_reason)
+
+
+def test_a_model_that_never_had_layers_says_nothing_of_them(tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "qwen3_5")
+    session = ChatSession(model)
+    assert "MTP" not in option(session, Mode.DRAFTER).reason
+    with pytest.raises(ModelError, match="tiny has no MTP layers"):
+        session.drafters.drafter_folder("mtp")
+
+
+@pytest.mark.parametrize(
+    ("family", "words"),
+    [("nemotron_h", "a list of blocks"), ("step3p5", "of their own kind"), ("hunyuan", "does not know their layout")],
+)
+def test_families_whose_layout_is_not_certain_are_refused_by_name(family: str, words: str, tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "glm4_moe", model_type=family)
+    put_layers(model, "glm4_moe", PLACES[0])
+    model = replace(model, info=replace(model.info, architecture=family))
+    told = option(ChatSession(model), Mode.DRAFTER)
+    assert not told.available
+    assert "rdchat cannot use" in told.reason
+    assert words in told.reason
+    with pytest.raises(ModelError, match=f"not for a model of the type {family}: .*{words}"):
+        load_drafter(golden_folder("glm4_moe"), model)
+
+
+def test_folders_without_prefix_are_read(tmp_path: Path) -> None:
+    """As MLX conversions that hold only the layers write them, with norms to which the 1 was added."""
+    model = target_in(tmp_path / "model", "qwen3_5")
+    raw = {name.removeprefix("mtp."): tensor.astype(mx.float32) for name, tensor in published("qwen3_5").items()}
+    tensors = {name: tensor + 1 if tensor.ndim == 1 else tensor for name, tensor in raw.items()}
+    folder = folder_of_layers(model, "qwen3_5", tensors, model_type="qwen3_5_mtp")
+    assert inspect_drafter(folder) is HeadKind.MTP
+    bound, same = (load_drafter(place, model).bind(model) for place in (folder, golden_folder("qwen3_5")))
+    assert isinstance(bound, BoundMtpHead)
+    assert isinstance(same, BoundMtpHead)
+    for name in ("enorm", "hnorm", "norm"):
+        np.testing.assert_allclose(np.array(bound.network[name].weight), np.array(same.network[name].weight), atol=1e-6)
+
+
+@pytest.mark.parametrize("added", [set(), {"norm"}, {"norm", "layers"}], ids=["to none", "to one", "to most"])
+def test_norms_get_their_1_key_by_key(added: set[str], tmp_path: Path) -> None:
+    """Converters add it to all norms, to some or to none: beside converted weights each one is looked at."""
+    model = target_in(tmp_path / "model", "qwen3_5")
+    raw = {name: tensor.astype(mx.float32) for name, tensor in published("qwen3_5").items()}
+    low = {name: -mx.abs(at) - 0.2 if "pre_fc" in name else at for name, at in raw.items()}
+    stored = {name: at + 1 if at.ndim == 1 and name.split(".")[1] in added else at for name, at in low.items()}
+    mx.save_safetensors(str(model.info.path / "mtp.safetensors"), stored)
+    head = load_drafter(model.info.path, model).bind(model)
+    assert isinstance(head, BoundMtpHead)
+    found = {
+        "mtp.pre_fc_norm_embedding": head.network.enorm, "mtp.pre_fc_norm_hidden": head.network.hnorm,
+        "mtp.norm": head.network.norm, "mtp.layers.0.input_layernorm": head.network.block.input_layernorm,
+        "mtp.layers.0.self_attn.q_norm": head.network.block.self_attn.q_norm,
+    }  # fmt: skip
+    for name, module in found.items():
+        np.testing.assert_allclose(np.array(module.weight), np.array(low[f"{name}.weight"] + 1), atol=1e-6)
+
+
+def test_quantised_layers_are_read_as_they_are_stored(tmp_path: Path) -> None:
+    """As in conversions that keep the layers: each matrix with bits and a group of its own."""
+    model = target_in(tmp_path / "model", "mimo")
+    tensors = published("mimo")
+    for name in [name for name, tensor in tensors.items() if tensor.ndim == 2]:
+        bits = 8 if "input_proj" in name else 4
+        if tensors[name].shape[-1] % 32 == 0:
+            packed, scales, biases = mx.quantize(tensors[name].astype(mx.float32), 32, bits)
+            base = name.removesuffix(".weight")
+            tensors |= {name: packed, f"{base}.scales": scales, f"{base}.biases": biases}
+    mx.save_safetensors(str(model.info.path / "mtp.safetensors"), tensors)
+    head = load_drafter(model.info.path, model).bind(model)
+    assert isinstance(head, BoundMtpHead)
+    assert (head.network.eh_proj.bits, head.network.block.self_attn.q_proj.bits) == (8, 4)
+    session, request = ChatSession(model), ask(temperature=0, max_tokens=12)
+    end = reply(session, DraftSettings(Mode.DRAFTER), request)
+    assert end.kind is HeadKind.MTP
+    assert end.token_ids == plain(model, request).token_ids
+
+
+def damaged(tensors: dict[str, mx.array], how: str) -> dict[str, mx.array]:
+    name = "model.mtp_layers.0.input_proj.weight"
+    if how == "cut":
+        return tensors | {name: tensors[name][:, :-1]}
+    if how == "not finite":
+        return tensors | {name: tensors[name] * mx.inf}
+    if how == "without a norm":
+        return {name: tensor for name, tensor in tensors.items() if "final_layernorm" not in name}
+    if how == "without attention":
+        return {name: tensor for name, tensor in tensors.items() if "q_proj" not in name}
+    if how == "with whole numbers":
+        return tensors | {name: tensors[name].astype(mx.int32)}
+    return tensors | {"model.mtp_layers.0.self_attn.gate.weight": mx.zeros((4, 4))}
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("cut", "has the shape"), ("not finite", "not finite"), ("without a norm", "has no norm"),
+        ("without attention", "not those of tiny"), ("with whole numbers", "stored as I32"),
+        ("more", "not those of tiny"),
+    ],
+)  # fmt: skip
+def test_damaged_layers_are_refused(how: str, words: str, tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "mimo")
+    mx.save_safetensors(str(model.info.path / "mtp.safetensors"), damaged(published("mimo"), how))
+    with pytest.raises(ModelError, match=words) as refused:
+        load_drafter(model.info.path, model).bind(model)
+    assert refused.value.hint
+
+
+def test_layers_of_another_width_are_refused(tmp_path: Path) -> None:
+    model = target_in(tmp_path / "model", "mimo", hidden_size=64)
+    put_layers(model, "mimo", PLACES[1])
+    with pytest.raises(ModelError, match="has the shape"):
+        load_drafter(model.info.path, model)

@@ -1,0 +1,88 @@
+"""Nothing is asked before the person says so, and then once a day."""
+
+from collections.abc import Iterator
+from datetime import date
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.errors import NetworkError
+from rdchat.hub.updates import Update
+from rdchat.services.app import update_check
+from rdchat.services.app.update_check import UpdateCheck
+from tests.services.window import Window
+
+UPDATE = Update("9.0", "Faster.", "https://example.org")
+
+
+class Address:
+    """Stands for the address: counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.answers: list[Update | Exception | None] = []
+        self.asked: list[str] = []
+
+    def __call__(self, address: str) -> Update | None:
+        self.asked.append(address)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Address:
+    address = Address()
+    monkeypatch.setattr(update_check, "newer_version", address)
+    return address
+
+
+class Days:
+    day = date(2026, 11, 25)
+
+    def __call__(self) -> date:
+        return self.day
+
+
+@pytest.fixture
+def check(window: Window) -> Iterator[UpdateCheck]:
+    check = UpdateCheck(window.controller.preferences, "https://example.org/newest", Days())
+    yield check
+    check.close()
+
+
+def test_it_is_off_until_the_person_answers(check: UpdateCheck, address: Address) -> None:
+    assert check.unanswered
+    check.look()
+    check.answer(False)
+    check.look()
+    assert not check.unanswered
+    assert not check._work.busy
+    assert address.asked == []
+
+
+def test_it_asks_once_a_day(
+    qtbot: QtBot, check: UpdateCheck, address: Address, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address.answers = [UPDATE, None, NetworkError("Nobody answers."), UPDATE]
+    found: list[Update] = []
+    check.found.connect(found.append)
+    check.answer(True)
+    qtbot.waitUntil(lambda: found == [UPDATE], timeout=5000)
+    check.look()
+    check.answer(True)
+    for day in (26, 27, 28):
+        monkeypatch.setattr(Days, "day", date(2026, 11, day))
+        check.look()
+        check.look()
+    qtbot.waitUntil(lambda: found == [UPDATE, UPDATE], timeout=5000)
+    assert len(address.asked) == 4
+
+
+def test_a_build_without_an_address_never_asks(window: Window, address: Address) -> None:
+    check = UpdateCheck(window.controller.preferences, "")
+    check.answer(True)
+    assert not check.unanswered
+    assert not check._work.busy
+    assert address.asked == []
+    check.close()

@@ -1,0 +1,75 @@
+"""Banners about new versions."""
+
+import pytest
+from PySide6.QtWidgets import QLabel
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.updates import Update
+from rdchat.services.app import update_check
+from rdchat.services.app.update_check import UpdateCheck
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.settings import preferences
+from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.window import update_notice
+from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.update_notice import KEY, UpdateNotice
+from tests.ui.conftest import Chat
+
+UPDATE = Update("9.0", "<b>Faster</b> & smaller.", "https://example.org/rdchat")
+
+
+def _shown(window: MainWindow) -> Banner | None:
+    return window.conversation.banners.banner(KEY)
+
+
+@pytest.mark.parametrize("yes", [True, False])
+def test_the_person_is_asked_first_and_told_of_a_new_version(
+    qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch, yes: bool
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(update_notice, "open_page", opened.append)
+    monkeypatch.setattr(update_check, "newer_version", lambda _address: UPDATE)
+    check = UpdateCheck(chat.controller.preferences, "https://example.org/newest")
+    notice = UpdateNotice(check, window.conversation.banners, theme)
+    notice.start()
+    banner = _shown(window)
+    assert banner is not None
+    assert "example.org" in banner.accessibleName()
+    look, leave = banner.buttons
+    (look if yes else leave).click()
+    assert chat.controller.preferences.settings.looks_for_updates is yes
+    if yes:
+        qtbot.waitUntil(lambda: _shown(window) not in (None, banner), timeout=5000)
+        found = _shown(window)
+        assert found is not None
+        texts = [label.text() for label in found.findChildren(QLabel)]
+        assert any(text.startswith("rdchat 9.0 is there") for text in texts)
+        assert UPDATE.notes in texts
+        found.buttons[0].click()
+        assert opened == [UPDATE.page]
+    else:
+        notice.start()
+        assert _shown(window) is None
+    check.close()
+
+
+def test_a_build_without_an_address_shows_nothing_of_it(theme: Theme, chat: Chat, window: MainWindow) -> None:
+    check = UpdateCheck(chat.controller.preferences, "")
+    UpdateNotice(check, window.conversation.banners, theme).start()
+    assert _shown(window) is None
+    check.close()
+
+
+@pytest.mark.parametrize("address", ["", "https://example.org/newest"])
+def test_settings_have_the_answer_where_there_is_an_address(
+    qtbot: QtBot, theme: Theme, chat: Chat, monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    monkeypatch.setattr(preferences, "updates_address", lambda: address)
+    window = Preferences(chat.controller.preferences, chat.controller.model_slot, theme)
+    qtbot.addWidget(window)
+    window.show()
+    assert window.updates.isVisible() is bool(address)
+    if address:
+        window.updates.click()
+        assert chat.controller.preferences.settings.looks_for_updates
