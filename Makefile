@@ -55,6 +55,7 @@ check: setup ## Check format, lint, types, layers, scripts, files, the workflow 
 bench: setup ## Measure speed against mlx-lm, what a round costs, and the window's smoothness
 	@$(BIN)/rdchat bench --modes off --trials 4
 	@$(BIN)/python scripts/bench_round.py
+	@$(BIN)/python scripts/bench_lookup.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_hostile_replies.py --json

@@ -96,7 +96,7 @@ class SplitRounds:
         """
         began = time.perf_counter()
         draft = self._drafter.propose(root, limit)
-        mx.eval(*draft.tree.arrays, draft.looked_up)
+        mx.eval(*draft.tree.arrays, draft.lazy_sources)
         drafted = time.perf_counter()
         verified = self._verifier.verify(draft.tree, draft.rows or len(draft.tree))
         mx.eval(verified.logits, verified.hidden)

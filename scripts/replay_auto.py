@@ -44,11 +44,13 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.heads.head import Head
+from rdchat.inference.drafting.lookup_index import LookupTree
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.target.verifier import PackedTree, Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
+NO_BRANCH = LookupTree()
 SLOWER = 0.98  # of plain decoding: below is slower
 FAR, DEEP = 4096, 6000  # tokens in the cache where deep calls are measured, and that a deep scenario adds
 WAIT_BEFORE_CALL, WAIT_BETWEEN_STEPS = 0.2, 0.08  # plain steps that a wait takes on a GPU
@@ -121,7 +123,7 @@ class RecordedHead(HeadDrafter):
         self.began_ahead = self.begun == shape
         return self._record.pools[shape.width][self._at].cut(shape.length - 1)
 
-    def offer(self, pool: Any, nodes: int, branch: Sequence[int] = ()) -> Draft:
+    def offer(self, pool: Any, nodes: int, branch: LookupTree = NO_BRANCH) -> Draft:
         kept = np.sort(np.argsort(-pool.scores, kind="stable")[:nodes])
         place = {-1: -1, **{int(node): n for n, node in enumerate(kept)}}
         parents = [place[int(pool.parents[node])] for node in kept]
@@ -134,6 +136,8 @@ class RecordedHead(HeadDrafter):
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)
+
+    def close(self, length: int) -> None: ...
 
 
 class RecordedDraftModel(Drafter):

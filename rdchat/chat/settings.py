@@ -70,6 +70,8 @@ class Settings:
     panel_collapsed: tuple[str, ...] = ("Advanced", "Drafts", "Reply", "Memory", "Model")
     sidebar_visible: bool = True  # whether the list of conversations is shown
     titles_by_model: bool = True  # whether the model writes titles of new chats while it is idle
+    earlier_replies: bool = True  # whether drafts may come from earlier replies
+    earlier_replies_after: int = 0  # replies with ids up to this one are never drafted from: the person cleared them
     window_geometry: str = ""  # Qt's own blob, base64
     window_state: str = ""  # splitter sizes, base64
     side_windows: tuple[WindowPlace, ...] = ()

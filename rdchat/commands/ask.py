@@ -41,7 +41,7 @@ _SAMPLING = {
     "max_tokens": "longest answer",
 }
 _DRAFTS = {
-    "draft_tokens": "most tokens drafted in a step",
+    "draft_tokens": "tokens drafted in a step",
     "beam_width": "for drafter: beams",
     "beam_length": "their tokens, with the one chosen already",
 }

@@ -2,9 +2,10 @@
 
 import argparse
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing, redirect_stdout, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,14 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, ta
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
 
 _NONE = "-"  # in a table
-_MEASURING = ("prompts", "modes", "csv")  # options that have no effect when a file is shown
+_MEASURING = ("prompts", "modes", "reply_store", "csv")  # options that have no effect when a file is shown
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +42,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, dtype=False)
     parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
+    parser.add_argument(
+        "--reply-store",
+        metavar="FILE",
+        help='draft from these earlier replies too: JSON lines such as {"reply": "..."}, newest first',
+    )
     parser.add_argument("--csv", metavar="FILE", help="also write every run to a file")
     parser.add_argument(
         "--picture",
@@ -92,16 +98,17 @@ def run(args: argparse.Namespace) -> int:
     _check_pictures(args.picture)
     if args.source:
         if given := [name for name in _MEASURING if getattr(args, name) is not None]:
-            raise InvalidSettingError(f"--from only shows a file: leave out --{given[0]}.")
+            raise InvalidSettingError(f"--from only shows a file: leave out --{given[0].replace('_', '-')}.")
         _show(args, read_csv([Path(name) for name in args.source]))
         return 0
     prompts = _prompts(args)
+    replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
         raise InvalidSettingError("Mode speculative needs a draft model.", "Choose one with --draft-model.")
     _check_files(args)
     try:
-        _measure(args, prompts, measurement)
+        _measure(args, prompts, replies, measurement)
     except KeyboardInterrupt:  # before or after the measuring itself
         measurement.cancelled = True
     except Exception:
@@ -164,17 +171,24 @@ class _Measurement:
         runner.cancel()
 
 
-def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _Measurement) -> None:
+def _measure(
+    args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
+) -> None:
     """Load the model and measure."""
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
 
     # output of libraries, such as mlx-lm's about large models, does not belong to the report
-    with redirect_stdout(sys.stderr), ProgressLine(verbose=True) as progress:
+    with (
+        redirect_stdout(sys.stderr),
+        ProgressLine(verbose=True) as progress,
+        tempfile.TemporaryDirectory(prefix="rdchat-replies-") as folder,
+    ):
         engine = LocalEngine()
         info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
         options.print_warning(info)
         measurement.environment = environment(info)
-        measurement.plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
+        plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
+        measurement.plan = replace(plan, earlier_file=_reply_store(Path(folder), info.path, replies))
         with (
             closing(engine.benchmark(measurement.plan)) as runner,
             ctrl_c_calls(lambda: measurement.cancel(runner)),
@@ -190,6 +204,17 @@ def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _
 def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
     cells = options.chosen(Sweep, args, modes=tuple(modes)).cells()
     return options.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
+
+
+def _reply_store(folder: Path, model: Path, replies: Sequence[str]) -> str:
+    """Return the path of a file made of replies, in a folder; empty without replies."""
+    if not replies:
+        return ""
+    from rdchat.inference.drafting.reply_store import write_store  # noqa: PLC0415  as above
+    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415
+
+    write_store(folder / "replies", (shared_tokenizers().encode_text(model, reply) for reply in replies))
+    return str(folder / "replies")
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:

@@ -13,6 +13,7 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.earlier_replies import ReplyKeeper
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
@@ -55,7 +56,8 @@ class ChatController(QObject):
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
         self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
-        replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences)
+        self.earlier = ReplyKeeper(store.path, self.storage, preferences, model)
+        replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences, earlier=self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, preferences, replies)
         self.chats = ChatList(store, self.chat, self.storage)
@@ -82,6 +84,7 @@ class ChatController(QObject):
         self.replies.progressed.connect(self.time_ledger.add_progress)
         self.replies.engine_ended.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
+        self.chats.conversations_changed.connect(self.earlier.look)
         self.chats.conversation_removed.connect(self.replies.stop)
         self.context.reply_wanted.connect(self.continue_reply)
         for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):
@@ -112,7 +115,7 @@ class ChatController(QObject):
         self._opened.stop()
         if not self._closed:
             self._remember_chat()
-        for part in (self.titles, self.context, self.chat.files, self.chats, self.replies):
+        for part in (self.earlier, self.titles, self.context, self.chat.files, self.chats, self.replies):
             part.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True

@@ -15,6 +15,7 @@ from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Head, StoredHead
@@ -27,6 +28,7 @@ from tests.inference.drafting.block.block_drafters import KINDS as BLOCKS
 from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.draft_pairs import TREE, Pair, near
 from tests.inference.drafting.eagle3.eagle3_heads import bound
+from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ALPHABET, ask, loaded, random_drafter, shared_family, tiny_llama, with_beams
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.graphs import Node, graph_of, noted_graphs
@@ -128,6 +130,20 @@ def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
     assert len(end.token_ids) == tokens
     assert end.statistics.rounds > 0 or mode == "plain"
     assert "Matmul" in {node.name for node in found}
+    _check(found)
+
+
+@pytest.mark.parametrize("case", share(CASES, 4))
+def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
+    """In trees, or in chains where the target keeps recurrent state."""
+    model = golden_target(case)
+    drafters = HeadModel(model, load_drafter(golden_folder(case), model))
+    job = _job(model, ask(max_tokens=8, seed=2))
+    drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
+    with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
+        *_, end = RoundIterator(job, drafter)
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.drafted > 0
     _check(found)
 
 

@@ -238,6 +238,7 @@ class ModelCard:
     tokens: str = ""  # hash of the tokenizer's file: models with the same hash have the same tokens
     disk_bytes: int = 0  # of its files on this machine
     changed: float = 0.0  # when its folder was changed, in seconds since 1970
+    says_mtp: bool = False  # whether its configuration names MTP layers, of a family whose layers rdchat can use
     tried: Capability | None = None  # None where it was not tried yet
     # Of an unfinished download
     download_bytes: int = 0  # size of the whole download; 0 of anything else

@@ -76,6 +76,8 @@ class Statistics:
     rounds: int = 0  # target calls of a drafting mode; 0 in plain decoding
     drafted: int = 0  # depth offered, summed over rounds
     accepted: int = 0  # drafted tokens accepted, summed over rounds
+    from_chat: int = 0  # those that prompt lookup found in this chat
+    from_replies: int = 0  # those that it found in earlier replies
     target_calls: int = 0  # decode calls whose output is used; prefill does not count
     verified_nodes: int = 0  # packed rows of all rounds, the roots included, padding excluded
     host_syncs: int = 0  # times the host waited for the device while decoding
@@ -83,6 +85,7 @@ class Statistics:
     # Rounds by accepted length: entry n counts those of which n drafted tokens were accepted.
     accepted_lengths: tuple[int, ...] = ()
     peak_memory_bytes: int = 0  # the most memory MLX held during the reply
+    earlier_bytes: int = 0  # memory of the earlier replies that it was drafted from
     context_tokens: int = 0  # tokens in the context at this moment
     ledger: tuple[LedgerEntry, ...] = ()  # time by stage
     plain_step_ms: float = 0.0  # measured time of a plain target call at this context; 0 where it was not measured

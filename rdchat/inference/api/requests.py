@@ -37,6 +37,10 @@ def check_draft_tokens(draft_tokens: int) -> None:
     require(1 <= draft_tokens <= MOST_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MOST_DRAFT_TOKENS}")
 
 
+EARLIER_REPLIES = "replies"
+"""Names the source of a token that prompt lookup found in an earlier reply, beside the names of modes that draft."""
+
+
 class Mode(StrEnum):
     """How the next tokens are proposed.
 
@@ -183,7 +187,7 @@ class DraftSettings:
     mode: Mode = Mode.AUTO  # who proposes tokens
     # Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
     draft_model: str | None = None
-    draft_tokens: int = 4  # the most tokens that a draft model or prompt lookup proposes in a round
+    draft_tokens: int = 4  # the tokens that a draft model proposes in a round, and prompt lookup about
     # Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
     drafter: str | None = None
     beam_width: int = 4  # beams of the drafter head
@@ -217,6 +221,14 @@ class ChatMessage:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierReplies:
+    """The earlier replies that a reply's drafts may come from."""
+
+    file: str  # made by `drafting.reply_store.write_store`; empty for none, also of those that the engine still has
+    grows: bool = True  # whether this reply is added to them
+
+
+@dataclass(frozen=True, slots=True)
 class GenerationRequest:
     """All that determines a reply."""
 
@@ -229,6 +241,7 @@ class GenerationRequest:
     draft: DraftSettings = field(default_factory=DraftSettings)  # how it is drafted
     # Whether or how much the model thinks; None leaves it to the chat template.
     thinking: ThinkingChoice | None = None
+    earlier: EarlierReplies | None = None  # None drafts without earlier replies, and leaves them as they are
 
     def __post_init__(self) -> None:
         last = Role.ASSISTANT if self.continue_last else Role.USER

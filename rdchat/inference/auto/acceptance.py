@@ -6,66 +6,12 @@ import numpy as np
 
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, ROWS, Floats
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.lookup_index import Guess
+from rdchat.inference.drafting.lookup_estimate import LookupEstimate, Rate
 
-_MATCHES = (2, 3, 4, 5, 6, 8, 12, 16, 24)  # classes of endings that occurred before, by their least length
-# Chance that prompt lookup's next token is right, by class. It is set below what 2,757 of them showed in replies of the
-# default model, since a path that is believed too much costs more than one that is missed.
-_MATCH_PRIORS = (0.22, 0.4, 0.45, 0.55, 0.6, 0.7, 0.74, 0.83, 0.89)
 _HEAD_CHANCE = 0.6  # chance that a drafter head's first choice is accepted
 _CHAIN_CHANCE = 0.84  # the same of a draft model: 0.83 to 0.87 with the pair in docs/benchmarks.md
 _RUNNER_UPS = 0.85  # n candidates miss n ** -0.85 times as often as one
 _UNTRIED = 0.99  # share of what a text showed that is kept after a plain step
-
-
-class Rate:
-    """A ratio of observed to expected counts, such as accepted to drafted tokens; old observations fade.
-
-    Args:
-        prior: The ratio before any observation.
-        weight: Expected count that the prior stands for.
-        fade: Share of earlier observations that is kept at each new one.
-    """
-
-    def __init__(self, prior: float, weight: float = 4.0, fade: float = 0.985) -> None:
-        self._prior, self._weight, self._fade = prior, weight, fade
-        self._expected = self._came = 0.0
-
-    @property
-    def value(self) -> float:
-        return self.given(self._prior)
-
-    def given(self, prior: float) -> float:
-        """Return the ratio with another prior."""
-        return (self._came + prior * self._weight) / (self._expected + self._weight)
-
-    def learn(self, observed: float, expected: float = 1.0) -> None:
-        """Add an observation."""
-        self._expected = self._expected * self._fade + expected
-        self._came = self._came * self._fade + observed
-
-    def forget(self, kept: float) -> None:
-        """Keep this share of the observations."""
-        self._expected *= kept
-        self._came *= kept
-
-
-class LookupEstimate:
-    """The chance that prompt lookup's next token is right, by the length of the ending that occurred before."""
-
-    def __init__(self) -> None:
-        self._rates = [Rate(prior) for prior in _MATCH_PRIORS]
-
-    def path(self, guesses: Sequence[Guess]) -> Floats:
-        """Return (tokens,) the chance that a path from prompt lookup is accepted up to each of its tokens."""
-        return np.cumprod([self._rate(guess).value for guess in guesses])
-
-    def learn(self, guess: Guess, token: int) -> None:
-        """Learn from the token that followed a guess."""
-        self._rate(guess).learn(guess.token == token)
-
-    def _rate(self, guess: Guess) -> Rate:
-        return self._rates[sum(guess.match >= least for least in _MATCHES[1:])]
 
 
 class DraftEstimate:

@@ -21,7 +21,9 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.drafting.lookup import lookup_draft
+from rdchat.inference.drafting.lookup_index import EarlierPlaces
+from rdchat.inference.target.verifier import Verified
 
 _MOST_UNREAD = (
     4  # most tokens that a draft model catches up with in a usual round; rounds with more are not learnt from
@@ -38,6 +40,7 @@ class AutoDrafter(Drafter):
         prompt: Token ids.
         request: Sampling, reply seed and draft settings.
         ledger: Records the time of its stages.
+        earlier: Earlier replies, if prompt lookup may use them.
 
     Attributes:
         controller: Plans each call.
@@ -46,7 +49,14 @@ class AutoDrafter(Drafter):
 
     name = "auto"
 
-    def __init__(self, state: AutoState, prompt: list[int], request: GenerationRequest, ledger: Ledger) -> None:
+    def __init__(
+        self,
+        state: AutoState,
+        prompt: list[int],
+        request: GenerationRequest,
+        ledger: Ledger,
+        earlier: EarlierPlaces | None = None,
+    ) -> None:
         available, costs, trees = state.available, state.costs, state.trees
         estimates = state.estimates(request.sampling)
         self._ledger, self.usual = ledger, True
@@ -60,7 +70,7 @@ class AutoDrafter(Drafter):
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
         if head:
             sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.most_drafted))
-        self.controller = Controller(state.planner, estimates, prompt, sources)
+        self.controller = Controller(state.planner, estimates, prompt, sources, trees=trees, earlier=earlier)
 
     @override
     def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
@@ -77,6 +87,7 @@ class AutoDrafter(Drafter):
     @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
+        self.controller.close()
         for part in self._parts:
             part.close(length)
 
@@ -97,8 +108,7 @@ class AutoDrafter(Drafter):
             draft = head.draft(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
         else:
             with self._ledger.stage("lookup"):
-                chain = [root, *self.controller.index.continuation(plan.length - 1)]
-            draft = Draft(PackedTree.chain(mx.array(chain)))
+                draft = lookup_draft(root, self.controller.looked_up.cut(plan.nodes - 1))
         return replace(draft, rows=plan.rows, drafter=plan.mode.value)
 
     @override

@@ -12,9 +12,9 @@ from typing import Protocol
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
-from rdchat.inference.auto.plan import MOST_ROWS, PLAIN, Choice, Floats
+from rdchat.inference.auto.plan import MOST_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
-from rdchat.inference.drafting.lookup_index import LookupIndex
+from rdchat.inference.drafting.lookup_index import EarlierPlaces, LookupIndex, LookupTree
 
 _PLAIN_EVERY = 40  # rounds after which plain steps are timed again, unless rounds are surely faster
 _SURELY_FASTER = 1.5  # times as fast as plain steps
@@ -24,6 +24,7 @@ _GRANT = 0.2  # tokens that a reply may lose to trial rounds, from the start
 _SHARE = 0.006  # further tokens that it may lose, as a share of its tokens
 _MOST_SAVED = 1.0  # most tokens of that budget that can be saved up
 _DEBT = 0.1  # tokens by which one trial may overdraw the budget
+_LEAST = 0.03  # least chance of a node of prompt lookup
 _COMPARING = "Timing plain decoding for a moment, to compare."
 _HELD_UP = 2  # calls, from the present one on, whose times are ignored after a call was delayed
 
@@ -36,18 +37,28 @@ class Controller:
         estimates: Estimates of acceptance.
         prompt: Token ids.
         sources: The drafters besides prompt lookup.
+        trees: Whether the target verifies trees; otherwise prompt lookup drafts chains.
+        earlier: Earlier replies, if prompt lookup may use them.
 
     Attributes:
         text: Token ids of the prompt and the reply so far.
-        index: Finds earlier occurrences of the text's ending.
+        looked_up: What prompt lookup expects to come next.
         plan: The plan of the current call.
     """
 
     def __init__(
-        self, planner: Planner, estimates: AcceptanceEstimates, prompt: Sequence[int], sources: Sequence[Source] = ()
+        self,
+        planner: Planner,
+        estimates: AcceptanceEstimates,
+        prompt: Sequence[int],
+        sources: Sequence[Source] = (),
+        *,
+        trees: bool = True,
+        earlier: EarlierPlaces | None = None,
     ) -> None:
         estimates.begin_text()
-        self.text, self.index, self.plan = list(prompt), LookupIndex(list(prompt)), PLAIN
+        self.text, self.looked_up, self.plan = list(prompt), LookupTree(), PLAIN
+        self._index, self._trees = LookupIndex(prompt, estimates.lookup, earlier), trees
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
         self._sources = list(sources)
         self._choice: Choice | None = None  # the best draft for the present call
@@ -77,7 +88,7 @@ class Controller:
         Args:
             limit: Tokens that may be drafted.
         """
-        self._choice = choice = self._choose(limit, self._path(limit))
+        self._choice = choice = self._choose(limit, self._look_up(limit))
         if choice is None:
             return False
         if self._rounds >= _PLAIN_EVERY and choice.speedup < _SURELY_FASTER:
@@ -101,7 +112,7 @@ class Controller:
         if limit < 1 or self._plain_steps:
             return False
         # the first token that prompt lookup finds is the one being computed: drafts begin after it
-        self._choice = choice = self._choose(limit, self._path(1 + limit)[1:])
+        self._choice = choice = self._choose(limit, self._look_up(1 + limit).first_subtree())
         if choice is None:
             return False
         # several rounds will follow, so a part of the cost of switching is enough
@@ -116,6 +127,10 @@ class Controller:
             limit: Tokens that may be drafted below the round's last token.
         """
         return self.plan.mode is Mode.DRAFTER and self.plan.length <= 1 + limit and self._switch > 0
+
+    def close(self) -> None:
+        """Take the end of the reply."""
+        self._index.close()
 
     def leave_out(self, mode: Mode) -> None:
         """Stop using a drafter in this reply."""
@@ -159,30 +174,29 @@ class Controller:
 
     def _take(self, tokens: Sequence[int]) -> None:
         for token in tokens:
-            for guess in self.index.guesses(1):
-                self._estimates.lookup.learn(guess, token)
             self.text.append(token)
-            self.index.extend([token])
+        self._index.extend(tokens)
         self._spend(-_SHARE * len(tokens))
 
     # Possible drafts
 
-    def _choose(self, limit: int, path: Floats) -> Choice | None:
+    def _choose(self, limit: int, looked_up: LookupTree) -> Choice | None:
         """Return the best draft.
 
         Args:
             limit: Tokens that may be drafted.
-            path: (tokens,) the result of `_path`.
+            looked_up: What prompt lookup can draft.
         """
         limit = min(limit, MOST_ROWS - 1)
+        self.looked_up = looked_up.cut(MOST_ROWS - 1)
         drafts = [source.drafts(limit) for source in self._sources]
-        if path.size:
-            drafts.append(lookup_drafts(path[:limit]))
+        if looked_up.tokens:
+            drafts.append(lookup_drafts(self.looked_up))
         return self._planner.choose(len(self.text), drafts)
 
-    def _path(self, limit: int) -> Floats:
-        """Return (tokens,) the chance that a path from prompt lookup is accepted up to each token; may be empty."""
-        return self._estimates.lookup.path(self.index.guesses(min(limit, MOST_ROWS)))
+    def _look_up(self, limit: int) -> LookupTree:
+        """Return what prompt lookup expects to come next, up to `limit` deep."""
+        return self._index.draft(MOST_ROWS, limit, _LEAST, chain=not self._trees)
 
     def _may_try(self, choice: Choice) -> bool:
         """Return whether the budget allows a trial round, made to learn although a plain step looks better."""

@@ -16,6 +16,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import DraftEstimate
 from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MOST_ROWS, ROWS, Choice, Floats, Plan
+from rdchat.inference.drafting.lookup_index import LookupTree
 
 _SPREAD = 16  # rounds over which a draft model's catching up is spread
 Rows = npt.NDArray[np.int_]
@@ -90,16 +91,17 @@ def draft_model_source(
     return Source(Mode.SPECULATIVE, 1, lengths.tolist(), possible, estimate, draft_ms)
 
 
-def lookup_drafts(path: Floats) -> Drafts:
-    """Return the drafts that prompt lookup can make.
+def lookup_drafts(tree: LookupTree) -> Drafts:
+    """Return the drafts that prompt lookup can make: the likeliest nodes of a tree, by their number.
 
     Args:
-        path: (tokens,) the chance that the path is accepted up to each token; fewer than `MOST_ROWS`, and at least one.
+        tree: What may come next: fewer nodes than `MOST_ROWS`, and at least one.
     """
-    nodes = np.arange(2, 2 + len(path))
+    nodes = np.arange(2, 2 + len(tree.tokens))
     accepted = np.full((len(nodes), len(ROWS)), -np.inf)
-    accepted[np.arange(len(nodes)), nodes] = np.cumsum(path)
-    return Drafts(Mode.LOOKUP, 1, nodes.tolist(), accepted, np.zeros(len(nodes)))
+    accepted[np.arange(len(nodes)), nodes] = np.cumsum(tree.chances)
+    lengths = 1 + np.maximum.accumulate(tree.depths)
+    return Drafts(Mode.LOOKUP, 1, lengths.tolist(), accepted, np.zeros(len(nodes)))
 
 
 class Planner:

@@ -12,6 +12,7 @@ from rdchat.files.atomic_file import JsonLines
 from rdchat.files.plain_data import plain
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.drafting.lookup_index import most_nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,7 @@ def draft_name(draft: DraftSettings) -> str:
 
 def most_drafted(draft: DraftSettings) -> int:
     """Return the most tokens of a draft, without the root."""
-    return draft.draft_tokens if draft.mode is Mode.LOOKUP else draft.beam_length - 1
+    return most_nodes(draft.draft_tokens) if draft.mode is Mode.LOOKUP else draft.beam_length - 1
 
 
 class CountsFile:

@@ -21,7 +21,15 @@ from rdchat.inference.api.benchmark import (
     BenchRun,
     Difference,
 )
-from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    Dtype,
+    EarlierReplies,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+)
 from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.recording import (
     Recording,
@@ -172,7 +180,9 @@ class InterleavedRunner:
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
-        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft)
+        store = self._plan.earlier_file
+        earlier = EarlierReplies(store, grows=False) if store else None  # not with the replies to the prompts measured
+        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=earlier)
 
     def _found(
         self, session: ChatSession, index: int, baseline: int, place: tuple[int, int], recording: Recording

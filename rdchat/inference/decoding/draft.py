@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
 import mlx.core as mx
 
@@ -11,17 +12,35 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.target.verifier import PackedTree, Verified
 
 
+class NodeSource(IntEnum):
+    """Where a node of a draft comes from."""
+
+    DRAFTER = 0  # the drafter that the draft names
+    CHAT = 1  # prompt lookup in this chat
+    REPLIES = 2  # prompt lookup in earlier replies
+
+    @classmethod
+    def of(cls, earlier: bool) -> "NodeSource":
+        """Return the source of a token that was looked up."""
+        return cls.REPLIES if earlier else cls.CHAT
+
+
 @dataclass(frozen=True, slots=True)
 class Draft:
     """Tokens offered to the target."""
 
     tree: PackedTree  # its root is the token the target chose last. Its tokens and its shape may be lazy
-    # (nodes,) bool, perhaps lazy: nodes from prompt lookup instead of the named drafter; None where there are none.
-    looked_up: mx.array | None = None
+    # (nodes,) the `NodeSource` of each node, perhaps lazy; None where the drafter made them all.
+    sources: mx.array | Sequence[int] | None = None
     rows: int = 0  # rows to verify it with, where padding makes the call cheaper; 0 uses the measured costs
     drafter: str = ""  # who drafted it, where the reply's drafter combines several; empty for the drafter's own name
     # () bool, perhaps lazy: whether the draft's scores are finite. Otherwise the draft is dropped.
     finite: mx.array | bool = True
+
+    @property
+    def lazy_sources(self) -> mx.array | None:
+        """`sources` where they may be lazy."""
+        return self.sources if isinstance(self.sources, mx.array) else None
 
 
 class Drafter:

@@ -53,6 +53,7 @@ class ReplyJob:
     mode_reason: str | None = None  # why it is not the one asked for; None where it is
     drafter: str | None = None  # path or name of what drafts; None where nothing does
     kind: HeadKind | None = None  # of the head that drafts; None where none does
+    earlier_bytes: int = 0  # memory of the earlier replies that it is drafted from
     # Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
@@ -193,6 +194,7 @@ class Reply:
             ttft_ms=_span_ms(clock.requested, clock.first_token),
             decode_ms=_span_ms(clock.first_token, clock.last_token),
             peak_memory_bytes=mx.get_peak_memory(),
+            earlier_bytes=self._job.earlier_bytes,
             context_tokens=context,
             ledger=self._ledger.entries(clock.ended or perf_counter_ns()),
             choice=self.choice(),

@@ -13,9 +13,9 @@ import numpy as np
 
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.reply_statistics import RoundStatistics
-from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, DraftSettings, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
-from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.tracing import TreeLogProbs, round_tree, token_log_probs
@@ -116,7 +116,7 @@ class RoundIterator(ReplyIterator):
             else:
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
-            lazy = (*draft.tree.arrays, draft.looked_up, mx.array(draft.finite))
+            lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
             self._ledger.queue(*lazy)  # the device drafts while the host builds the target's graph
             self._ledger.synchronize(*lazy)
             return draft
@@ -132,7 +132,7 @@ class RoundIterator(ReplyIterator):
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
             traced = log_probs.arrays if log_probs else ()
             shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
-            wanted = [*shape, chosen, sure, finite, verified.hidden, draft.looked_up, *traced]
+            wanted = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
             wanted += self._draft_ahead(packed, verified, chosen, wanted)
             with self._ledger.waiting():
                 *nodes, quick, certain = fetch(*shape, chosen, sure, besides=wanted)
@@ -194,6 +194,8 @@ class RoundIterator(ReplyIterator):
         with self._ledger.stage("accept"):
             path, drafted, accepted = done.path, done.drafted, len(done.path) - 1
             reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
+            sources = [done.drafters[node] for node in path[1:]]
+            reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))
             events = []
             for place, node in enumerate(path, start=1):
                 event = reply.take(int(done.chosen[node]))
@@ -226,5 +228,9 @@ class RoundIterator(ReplyIterator):
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:
-    looked_up = [False] * len(draft.tree) if draft.looked_up is None else fetch(draft.looked_up).tolist()
-    return ["", *(Mode.LOOKUP.value if lookup else name for lookup in looked_up[1:])]
+    names = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value, NodeSource.REPLIES: EARLIER_REPLIES}
+    sources = draft.sources
+    if sources is None:
+        return ["", *[name] * (len(draft.tree) - 1)]
+    known = fetch(sources).tolist() if isinstance(sources, mx.array) else sources
+    return ["", *(names[NodeSource(source)] for source in known[1:])]

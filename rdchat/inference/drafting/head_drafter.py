@@ -9,15 +9,19 @@ import mlx.core as mx
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
-from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.drafting.lookup_index import LookupIndex
+from rdchat.inference.drafting.lookup import lookup_draft
+from rdchat.inference.drafting.lookup_index import EarlierPlaces, LookupIndex, LookupTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree, Verified
 
+_LEAST = 0.1  # chance of a lookup branch's last node: a beam's last nodes are less likely
+_LEAST_ALONE = 0.5  # chance of its first node where it takes the place of the beams
+_NO_BRANCH = LookupTree()
 _LEAVES = 2  # nodes kept at each level, in beam widths; those beyond the width may still be among the best
 
 
@@ -61,6 +65,7 @@ class HeadModel:
         ledger: Ledger | None = None,
         *,
         apart: bool = False,
+        earlier: EarlierPlaces | None = None,
     ) -> "HeadDrafter":
         """Return the drafter of one reply.
 
@@ -70,11 +75,14 @@ class HeadModel:
             ledger: Records the time of its stages; None records nothing.
             apart: Whether the reply belongs to no conversation, as in a measurement. Then the memory of the last
                 conversation is left alone.
+            earlier: Earlier replies, if the lookup branch may use them.
         """
         self.record_states()
         memory = self.head.memory() if apart else self._memory
         memory.begin(prompt)
-        return HeadDrafter(self._model, self.head, memory, prompt, request=request, ledger=ledger or Ledger())
+        return HeadDrafter(
+            self._model, self.head, memory, prompt, request=request, ledger=ledger or Ledger(), earlier=earlier
+        )
 
     def read_as(self, wrong: Mapping[Reading, float]) -> None:
         """Have MTP layers read the hidden states with which the fewest tokens were wrong, in a hundred.
@@ -112,6 +120,7 @@ class HeadDrafter(Drafter):
         prompt: The prompt's tokens.
         request: Its sampling, reply seed and draft settings are used.
         ledger: Records the time of its stages.
+        earlier: Earlier replies, if the lookup branch may use them.
     """
 
     name = Mode.DRAFTER.value
@@ -125,6 +134,7 @@ class HeadDrafter(Drafter):
         *,
         request: GenerationRequest,
         ledger: Ledger,
+        earlier: EarlierPlaces | None = None,
     ) -> None:
         self._model = model
         self._head = head
@@ -138,7 +148,7 @@ class HeadDrafter(Drafter):
         self._ahead: _Ahead | None = None  # the draft that was begun in the round being verified
         # The draft that was begun in the last round, if that round ended with its root.
         self._drawn: _Ahead | None = None
-        self._index = LookupIndex(prompt)
+        self._index = LookupIndex(prompt, earlier=earlier)
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -160,34 +170,38 @@ class HeadDrafter(Drafter):
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         self._begin(root)
-        branch: list[int] = []
+        branch = _NO_BRANCH
         if settings.lookup_branch:
             with self._ledger.stage("lookup"):
-                branch = self._index.continuation(length - 1)
+                branch = self._index.draft(length - 1, least=_LEAST, chain=True)
         return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
-    def draft(self, root: int, shape: BeamShape, nodes: int, branch: Sequence[int] = ()) -> Draft:
+    def draft(self, root: int, shape: BeamShape, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Draft in a given shape.
 
         Args:
             root: The last token.
             shape: Width and length of the beams.
             nodes: Nodes of the tree, the root included; a chain has as many as its length.
-            branch: Tokens to offer as well, at most as many as are drafted.
+            branch: A chain to offer as well, at most as deep as the draft.
         """
-        if branch and not self._trees:
-            return Draft(PackedTree.chain(mx.array([root, *branch])), mx.arange(1 + len(branch)) > 0)
+        if branch.tokens and not self._trees:
+            if branch.chances[0] >= _LEAST_ALONE:
+                return lookup_draft(root, branch)
+            branch = _NO_BRANCH
         pool = self.search(root, shape)
         return self.offer(pool, nodes, branch)
 
-    def offer(self, pool: NodePool, nodes: int, branch: Sequence[int] = ()) -> Draft:
+    def offer(self, pool: NodePool, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
         """Offer the best nodes of a search, perhaps only the root; trees only if the target takes them."""
-        if not branch and 1 in (nodes, pool.level_size):
+        if not branch.tokens and 1 in (nodes, pool.level_size):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
         with self._ledger.stage("select nodes"):
-            tree, looked_up = best_nodes(pool, nodes, branch)
-            self._ledger.synchronize(*tree.arrays, looked_up)
-        return Draft(tree, looked_up, finite=pool.finite)
+            tree, looked_up = best_nodes(pool, nodes, branch.tokens)
+            by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.of, branch.earlier)], mx.int32)
+            sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)
+            self._ledger.synchronize(*tree.arrays, sources)
+        return Draft(tree, sources, finite=pool.finite)
 
     @override
     def drafts_ahead(self, limit: int) -> bool:
@@ -226,6 +240,7 @@ class HeadDrafter(Drafter):
     @override
     def close(self, length: int) -> None:
         """See `Drafter`."""
+        self._index.close()
         if not length:
             self._memory.reset()
 

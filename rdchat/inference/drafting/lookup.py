@@ -1,35 +1,45 @@
-"""Prompt lookup: offers the tokens that followed the last occurrence of the text's ending.
-
-Saxena 2023, "Prompt Lookup Decoding"; here over prompt and reply, with an index that is updated token by token, so the
-cost of a lookup does not depend on the length of the conversation.
-"""
+"""Prompt lookup: offers what followed the text's ending earlier in the chat, or in earlier replies."""
 
 from typing import override
 
-import mlx.core as mx
+import numpy as np
 
 from rdchat.inference.api.requests import DraftSettings
-from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.lookup_index import LookupIndex
+from rdchat.inference.drafting.lookup_index import DEEPEST, EarlierPlaces, LookupIndex, LookupTree, most_nodes
+from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import PackedTree, Verified
 
 
 class LookupDrafter(Drafter):
-    """Drafts one chain by prompt lookup.
+    """Drafts by prompt lookup: a tree, or a chain for a target that verifies chains only.
+
+    A node costs a row of the target's call, so it is offered if its chance is at least 1 in `1 + draft_tokens`: about
+    as many rows as chains of `draft_tokens` would take, more of them where the text surely repeats.
 
     Args:
         tokens: The prompt.
-        draft_tokens: The most tokens to offer.
+        draft_tokens: About how many tokens to offer; see `most_nodes`.
         ledger: Records the time of its stages; None records nothing.
+        trees: Whether the target verifies trees.
+        earlier: Earlier replies, if they may be used.
     """
 
     name = "lookup"
 
-    def __init__(self, tokens: list[int], draft_tokens: int, ledger: Ledger | None = None) -> None:
+    def __init__(
+        self,
+        tokens: list[int],
+        draft_tokens: int,
+        ledger: Ledger | None = None,
+        *,
+        trees: bool = False,
+        earlier: EarlierPlaces | None = None,
+    ) -> None:
         self._ledger = ledger or Ledger()
-        self._index = LookupIndex(tokens)
-        self._draft_tokens = draft_tokens
+        self._index = LookupIndex(tokens, earlier=earlier)
+        self._draft_tokens, self._trees = draft_tokens, trees
         self._began = False
 
     @override
@@ -41,14 +51,30 @@ class LookupDrafter(Drafter):
         self._begin(root)
         self._index.extend(tokens)
 
+    @override
+    def close(self, length: int) -> None:
+        self._index.close()
+
     def propose(self, root: int, limit: int) -> Draft:
         self._begin(root)
         with self._ledger.stage("lookup"):
-            chain = [root, *self._index.continuation(min(self._draft_tokens, limit))]
-        return Draft(PackedTree.chain(mx.array(chain)))
+            asked = self._draft_tokens
+            least = 1 / (1 + asked)
+            tree = self._index.draft(most_nodes(asked), min(limit, DEEPEST), least, chain=not self._trees)
+            return lookup_draft(root, tree)
 
     def _begin(self, root: int) -> None:
         """Take the first token, which comes from the prefill and not from a round."""
         if not self._began:
             self._index.extend([root])
             self._began = True
+
+
+def lookup_draft(root: int, tree: LookupTree) -> Draft:
+    """Return what was looked up as a draft below `root`."""
+    nodes = PrefixTree(
+        np.array([root, *tree.tokens], np.int32),
+        np.array([-1, *tree.parents], np.int32),
+        np.array([0, *tree.depths], np.int32),
+    )
+    return Draft(PackedTree.of(nodes), [NodeSource.DRAFTER, *map(NodeSource.of, tree.earlier)])

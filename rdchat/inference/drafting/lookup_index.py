@@ -1,71 +1,239 @@
-"""An index of where a text's ending occurred before, updated token by token. No MLX here."""
+"""An index of where a text's ending occurred before, updated token by token, and the drafts that follow. No MLX here.
 
-from typing import NamedTuple
+Saxena 2023, "Prompt Lookup Decoding", copies what followed one earlier place. Here all earlier places vote, as in
+suffix decoding (Oliaro et al. 2024, arXiv 2411.04975): those with longer matches count more, and the tree of what
+followed them has a chance at each node.
+"""
 
-LONGEST, SHORTEST = 8, 2  # tokens of an ending that is looked up
-_AGREEMENT = 32  # tokens compared before both places, to see how far they agree
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from itertools import cycle, islice
+from typing import NamedTuple, Protocol
+
+from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
+
+DEEPEST = 32  # most tokens of a path below the root
+SEPARATOR = -1  # between texts of `Occurrences`; never a token
+_RUNS = (6, 2, 1)  # tokens of an ending that are looked up, longest first
+_PLACES = 16  # most places that vote
 
 
-class Guess(NamedTuple):
-    """A token of a continuation, and the evidence for it."""
+def most_nodes(draft_tokens: int) -> int:
+    """Return the most nodes of a draft by prompt lookup alone, the root not counted."""
+    return max(draft_tokens, min(4 * draft_tokens, DEEPEST))
 
-    token: int
-    match: int  # how many tokens before it equal those before the place it is copied from; at most 32 of the text
+
+class Place(NamedTuple):
+    """An earlier place where the text's ending stood."""
+
+    match: int  # tokens before it that equal those at the end of the text, up to `LONGEST_MATCH`
+    following: Sequence[int]  # tokens that followed, up to `DEEPEST`
+    earlier: bool = False  # whether it is in an earlier reply
+
+
+class EarlierPlaces(Protocol):
+    """Texts besides the chat in which endings are looked up."""
+
+    def places(self, ending: Sequence[int]) -> list[Place]:
+        """Return places where the last tokens of `ending` stood, longest match first."""
+
+    def add(self, reply: Sequence[int]) -> None:
+        """Take a reply that has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTree:
+    """What may come next, likeliest nodes first. The root is node 0 and not listed; parents precede children."""
+
+    tokens: list[int] = field(default_factory=list)
+    parents: list[int] = field(default_factory=list)
+    depths: list[int] = field(default_factory=list)  # from 1
+    chances: list[float] = field(default_factory=list)  # that the path is accepted up to the node; they never rise
+    earlier: list[bool] = field(default_factory=list)  # whether earlier replies spoke for the node, more than the chat
+
+    def cut(self, nodes: int) -> "LookupTree":
+        """Return the tree of the likeliest nodes."""
+        return LookupTree(*(column[:nodes] for column in self._columns))
+
+    def first_subtree(self) -> "LookupTree":
+        """Return what may come after the likeliest first token; the chances still contain that token's."""
+        inside, found = {1: 0}, LookupTree()
+        for node, parent in enumerate(self.parents, start=1):
+            if parent in inside:
+                inside[node] = len(inside)
+                token, _, depth, chance, earlier = (column[node - 1] for column in self._columns)
+                row = (token, inside[parent], depth - 1, chance, earlier)
+                for column, value in zip(found._columns, row, strict=True):
+                    column.append(value)
+        return found
+
+    @property
+    def _columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]
+        return self.tokens, self.parents, self.depths, self.chances, self.earlier
+
+
+class Occurrences:
+    """Where runs of 6, 2 and 1 tokens ended in a growing text; each place leads to the one before, newest first.
+
+    Args:
+        tokens: The text so far.
+
+    Attributes:
+        tokens: The text.
+    """
+
+    def __init__(self, tokens: Iterable[int] = ()) -> None:
+        self.tokens = list(tokens)
+        self._noted = 0  # runs that end at or before this index are in `_last`
+        # For each run its last end that has a successor, and for each end, from 1, the end before of the same run.
+        self._last: list[dict[tuple[int, ...], int]] = [{} for _ in _RUNS]
+        self._before: list[list[int]] = [[] for _ in _RUNS]
+
+    def find(self, ending: Sequence[int], most: int = _PLACES) -> list[tuple[int, int]]:
+        """Return places where an ending stood.
+
+        Args:
+            ending: The last tokens of a text, which may be this one; `LONGEST_MATCH` are enough.
+            most: Places wanted.
+
+        Returns:
+            Of each place the index of the token after it, and its match. Those found by longer runs come first.
+        """
+        self._note()
+        found: dict[int, int] = {}
+        for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
+            if len(ending) < run:
+                continue
+            place = last.get(tuple(ending[-run:]), 0)
+            while place and len(found) < most:
+                if place not in found:
+                    found[place] = self._match(place, ending, run)
+                place = before[place - 1]
+        return list(found.items())
+
+    def _match(self, place: int, ending: Sequence[int], match: int) -> int:
+        tokens, most = self.tokens, min(LONGEST_MATCH, place, len(ending))
+        while match < most and tokens[place - 1 - match] == ending[-1 - match]:
+            match += 1
+        return match
+
+    def _note(self) -> None:
+        """Index the runs that end before the last token, which has no successor yet."""
+        tokens = self.tokens
+        for end in range(self._noted + 1, len(tokens)):
+            for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
+                key = tuple(tokens[max(end - run, 0) : end])
+                before.append(last.get(key, 0))
+                last[key] = end
+        self._noted = max(self._noted, len(tokens) - 1)
 
 
 class LookupIndex:
-    """Index of where each run of 2 to 8 tokens last ended; updated at each lookup.
+    """Looks up a chat's ending in the chat itself, and in earlier replies.
 
     Args:
         tokens: The conversation so far.
+        estimate: How far places are right; learns from every further token.
+        earlier: Earlier replies, if they may be used.
     """
 
-    def __init__(self, tokens: list[int]) -> None:
-        self._tokens = list(tokens)
-        self._noted = 0  # runs that end at or before this index are in `_ends`
-        self._ends: dict[tuple[int, ...], int] = {}  # run -> index after its last occurrence that has a successor
+    def __init__(
+        self, tokens: Iterable[int], estimate: LookupEstimate | None = None, earlier: EarlierPlaces | None = None
+    ) -> None:
+        self._text = Occurrences(tokens)
+        self._prompt = len(self._text.tokens)
+        self._estimate = estimate or LookupEstimate()
+        self._earlier = earlier
+        self._found: list[Place] | None = None  # places for the present ending, once they were looked up
 
-    def extend(self, tokens: list[int]) -> None:
-        """Add tokens at the end."""
-        self._tokens += tokens
+    def extend(self, tokens: Iterable[int]) -> None:
+        """Add tokens at the end, and learn from the first if its place was looked up."""
+        tokens = list(tokens)
+        best: dict[bool, Place] = {}
+        for place in self._found or ():
+            if place.earlier not in best or place.match > best[place.earlier].match:
+                best[place.earlier] = place
+        for place in best.values() if tokens else ():
+            self._estimate.learn(place.match, place.earlier, place.following[0] == tokens[0])
+        self._text.tokens += tokens
+        self._found = None
 
-    def continuation(self, length: int) -> list[int]:
-        """Return what followed the longest earlier occurrence of the ending: `length` tokens, or none.
+    def close(self) -> None:
+        """Give the reply, which has ended, to the earlier replies."""
+        if self._earlier is not None:
+            self._earlier.add(self._text.tokens[self._prompt :])
+            self._earlier = None
 
-        A continuation that reaches the end of the text continues with itself, as a loop does.
+    def draft(self, nodes: int, deepest: int = DEEPEST, least: float = 0.0, chain: bool = False) -> LookupTree:
+        """Return the likeliest tree of what may come next.
+
+        Args:
+            nodes: Most nodes, the root not counted.
+            deepest: Most tokens of a path.
+            least: Least chance of a node.
+            chain: Whether to return the likeliest chain.
         """
-        start = self._find()
-        return [] if start is None else self._copied(start, length)
+        tree, deepest = LookupTree(), min(deepest, DEEPEST)
+        places, odds = self._places(), self._estimate.odds()
+        if not places:
+            return tree
+        # Candidates: less their chance, a number that keeps the order, token, parent, the places behind it, and whether
+        # earlier replies spoke for it more than the chat.
+        waiting: list[tuple[float, int, int, int, list[Place], bool]] = []
+        node, depth, chance, added = 0, 0, 1.0, 0
+        while len(tree.tokens) < nodes:
+            for token, share, theirs, earlier in _votes(places, depth, odds, chain) if depth < deepest else ():
+                if chance * share >= least:
+                    added += 1
+                    heappush(waiting, (-chance * share, added, token, node, theirs, earlier))
+            if not waiting:
+                break
+            less, _, token, parent, places, earlier = heappop(waiting)
+            chance, node, depth = -less, len(tree.tokens) + 1, 1 + (tree.depths[parent - 1] if parent else 0)
+            for column, value in zip(tree._columns, (token, parent, depth, chance, earlier), strict=True):
+                column.append(value)
+        return tree
 
-    def guesses(self, length: int) -> list[Guess]:
-        """Return `continuation` with the evidence for each of its tokens."""
-        start = self._find()
-        if start is None:
-            return []
-        match = self._alike(start)
-        return [Guess(token, match + depth) for depth, token in enumerate(self._copied(start, length))]
+    def _places(self) -> list[Place]:
+        """Return the places where the ending stood, in the chat and in earlier replies."""
+        if self._found is None:
+            tokens = self._text.tokens
+            ending = tokens[-LONGEST_MATCH:]
+            self._found = [Place(match, _followed(tokens, place)) for place, match in self._text.find(ending)]
+            if self._earlier is not None:
+                self._found += self._earlier.places(ending)
+        return self._found
 
-    def _copied(self, start: int, length: int) -> list[int]:
-        copied, apart = self._tokens[start : start + length], len(self._tokens) - start
-        while len(copied) < length:
-            copied.append(copied[len(copied) - apart])
-        return copied
 
-    def _alike(self, start: int) -> int:
-        """Return how many tokens, up to 32, before `start` equal those at the end of the text."""
-        tokens, held = self._tokens, len(self._tokens)
-        most = min(_AGREEMENT, start)
-        return next((run for run in range(most) if tokens[start - 1 - run] != tokens[held - 1 - run]), most)
+def _followed(tokens: list[int], place: int) -> list[int]:
+    """Return what followed a place; at the text's end it continues with itself, as a loop does."""
+    found = tokens[place : place + DEEPEST]
+    return found if len(found) == DEEPEST else list(islice(cycle(found), DEEPEST))
 
-    def _find(self) -> int | None:
-        self._note_endings()
-        runs = range(min(LONGEST, len(self._tokens)), SHORTEST - 1, -1)
-        found = (self._ends.get(tuple(self._tokens[-run:])) for run in runs)
-        return next((start for start in found if start is not None), None)
 
-    def _note_endings(self) -> None:
-        """Index the runs that end before the last token, which has no successor yet."""
-        for end in range(self._noted + 1, len(self._tokens)):
-            for run in range(SHORTEST, min(LONGEST, end) + 1):
-                self._ends[tuple(self._tokens[end - run : end])] = end
-        self._noted = max(self._noted, len(self._tokens) - 1)
+def _votes(
+    places: list[Place], depth: int, odds: tuple[list[float], list[float]], chain: bool
+) -> list[tuple[int, float, list[Place], bool]]:
+    """Return the tokens that places have at a depth, with their chances, their places, and `LookupTree.earlier`."""
+    votes: dict[int, list[float]] = {}  # of the chat, of earlier replies
+    behind: dict[int, list[Place]] = {}
+    total = 1.0
+    for place in places:
+        match, following, earlier = place
+        if depth >= len(following):
+            continue
+        token, vote = following[depth], odds[earlier][min(match + depth, LONGEST_MATCH)]
+        total += vote
+        if token in votes:
+            votes[token][earlier] += vote
+            behind[token].append(place)
+        else:
+            votes[token] = [0.0, vote] if earlier else [vote, 0.0]
+            behind[token] = [place]
+    if chain and votes:
+        likeliest = max(votes, key=lambda token: sum(votes[token]))
+        votes = {likeliest: votes[likeliest]}
+    return [
+        (token, (chat + replies) / total, behind[token], replies > chat) for token, (chat, replies) in votes.items()
+    ]

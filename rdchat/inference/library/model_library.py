@@ -24,6 +24,7 @@ from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
 from rdchat.inference.models.model_places import HUB, is_drafter, model_places, other_revisions, own_drafters
+from rdchat.inference.models.mtp_families import said_layers, unreadable
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
@@ -45,6 +46,7 @@ class FolderFacts:
     is_model: bool = True  # a language model, loadable or not; the hub's cache also has other things
     tokens: str = ""
     is_drafter: bool = False
+    says_mtp: bool = False
 
 
 def read_facts(path: Path) -> FolderFacts:
@@ -62,7 +64,8 @@ def _folder_facts(folder: Path) -> FolderFacts:
     files = check_model_folder(folder)
     bits = files.sizes.quantization_bits
     quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
-    return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder))
+    says_mtp = said_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
+    return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder), says_mtp=says_mtp)
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:

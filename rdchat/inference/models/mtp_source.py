@@ -26,6 +26,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
 from rdchat.inference.models.model_places import hub_name
+from rdchat.inference.models.mtp_families import FLOAT8, FLOAT8_FAMILIES, SCALES, unreadable
 from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, find_tensors, is_mtp
 from rdchat.inference.models.weight_files import read_headers, weight_files
 
@@ -34,8 +35,6 @@ _BASE = re.compile(r"^base_model:\s*(?:\n\s*-\s*)?[\"']?([\w.-]+/[\w.-]+)[\"']?\
 _RELATION = re.compile(r"^base_model_relation:\s*(\w+)", re.MULTILINE | re.ASCII)
 _MOST_CARD_BYTES = _MOST_CONFIG_BYTES = 2**20
 _FLOATS = {"BF16": 2, "F16": 2, "F32": 4}  # and their bytes
-_FLOAT8, _SCALES = "F8_E4M3", "_scale_inv"
-_FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}  # mlx-lm multiplies their block scales in
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
     "moe_intermediate_size", "num_experts", "n_routed_experts", *LAYER_KEYS,
@@ -60,11 +59,15 @@ class MtpTarget:
         """Read a model's files.
 
         Raises:
-            ModelError: If they cannot be read, are not MLX's, or already have MTP layers.
+            ModelError: If they cannot be read, are not MLX's, already have MTP layers, or rdchat does not know theirs.
         """
         if model.is_gguf:
             raise ModelError(f"{model.name} is a GGUF file.", "Choose an MLX version of the model.")
         config, folder = read_config(model.path), model.path
+        if reason := unreadable(str(config["model_type"])):
+            raise ModelError(
+                f"rdchat cannot use the MTP layers of {model.name}: {reason}.", "Find or train another drafter."
+            )
         if any(is_mtp(name, config) for name in read_headers(folder, weight_files(folder, readable_entries(folder)))):
             raise ModelError(f"{model.name} has MTP layers in its own files.", "There is nothing to get.")
         hub_id = hub_name(model) or ("" if model.place else model.name)  # the loaded model has no place
@@ -204,7 +207,7 @@ def _check_tensors(original: str, tensors: list[HubTensor], config: Mapping[str,
     names, width = {each.name for each in tensors}, config.get("hidden_size")
     for each in tensors:
         dtype, shape = each.stored.dtype, each.stored.shape
-        if dtype == _FLOAT8 and f"{each.name}{_SCALES}" in names and _kinds(config) & _FLOAT8_FAMILIES:
+        if dtype == FLOAT8 and f"{each.name}{SCALES}" in names and _kinds(config) & FLOAT8_FAMILIES:
             continue
         if dtype not in _FLOATS:
             words = f"{original} stores its MTP layers as {dtype[:20]}, which rdchat cannot convert."

@@ -94,6 +94,19 @@ class TokenizerProcess:
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
+    def encode_text(self, folder: Path, text: str) -> list[int]:
+        """Return the ids of a text as it would be inside a message; raises as `encode` does."""
+        marks = Marks.for_texts([text])
+        request: dict[str, Any] = {
+            "turns": None,
+            "text": text,
+            "variables": {},
+            "marks": [marks.before, marks.after],
+            "limit": 2**31,
+            "begins": False,
+        }
+        return self.encode(folder, request, len(text.encode()), lambda: None)
+
     def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
         if folder not in self._thinking:
@@ -258,7 +271,7 @@ class ModelPrompts:
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message."""
-        return self._encode(None, text, Marks.for_texts([text]), 2**31, lambda: None)
+        return self.process.encode_text(self._folder, text)
 
     @property
     def thinking(self) -> tuple[ThinkingChoice, ...]:

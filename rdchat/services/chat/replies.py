@@ -13,6 +13,7 @@ from rdchat.inference.api.requests import GenerationRequest, SamplingParams, Thi
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.earlier_replies import ReplyKeeper
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -29,6 +30,7 @@ class Replies(QObject):
         model: Has the loaded model and its engine, which writes.
         drafting: Has the draft settings, and learns how each reply was drafted.
         preferences: Have the person's sampling.
+        earlier: Has the earlier replies that drafts may come from.
 
     Attributes:
         recorder: Stores the replies.
@@ -52,8 +54,11 @@ class Replies(QObject):
         model: ModelSlot,
         drafting: DraftControl,
         preferences: SettingsControl,
+        *,
+        earlier: ReplyKeeper,
     ) -> None:
         super().__init__(drafting)
+        self._earlier = earlier
         self.model, self._drafting, self._preferences = model, drafting, preferences
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text = store.file_text
@@ -158,7 +163,9 @@ class Replies(QObject):
             return
         thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
         draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
-        generation = replace(generation, draft=draft, thinking=thinking, sampling=sampling)
+        generation = replace(
+            generation, draft=draft, thinking=thinking, sampling=sampling, earlier=self._earlier.request
+        )
         made_with = replace(live.message.made_with or MadeWith(), sampling=sampling)
         live.message = replace(live.message, made_with=made_with)
         live.request = self.model.engine.submit(generation, lambda event: self._on_event(live, event))

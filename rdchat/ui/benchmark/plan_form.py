@@ -30,7 +30,7 @@ _SIZES = {  # by their names among the draft settings: label, explanation and fi
         "With the one that the model has chosen: a beam of 5 drafts 4",
         _NEW.beam_length,
     ),
-    "draft_tokens": ("Draft tokens", "The most tokens that Draft model and Prompt lookup propose", _NEW.draft_tokens),
+    "draft_tokens": ("Draft tokens", "About how many tokens Draft model and Prompt lookup propose", _NEW.draft_tokens),
 }
 _FILES = "A file has one prompt per line, or JSON lines with “prompt” (and “category”), or Spec-Bench's “turns”."
 _PROMPT_KINDS = ["Prompts (*.txt *.jsonl *.json)", "All files (*)"]

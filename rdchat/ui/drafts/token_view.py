@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextEdit
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, Mode
 from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
 from rdchat.ui.look.labels import OfflineBrowser
 from rdchat.ui.look.opening import announce
@@ -33,6 +33,7 @@ _UNDERLINES = {
     Mode.SPECULATIVE.value: _Line.SingleUnderline,
     Mode.DRAFTER.value: _Line.DashUnderline,
     Mode.LOOKUP.value: _Line.DotLine,
+    EARLIER_REPLIES: _Line.DashDotLine,
 }
 _BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.events import RoundTree
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, Mode
 from rdchat.ui.look import formatting
 
 NO_CHARACTER = "·"  # shown for half a character, and for the token that ends a reply
@@ -17,12 +17,14 @@ DASHES: dict[str, tuple[float, ...]] = {  # in widths of the line; empty for a s
     Mode.SPECULATIVE.value: (),
     Mode.DRAFTER.value: (3.0, 1.8),
     Mode.LOOKUP.value: (1.0, 1.4),
+    EARLIER_REPLIES: (3.0, 1.4, 1.0, 1.4),
 }
 LINES = {  # the same in text
     "": "",
     Mode.SPECULATIVE.value: "──",
     Mode.DRAFTER.value: "╌╌",
     Mode.LOOKUP.value: "┈┈",
+    EARLIER_REPLIES: "╌┈",
 }
 
 
@@ -89,7 +91,8 @@ def round_words(trace: ReplyTrace, number: int) -> str:
 
 def nothing_words(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
-    others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters} - {"", Mode.LOOKUP.value}
+    others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
+    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES}
     return "Nothing was drafted." if others else "No earlier place to copy from."
 
 
@@ -136,5 +139,6 @@ def depths(tree: RoundTree) -> list[int]:
 
 
 def drafter_words(drafter: str) -> str:
-    """Return the drafter's name, such as `Prompt lookup`; an empty drafter is the target."""
-    return Mode(drafter).words if drafter else "The model itself"
+    """Return where a token came from, such as `This chat`; an empty drafter is the target."""
+    known = {"": "The model itself", Mode.LOOKUP.value: "This chat", EARLIER_REPLIES: "Earlier reply"}
+    return known.get(drafter) or Mode(drafter).words

@@ -15,6 +15,10 @@ DECODE_TIME = "Time from the first token of the reply to the last one so far."
 ACCEPTANCE = "Drafted tokens that the model accepted. A share is shown once 20 tokens were drafted."
 TOKENS_PER_STEP = "Tokens written in each step of the model; 1 without drafting."
 ROUNDS = "Steps of the model that checked a draft."
+FROM_CHAT = "Accepted tokens that were copied from earlier in this chat."
+FROM_REPLIES = "Accepted tokens that were copied from earlier replies."
+FROM_DRAFTER = "Accepted tokens that the drafter or the draft model proposed."
+EARLIER_REPLIES = "Memory for the earlier replies that drafts come from. Settings > General has a switch for them."
 NODES = "Tokens that the model checked in a step, with the one chosen before."
 DROPPED_DRAFTS = "Drafts that were dropped because the drafter's scores were not finite."
 HOST_SYNCS = "How often the processor waited for the device in a step."
@@ -49,7 +53,7 @@ _STAGES: dict[str, str] = {
     "Reading by the drafter": "The drafter reads the prompt.",
     "First token": "The first token of the reply is chosen.",
     "Prepare drafts": "The draft is put into the form in which it is checked.",
-    "Look up": "The last words are looked up earlier in the chat.",
+    "Look up": "The last words are looked up in the chat and in earlier replies.",
     "Beam search": "The drafter follows several beams at once.",
     "Select nodes": "The most likely tokens of all beams are kept, and common beginnings merged.",
     "Draft model": "The draft model reads the tokens that it has not seen yet.",

@@ -79,6 +79,7 @@ class Colors:
     speculative = _Tones("#0066a6", "#5cbcf0")
     drafter = _Tones("#b04a00", "#f0a830")
     lookup = _Tones("#007355", "#3fcf9f")
+    replies = _Tones("#9c2f7c", "#e79ac9")
 
     # Stages of a reply, at least 3:1 on `window`
     reading = _Tones("#0f8273", "#45c4b0")

@@ -26,6 +26,7 @@ class PageLinks(QObject):
     discover_requested = Signal()
     token_requested = Signal()
     drafters_requested = Signal(ModelCard)  # a model: show its drafters, and ask the hub for others
+    layers_requested = Signal(ModelCard)
     training_requested = Signal(ModelCard)
 
 

@@ -45,6 +45,7 @@ class ModelsWindow(SideWindow):
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
         links.drafters_requested.connect(self._show_drafters)
+        links.layers_requested.connect(self._show_layers)
         links.training_requested.connect(self._show_training)
         links.token_requested.connect(self.token_dialog.open)
         self._drops = FileDrops(problem, desk.slot.load, self, theme)
@@ -84,6 +85,13 @@ class ModelsWindow(SideWindow):
         self.drafters.show_drafters()
         self.show_page(self.drafters)
         self.drafters.published.search_once()
+
+    def _show_layers(self, model: ModelCard) -> None:
+        """Look for a model's MTP layers."""
+        self.drafters.choose(model)
+        self.drafters.show_drafters()
+        self.show_page(self.drafters)
+        self.drafters.published.get_mtp()
 
     def _show_training(self, model: ModelCard) -> None:
         self.drafters.choose(model)

@@ -23,6 +23,7 @@ from rdchat import paths
 from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import Dtype, SamplingParams
+from rdchat.services.chat.earlier_replies import ReplyKeeper
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.look import formatting
@@ -53,10 +54,15 @@ class Preferences(SideWindow):
     token_requested = Signal()
 
     def __init__(
-        self, preferences: SettingsControl, model: ModelSlot, theme: Theme, parent: QWidget | None = None
+        self,
+        preferences: SettingsControl,
+        model: ModelSlot,
+        keeper: ReplyKeeper,
+        theme: Theme,
+        parent: QWidget | None = None,
     ) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
-        self._preferences, self._slot, self._theme = preferences, model, theme
+        self._preferences, self._slot, self._keeper, self._theme = preferences, model, keeper, theme
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -78,6 +84,8 @@ class Preferences(SideWindow):
         preferences.changed.connect(self.show_settings)
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(lambda: self.show_settings(preferences.settings))
+        keeper.changed.connect(self._show_earlier)
+        self._show_earlier()
         self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
@@ -88,6 +96,7 @@ class Preferences(SideWindow):
             self.dtype,
             self.downloads_at_once,
             self.titles,
+            self.earlier,
             self.prompt,
             self.updates,
         )
@@ -97,6 +106,7 @@ class Preferences(SideWindow):
             self.appearance.setCurrentIndex(self.appearance.findData(settings.appearance))
             self.text_size.setValue(settings.text_size)
             self.titles.setChecked(settings.titles_by_model)
+            self.earlier.setChecked(settings.earlier_replies)
             self.updates.setChecked(bool(settings.looks_for_updates))
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             self.downloads_at_once.setValue(settings.downloads_at_once)
@@ -132,7 +142,16 @@ class Preferences(SideWindow):
         titles = "Models of a billion parameters or more write titles. Titles that you wrote stay."
         add_row(form, "Appearance", self.appearance, "Light, dark, or the same as the system.")
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
+        self.earlier = QCheckBox("Use earlier replies to draft")
+        self.earlier.toggled.connect(lambda on: self._change(earlier_replies=on))
+        self.clear_earlier = push_button("Clear", act=self._clear_earlier)
+        self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
+        earlier = (
+            "What repeats from an earlier reply is written faster. The replies stay the same, and on this computer."
+        )
         add_row(form, "Titles", self.titles, titles)
+        add_row(form, "Speed", self.earlier, earlier)
+        form.addRow("", row(self.clear_earlier, self.earlier_size, None))
         self.updates = QCheckBox("Look for new versions once a day", page)
         self.updates.toggled.connect(lambda on: self._change(looks_for_updates=on))
         address = updates_address()
@@ -140,6 +159,14 @@ class Preferences(SideWindow):
         if address:
             add_row(form, "Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page
+
+    def _clear_earlier(self) -> None:
+        self._keeper.clear()
+
+    def _show_earlier(self) -> None:
+        size = self._keeper.bytes
+        self.clear_earlier.setEnabled(size > 0)
+        self.earlier_size.say(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
 
     def _build_chat(self) -> QWidget:
         page, form = _page()

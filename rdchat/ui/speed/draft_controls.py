@@ -87,7 +87,7 @@ class DraftControls(Section):
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
         width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MOST_BEAM_ROWS}."
         length = "Tokens of each beam, with the one that the model has chosen already: a beam of 5 drafts 4."
-        lookup = "Also guess that text from earlier in the chat repeats."
+        lookup = "Also guess that text from this chat or an earlier reply repeats."
         drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
         model = "A smaller model with the same tokenizer."
         return (
@@ -95,7 +95,13 @@ class DraftControls(Section):
             _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
             _Field("Beams", self.width_, "beam_width", head, width),
             _Field("Tokens per beam", self.length, "beam_length", head, length),
-            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, "The most tokens drafted in a step."),
+            _Field(
+                "Draft tokens",
+                self.draft_tokens,
+                "draft_tokens",
+                chains,
+                "Tokens drafted in a step; prompt lookup drafts more where the text surely repeats.",
+            ),
             _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head, lookup),
         )
 

@@ -65,6 +65,13 @@ def _of_model(name: str, definition: str, words: Callable[[ModelInfo], str]) -> 
 
 _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
     "Drafts": (
+        _of_reply("Drafted from this chat", definitions.FROM_CHAT, lambda s: formatting.count(s.from_chat)),
+        _of_reply("From earlier replies", definitions.FROM_REPLIES, lambda s: formatting.count(s.from_replies)),
+        _of_reply(
+            "By the drafter",
+            definitions.FROM_DRAFTER,
+            lambda s: formatting.count(s.accepted - s.from_chat - s.from_replies),
+        ),
         _of_reply("Steps with a draft", definitions.ROUNDS, lambda s: formatting.count(s.drafted_rounds)),
         _of_reply(
             "Checked tokens per step",
@@ -112,6 +119,7 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
         ),
         _of_model("Weights", "Memory that the model's weights take.", lambda m: formatting.memory(m.weights_bytes)),
         _of_reply("Peak memory", definitions.PEAK_MEMORY, lambda s: formatting.memory(s.peak_memory_bytes)),
+        _of_reply("Earlier replies", definitions.EARLIER_REPLIES, lambda s: formatting.memory(s.earlier_bytes)),
     ),
     "Model": (
         _of_model("Precision", "The format of the model's weights.", lambda m: formatting.dtype_words(m.dtype)),

@@ -81,7 +81,8 @@ class MainWindow(QMainWindow):
     @cached_property
     def preferences(self) -> Preferences:
         """The settings window, built when it is first needed."""
-        preferences = Preferences(self._controller.preferences, self._controller.model_slot, self._theme, self)
+        control = self._controller
+        preferences = Preferences(control.preferences, control.model_slot, control.earlier, self._theme, self)
         self.windows.place("settings", preferences)
         preferences.choose_model_requested.connect(self.commands.choose_model)
         preferences.choose_models_folder_requested.connect(self.commands.choose_models_folder)

@@ -9,7 +9,7 @@ from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.drafting.lookup_index import LookupIndex
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.automatic_replies import iterator_of
 from tests.inference.fakes import (
@@ -62,7 +62,7 @@ def reply_with_drafts(
     """Return a reply in which drafts are chains of three tokens, believed to come to so many."""
     monkeypatch.setattr(CostModel, "learn", lambda *_: None)
     monkeypatch.setattr(CostModel, "learn_plain", lambda *_: None)
-    monkeypatch.setattr(LookupIndex, "guesses", lambda *_: [])
+    monkeypatch.setattr(LookupIndex, "draft", lambda *_, **__: LookupTree())
     model = tiny_llama()
     model.tokenizer.eos_token_ids = frozenset()
     state, request = KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)

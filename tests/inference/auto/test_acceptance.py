@@ -6,16 +6,13 @@ import pytest
 from rdchat.inference.auto.acceptance import (
     AcceptanceEstimates,
     DraftEstimate,
-    LookupEstimate,
-    Rate,
     usual_accepted,
 )
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, ROWS
 from rdchat.inference.drafting.draft_shape import DraftShape
-from rdchat.inference.drafting.lookup_index import Guess
+from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate, Rate
 from tests.inference.auto.simulation import Drafting, estimate_of
 
-RIGHT, WRONG = 7, 8  # tokens
 DRAFTED = [length - 1 for length in LENGTHS]
 
 
@@ -38,22 +35,22 @@ def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:
     assert rate.value == 0.5
 
 
-def test_prompt_lookup_is_believed_the_more_the_longer_the_match_and_along_its_path() -> None:
-    rates = LookupEstimate()
-    firsts = [rates.path([Guess(RIGHT, match)])[0] for match in range(2, 40)]
-    assert firsts == sorted(firsts)
-    path = [Guess(RIGHT, 3), Guess(RIGHT, 4), Guess(RIGHT, 5)]
-    assert rates.path(path) == pytest.approx(np.cumprod([rates.path([token])[0] for token in path]))
-    assert rates.path([]).size == 0
+def test_prompt_lookup_is_believed_the_more_the_longer_the_match() -> None:
+    for odds in LookupEstimate().odds():
+        assert odds == sorted(odds)
+        assert len(odds) == LONGEST_MATCH + 1
 
 
 def test_what_comes_of_lookups_is_learnt_for_others_of_their_kind() -> None:
-    rates, other = LookupEstimate(), Guess(RIGHT, 4)
-    known = rates.path([other])[0]
-    for _ in range(100):
-        rates.learn(Guess(RIGHT, 3), WRONG)
-    assert rates.path([Guess(RIGHT, 3)])[0] < 0.1
-    assert rates.path([other])[0] == known
+    estimate, other = LookupEstimate(), LookupEstimate()
+    for _ in range(200):
+        estimate.learn(3, False, False)
+    (chat, replies), (usual, usual_of_replies) = estimate.odds(), other.odds()
+    assert chat[3] < 0.1
+    assert chat[:3] + chat[4:] == usual[:3] + usual[4:]
+    assert replies == usual_of_replies
+    estimate.learn(3, True, True)
+    assert estimate.odds()[1][3] > usual_of_replies[3]
 
 
 def test_what_is_usual_is_expected_until_something_is_learnt() -> None:

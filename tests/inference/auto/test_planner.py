@@ -10,6 +10,7 @@ from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate,
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTH, Choice, Plan
 from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
+from rdchat.inference.drafting.lookup_index import LookupTree
 from scripts.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
 from tests.grids import grid
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
@@ -21,11 +22,17 @@ def name_of(value: Chip | float) -> str:
     return value.name if isinstance(value, Chip) else str(value)
 
 
+def chain(path: Floats) -> LookupTree:
+    """Return a chain from prompt lookup that is accepted up to each token with these chances."""
+    places = range(len(path))
+    return LookupTree([0 for _ in places], [*places], [1 + place for place in places], path.tolist())
+
+
 def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, trees: bool = True) -> Choice:
     """Return the best of a recurrent drafter's drafts, and of prompt lookup's path where there is one."""
     costs = chip.costs()
     tables = [source(costs, values, trees).drafts(MOST_ROWS)]
-    choice = Planner(costs).choose(128, tables if path is None else [*tables, lookup_drafts(path)])
+    choice = Planner(costs).choose(128, tables if path is None else [*tables, lookup_drafts(chain(path))])
     assert choice is not None
     return choice
 
@@ -50,7 +57,7 @@ def test_it_finds_the_best_of_all_plans(chip: Chip, first: float) -> None:
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float) -> None:
     path = np.cumprod(np.full(MOST_ROWS - 1, chance))
-    choice = Planner(chip.costs()).choose(128, [lookup_drafts(path)])
+    choice = Planner(chip.costs()).choose(128, [lookup_drafts(chain(path))])
     assert choice is not None
     calls = chip.calls_of()
     gains = [
@@ -88,10 +95,10 @@ def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
 
 def test_rows_are_padded_up_to_a_cheaper_number_where_that_can_be() -> None:
     path = np.cumprod(np.full(11, 0.9))
-    choice = Planner(CPU.costs()).choose(128, [lookup_drafts(path)])
+    choice = Planner(CPU.costs()).choose(128, [lookup_drafts(chain(path))])
     assert choice is not None
     assert (choice.plan.nodes, choice.plan.rows) == (12, 16)
-    unpadded = Planner(CPU.costs(), padding=False).choose(128, [lookup_drafts(path)])
+    unpadded = Planner(CPU.costs(), padding=False).choose(128, [lookup_drafts(chain(path))])
     assert unpadded is not None
     assert unpadded.plan.rows == unpadded.plan.nodes
 
@@ -127,7 +134,7 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
     costs = M2_ULTRA.costs()
     tables = [drafter.drafts(limit) for drafter in (chain_source(costs), source(costs, values))]
     if limit:
-        tables.append(lookup_drafts(path[:limit]))
+        tables.append(lookup_drafts(chain(path[:limit])))
     for table in tables:
         choice = Planner(costs).choose(128, [table])
         assert (choice is None) == (limit == 0)
@@ -210,7 +217,7 @@ def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chan
     for by_row in (True, False):
         costs = CostModel(by_row)
         costs.learn_plain(128, STEP_MS)
-        choice = Planner(costs).choose(128, [lookup_drafts(np.cumprod(np.full(MOST_ROWS - 1, chance)))])
+        choice = Planner(costs).choose(128, [lookup_drafts(chain(np.cumprod(np.full(MOST_ROWS - 1, chance))))])
         assert choice is not None
         rows[by_row] = choice.plan.rows
     assert 2 <= rows[True] <= 3 <= rows[False]
@@ -222,7 +229,7 @@ def test_at_4_bits_an_m1_gains_nothing() -> None:
 
 
 def test_nothing_is_chosen_where_no_cost_is_known() -> None:
-    assert Planner(CostModel()).choose(128, [lookup_drafts(np.array([0.9]))]) is None
+    assert Planner(CostModel()).choose(128, [lookup_drafts(chain(np.array([0.9])))]) is None
 
 
 @pytest.mark.parametrize("chip", [*CHIPS, Chip("4 bit on a CPU", {1: 1.0, MOST_ROWS: MOST_ROWS})], ids=lambda c: c.name)
@@ -232,7 +239,7 @@ def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Ch
     planner = Planner(costs)
     path = np.cumprod(np.full(MOST_ROWS - 1, 0.8))
     for step in range(60):
-        choice = planner.choose(128, [lookup_drafts(path)])
+        choice = planner.choose(128, [lookup_drafts(chain(path))])
         if choice is None or choice.gain < 0:
             costs.learn_plain(128, STEP_MS)
             ms, tokens = ms + STEP_MS, tokens + 1

@@ -226,6 +226,7 @@ def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pyt
     chunks = -(-(len(model.encode_chat(asked.messages, False)) - 1) // model.prefill_chunk)
     monkeypatch.setattr(reply, "_FREE_BUFFERS_EVERY", 16)
     monkeypatch.setattr(mx, "clear_cache", lambda: calls.append(1))
+    monkeypatch.setattr(mx, "get_cache_memory", lambda: 2**40)  # more than prefill keeps
     *_, end = ChatSession(model).generate(replace(asked, draft=DraftSettings(mode)))
     assert isinstance(end, ReplyEnd)
     assert end.finish_reason is FinishReason.LENGTH

@@ -1,68 +1,158 @@
-"""Prompt lookup: what followed the same ending before, however the text came in."""
+"""Prompt lookup: what followed the same ending before, and how likely it comes again."""
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
 
-from rdchat.inference.drafting.lookup_index import LONGEST, SHORTEST, LookupIndex
+from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
+from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, Place, most_nodes
 
 
-def simply(tokens: list[int], length: int) -> list[int]:
-    """Look at every earlier place, latest first, for every run, longest first."""
-    for run in range(min(LONGEST, len(tokens) - 1), SHORTEST - 1, -1):
-        for end in range(len(tokens) - 1, run - 1, -1):
-            if tokens[end - run : end] == tokens[-run:]:
-                copied = list(tokens[end:])
-                return [copied[i % len(copied)] for i in range(length)]
-    return []
+def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:
+    """Return every place in a text, by comparing all of it, where at least the last token of an ending stood."""
+    found = {}
+    for place in range(1, len(tokens)):
+        agree = [tokens[place - 1 - n] == ending[-1 - n] for n in range(min(place, len(ending), LONGEST_MATCH))]
+        if match := [*agree, False].index(False):
+            found[place] = match
+    return found
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_it_is_what_a_plain_search_finds_whenever_it_is_asked(seed: int) -> None:
+def test_places_are_those_that_a_plain_search_finds_whenever_it_is_asked(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tokens = rng.integers(0, 3, size=80).tolist()
-    index, held = LookupIndex(tokens[:10]), 10
+    tokens = rng.integers(0, 3 + seed % 4, size=80).tolist()
+    text, held = Occurrences(tokens[:3]), 3
     while held < len(tokens):
         added = int(rng.integers(1, 7))
-        index.extend(tokens[held : held + added])
+        text.tokens += tokens[held : held + added]
         held += added
         if rng.random() < 0.6:
-            assert index.continuation(9) == simply(tokens[:held], 9)
+            everything = places_of(tokens[:held], tokens[:held])
+            assert dict(text.find(tokens[:held], most=1000)) == everything
+            few = dict(text.find(tokens[:held], most=4))
+            assert few.items() <= everything.items()
+            assert len(few) == min(4, len(everything))
+            if long := [place for place, match in everything.items() if match >= 6]:
+                assert set(few) >= set(sorted(long)[-4:]), "the longest and newest"
 
 
-def test_a_match_is_as_long_as_both_places_agree() -> None:
-    index = LookupIndex([1, 2, 3, 4, 5, 9, 2, 3, 4, 5])
-    assert [(guess.token, guess.match) for guess in index.guesses(2)] == [(9, 4), (2, 5)]
-    index.extend([7])
-    assert index.guesses(2) == []
+def test_an_ending_of_another_text_is_found() -> None:
+    assert Occurrences([1, 2, 3, 4]).find([9, 2, 3]) == [(3, 2)]
+    assert Occurrences([1, 2, 3]).find([9, 2, 3]) == [], "nothing follows it yet"
 
 
-def test_a_match_is_counted_beyond_what_is_looked_up_by_and_up_to_a_limit() -> None:
-    text = list(range(20))
-    assert LookupIndex([*text, 99, *text]).guesses(1)[0].match == 20
-    text = list(range(60))
-    assert LookupIndex([*text, 99, *text]).guesses(1)[0].match == 32
+def test_a_text_without_repeats_has_no_draft() -> None:
+    for tokens in ([], [1], [1, 2, 3]):
+        assert LookupIndex(tokens).draft(4) == LookupTree()
 
 
-def seen_before(tokens: list[int]) -> list[int]:
-    """Return how long the endings are that occurred before, shortest first."""
-    lengths = range(SHORTEST, min(LONGEST, len(tokens) - 1) + 1)
-    return [n for n in lengths if any(tokens[end - n : end] == tokens[-n:] for end in range(n, len(tokens)))]
+def test_what_followed_is_copied_and_a_loop_goes_on() -> None:
+    tree = LookupIndex([5, 6, 7, 5, 6, 7, 5]).draft(6, chain=True)
+    assert tree.tokens == [6, 7, 5, 6, 7, 5]
+    assert tree.parents == [0, 1, 2, 3, 4, 5]
+    assert tree.depths == [1, 2, 3, 4, 5, 6]
+    assert len(LookupIndex([5] * 50).draft(100).tokens) == DEEPEST
+    assert LookupIndex([5, 6, 7, 5, 6, 7, 5]).draft(6, deepest=2).tokens == [6, 7]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_each_guess_is_told_how_the_text_went_on_before(seed: int) -> None:
+def test_a_draft_is_a_tree_whose_chances_fall(seed: int) -> None:
     rng = np.random.default_rng(seed)
-    tokens = rng.integers(0, 3 + seed % 4, size=60).tolist()
-    index, held = LookupIndex(tokens[:4]), 4
-    while held < len(tokens):
-        added = int(rng.integers(1, 5))
-        index.extend(tokens[held : held + added])
-        held += added
-        copied, guesses = index.continuation(6), index.guesses(6)
-        assert [guess.token for guess in guesses] == copied
-        assert [min(guess.match, LONGEST) for guess in guesses[:1]] == seen_before(tokens[:held])[-1:]
-        assert [guess.match for guess in guesses] == [guesses[0].match + depth for depth in range(len(copied))]
+    tokens = rng.integers(0, 3 + seed, size=100).tolist()
+    tree = LookupIndex(tokens).draft(24, least=0.01)
+    assert 0 < len(tree.tokens) <= 24
+    assert len(set(zip(tree.parents, tree.tokens, strict=True))) == len(tree.tokens), "no two nodes are the same"
+    assert all(first >= second for first, second in pairwise(tree.chances))
+    depths, children = [0], dict[int, float]()
+    for node, (parent, depth, chance) in enumerate(zip(tree.parents, tree.depths, tree.chances, strict=True), start=1):
+        assert parent < node
+        assert depth == depths[parent] + 1
+        depths.append(depth)
+        children[parent] = children.get(parent, 0.0) + chance
+    assert all(total < (tree.chances[node - 1] if node else 1.0) for node, total in children.items())
+    assert tree.cut(5) == LookupIndex(tokens).draft(5, least=0.01)
+    likely = LookupIndex(tokens).draft(24, least=0.2)
+    assert likely == tree.cut(sum(chance >= 0.2 for chance in tree.chances))
 
 
-def test_there_is_no_guess_in_a_text_too_short_to_look_anything_up() -> None:
-    assert LookupIndex([]).guesses(3) == LookupIndex([1]).guesses(3) == LookupIndex([1, 2]).guesses(3) == []
+def test_places_that_agree_raise_a_chance_and_others_lower_it() -> None:
+    def first(*texts: list[int]) -> float:
+        return LookupIndex([token for text in texts for token in text]).draft(1).chances[0]
+
+    once = first([1, 2, 3], [8], [1, 2])
+    assert once == pytest.approx(LookupEstimate().odds()[0][2] / (1 + LookupEstimate().odds()[0][2]))
+    assert first([1, 2, 3], [9], [1, 2, 3], [8], [1, 2]) > once
+    assert first([1, 2, 4], [9], [1, 2, 3], [8], [1, 2]) < once
+
+
+def test_a_longer_match_outvotes_a_shorter_one() -> None:
+    tree = LookupIndex([5, 1, 2, 3, 4, 9, 6, 4, 7, 8, 1, 2, 3, 4]).draft(20)
+    beside = [token for token, parent in zip(tree.tokens, tree.parents, strict=True) if parent == 0]
+    assert beside == [9, 7], "7 followed the last 4"
+
+
+def test_what_came_is_learnt_for_matches_of_that_length() -> None:
+    estimate = LookupEstimate()
+    before = estimate.odds()[0]
+    text = [0, 1, 2]
+    index = LookupIndex(text, estimate)
+    for new in range(3, 200):  # the ending 1 2 never goes on as before
+        index.draft(1)
+        index.extend([new, 1, 2])
+    after = estimate.odds()[0]
+    assert after[2] < before[2] / 2
+    assert after[8] == before[8]
+    assert estimate.odds()[1] == LookupEstimate().odds()[1], "nothing was learnt of earlier replies"
+
+
+class Earlier:
+    """An earlier reply in which one ending stood."""
+
+    def __init__(self, ending: list[int], following: list[int]) -> None:
+        self._ending, self._following = ending, following
+
+    def add(self, reply: Sequence[int]) -> None:
+        self.added = list(reply)
+
+    def places(self, ending: Sequence[int]) -> list[Place]:
+        ending = list(ending)
+        known = ending[-len(self._ending) :] == self._ending
+        return [Place(len(self._ending), self._following, True)] if known else []
+
+
+def test_earlier_replies_vote_and_are_named() -> None:
+    earlier = Earlier([4, 5, 6], [7, 8])
+    tree = LookupIndex([1, 4, 5, 6], earlier=earlier).draft(4)
+    assert (tree.tokens, tree.earlier) == ([7, 8], [True, True])
+    both = LookupIndex([4, 5, 6, 7, 4, 5, 6], earlier=earlier).draft(2)
+    assert both.tokens[0] == 7
+    assert not both.earlier[0], "the chat speaks for it at least as much"
+    assert both.chances[0] > LookupIndex([4, 5, 6, 7, 4, 5, 6]).draft(1).chances[0]
+
+
+def test_a_reply_joins_the_earlier_ones_when_it_ends() -> None:
+    earlier = Earlier([4], [7])
+    index = LookupIndex([1, 2], earlier=earlier)
+    index.extend([3])
+    index.extend([4, 5])
+    index.close()
+    assert earlier.added == [3, 4, 5]
+    assert index.draft(4) == LookupTree(), "it looks there no more"
+
+
+def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
+    tree = LookupIndex([1, 2, 3, 4, 9, 1, 2, 3, 5, 8, 1, 2]).draft(6)
+    below = tree.first_subtree()
+    assert tree.tokens[0] == 3
+    assert {tuple(below.tokens[:2])} <= {(4, 5), (5, 4)}
+    assert below.parents[:2] == [0, 0]
+    assert below.depths[:2] == [1, 1]
+    assert below.chances[0] < tree.chances[0]
+    assert LookupTree().first_subtree() == LookupTree()
+
+
+def test_a_draft_has_more_nodes_than_asked_for_only_where_calls_stay_small() -> None:
+    assert [most_nodes(asked) for asked in (1, 4, 8, 20, 64)] == [4, 16, 32, 32, 64]

@@ -69,3 +69,11 @@ def test_what_cannot_be_used_is_not_offered(found: FoundDrafter) -> None:
 def test_the_hub_is_named_only_before_it_was_asked() -> None:
     assert draft_advice(TARGET, Drafts([], []), {}).action is DraftAction.SEARCH
     assert draft_advice(TARGET, Drafts([], [], []), {}).action is DraftAction.TRAIN
+
+
+def test_layers_that_its_authors_published_come_first() -> None:
+    model = replace(TARGET, says_mtp=True)
+    assert draft_advice(model, Drafts([HEAD], []), {}).action is DraftAction.LAYERS
+    assert draft_advice(model, Drafts([replace(HEAD, match=TargetMatch(True))], []), {}).action is DraftAction.NONE
+    advice = draft_advice(model, Drafts([], [], [EAGLE]), {4: 1.2, 8: 1.6})
+    assert advice.words.endswith("Expected: 2.0 times as fast (published tokens per step).")

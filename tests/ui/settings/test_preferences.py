@@ -6,9 +6,10 @@ from PySide6.QtGui import QDesktopServices
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
+from rdchat.chat.earlier_replies import ReplyCount, ReplyFile
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.inference.api.requests import Dtype, EarlierReplies, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
@@ -19,7 +20,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
     chat.start()
-    preferences = Preferences(chat.controller.preferences, chat.controller.model_slot, theme)
+    preferences = Preferences(chat.controller.preferences, chat.controller.model_slot, chat.controller.earlier, theme)
     qtbot.addWidget(preferences)
     preferences.show()
     return preferences
@@ -137,6 +138,22 @@ def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: Prefer
     assert preferences.titles.isChecked()
     preferences.titles.click()
     assert not chat.controller.preferences.settings.titles_by_model
+
+
+def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: Preferences) -> None:
+    settings, keeper = chat.controller.preferences, chat.controller.earlier
+    assert preferences.earlier.isChecked()
+    assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
+    file = ReplyFile("0" * 16, ReplyCount(1, 1, 1))
+    paths.replies_dir().mkdir(parents=True)
+    file.path.write_bytes(bytes(12_000_000))
+    keeper.use(file)
+    assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("12 MB on disk", True)
+    preferences.clear_earlier.click()
+    assert keeper.request == EarlierReplies("")
+    assert not preferences.clear_earlier.isEnabled()
+    preferences.earlier.click()
+    assert not settings.settings.earlier_replies
 
 
 def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat, preferences: Preferences) -> None:

@@ -18,7 +18,7 @@ from rdchat.inference.api.model_facts import HeadKind, ModelCard, describes_draf
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, inspect_drafter
-from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp, unreadable
+from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name, target_hash
@@ -30,6 +30,7 @@ from rdchat.inference.models.model_places import (
     place_named,
     shipped_drafters,
 )
+from rdchat.inference.models.mtp_families import unreadable
 
 BESIDE = "Beside the model"
 _MOST_BESIDE = 1000  # folders looked at beside a model, whose parent may hold all downloads

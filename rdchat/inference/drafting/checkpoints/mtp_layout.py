@@ -40,30 +40,26 @@ from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, StoredMtp, Weights
 from rdchat.inference.models.model_config import text_config
+from rdchat.inference.models.mtp_families import (
+    DEEPSEEK,
+    FLOAT8,
+    FLOAT8_FAMILIES,
+    MIMO,
+    PLAIN,
+    QWEN,
+    SCALES,
+    unreadable,
+)
 from rdchat.inference.models.mtp_tensors import BARE
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
 from rdchat.inference.target.device import memory_room
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
 _SIDE_FOLDER = "mtp"
-_COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
-_FLOAT8, _SCALES = "F8_E4M3", "_scale_inv"
-_FP8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}  # mlx-lm's `sanitize` multiplies their block scales in
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
 _FIRST = (0, "eh_proj.weight")
 _PARTS = ("eh_proj", "enorm", "hnorm", "norm")  # of `MtpNetwork`, besides the layer
 _RAW_MEAN = 0.5  # mean of a norm's weights below which they count as stored without the 1 that is added to them
-_PLAIN = ("llama", "qwen2", "qwen3")  # published without MTP layers; others train such layers for them
-_REFUSED = {
-    "bailing_hybrid": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
-    "bailing_moe_v3": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
-    "ernie4_5_moe": "its sources disagree on a norm before the output rows",
-    "exaone_moe": "the window of its MTP layer is not certain",
-    "longcat_flash": "its MTP layer is not one of the model's own decoder layers",
-    "mimo_v2_flash": "its MTP layers have another attention than the model's",
-    "nemotron_h": "its MTP part is a list of blocks of several kinds",
-    "step3p5": "its MTP layers have output rows and norms of their own kind",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +91,7 @@ class _Naming:
 
 _QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
 _NEXTN = _Naming(
-    ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", *_PLAIN),
+    (*DEEPSEEK, *PLAIN),
     re.compile(r"layers\.(?P<layer>\d{1,5})\.(?P<rest>.+)"),
     {"eh_proj": "eh_proj", "enorm": "enorm", "hnorm": "hnorm", "shared_head.norm": "norm"}
     | {"embed_tokens": "", "shared_head.head": ""},
@@ -104,14 +100,14 @@ _NEXTN = _Naming(
 )
 _NAMINGS = (
     _Naming(
-        ("qwen3_5", "qwen3_5_moe", "qwen3_next"),
+        QWEN,
         re.compile(r"(?:.*\.)?mtp\.(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"),
         _QWEN_PARTS | {"embed_tokens": "", "lm_head": "", "shared_head.head": ""},
         zero_centred=True,
     ),
     _NEXTN,
     _Naming(
-        ("mimo",),
+        MIMO,
         re.compile(r"mtp_layers\.(?P<layer>\d{1,3})\.(?P<rest>.+)"),
         {"input_proj": "eh_proj", "token_layernorm": "enorm", "hidden_layernorm": "hnorm", "final_layernorm": "norm"},
         hidden_first=True,
@@ -123,18 +119,6 @@ _BARE_NAMING = _Naming(
     _NAMINGS[0].parts,
     zero_centred=True,
 )
-
-
-def said_layers(config: Mapping[str, Any]) -> int:
-    """Return how many MTP layers a model's configuration says it was published with."""
-    found = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
-    return next((count for count in found if type(count) is int and count > 0), 0)
-
-
-def unreadable(architecture: str) -> str:
-    """Return why the MTP layers of a model type cannot be used; empty where they can."""
-    known = {name for naming in _NAMINGS for name in naming.architectures}
-    return "" if architecture in known else _REFUSED.get(architecture, "rdchat does not know their layout")
 
 
 def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:
@@ -214,7 +198,7 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         raise checkpoint.error("its MTP part has no decoder layer")
     for name, stored in placed.values():
         packed = stored.dtype == "U8" and name.endswith(".scales")  # of 4-bit floats
-        scaled = stored.dtype == _FLOAT8 and name + _SCALES in checkpoint.tensors
+        scaled = stored.dtype == FLOAT8 and name + SCALES in checkpoint.tensors
         if stored.dtype not in PACKED and not packed and not scaled:
             raise checkpoint.error(f"its tensor {name[:100]} is stored as {stored.dtype[:20]}", NEWER_HINT)
     return MtpConfig(
@@ -249,7 +233,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
         reason = unreadable(architecture) or "its MTP layers are named otherwise"
         raise checkpoint.error(f"it is not for a model of the type {architecture}: {reason}", OTHER_HINT)
     placed = _placed(checkpoint, naming)
-    if architecture not in _FP8_FAMILIES and any(tensor.dtype == _FLOAT8 for _, tensor in placed.values()):
+    if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for _, tensor in placed.values()):
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
     number, caches = attention_layer(model)
     _check_memory(checkpoint, [tensor for _, tensor in placed.values()], model)

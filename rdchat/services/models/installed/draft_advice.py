@@ -23,6 +23,7 @@ class DraftAction(StrEnum):
     NONE = ""
     USE = "Use It"
     SEARCH = "Find a Drafter…"
+    LAYERS = "Get MTP Layers…"
     TRAIN = "Train a Drafter…"
 
 
@@ -46,11 +47,14 @@ class _Usual:
     evidence: str  # where `tokens` comes from
 
 
-# EAGLE-3 and DSpark: MT-Bench at temperature 1, Qwen3-8B, chains (deepseek-ai/DeepSpec).
+# MTP: Qwen3.6, the hidden state read after the final norm (llama.cpp 24025). EAGLE-3 and DSpark: MT-Bench at
+# temperature 1, Qwen3-8B, chains (deepseek-ai/DeepSpec).
+_MTP = _Usual(2.7, 4, 3 * _HEAD_STEP, "published")
 _EAGLE3 = _Usual(2.66, 8, 7 * _HEAD_STEP, "published")
 _BLOCK = _Usual(3.72, 8, 2 * _HEAD_STEP, "published")
 _RECURRENT = _Usual(_TRAINED, 16, 4 * _HEAD_STEP, "assumed")
 _USUAL = {
+    HeadKind.MTP: _MTP,
     HeadKind.EAGLE3: _EAGLE3,
     HeadKind.BLOCK: _BLOCK,
     HeadKind.RECURRENT: _RECURRENT,
@@ -96,7 +100,7 @@ def draft_advice(model: ModelCard, drafts: Drafts, calls: Mapping[int, float]) -
         return DraftAdvice(f"It cannot check drafts: {model.tried.reason}.")
     if drafts.used is not None or (drafts.heads and drafts.heads[0].fits_surely):
         return DraftAdvice("It has a drafter. Auto uses it where that is faster.")
-    if best := _best([*_here(model, drafts), *_on_hub(model, drafts.found or ())], calls):
+    if best := _best([*_own(model), *_here(model, drafts), *_on_hub(model, drafts.found or ())], calls):
         return best
     if drafts.found is None:
         return DraftAdvice("Hugging Face may have a drafter for it.", DraftAction.SEARCH)
@@ -134,6 +138,12 @@ def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCar
         and other.sizes.parameters < _SMALLER * sizes.parameters
     ]
     return [other for _, other in sorted(found, key=lambda each: each[0])]
+
+
+def _own(model: ModelCard) -> Iterator[_Offer]:
+    if model.says_mtp:
+        words = "Its authors published a drafter with it, the MTP layers, which this copy lacks."
+        yield _Offer(DraftAdvice(words, DraftAction.LAYERS), _MTP)
 
 
 def _here(model: ModelCard, drafts: Drafts) -> Iterator[_Offer]:

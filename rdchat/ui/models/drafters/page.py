@@ -90,7 +90,7 @@ class PublishedSection(QWidget):
         super().__init__()
         self._hub, self._shelf = desk.hub_drafters, desk.shelf
         self.search = push_button("Search for Drafters", "", self._search)
-        self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self._get_mtp)
+        self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
         self.sheet = MtpSheet(desk.mtp, links, theme, self)
         self.words = ThemedLabel(theme, "", "muted", wraps=True)
         self.list = RowList[FoundDrafter, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_found)
@@ -109,7 +109,8 @@ class PublishedSection(QWidget):
         if (chosen := self._shelf.chosen) is not None:
             self._hub.search(WantedModel(chosen.name, chosen.path))
 
-    def _get_mtp(self) -> None:
+    def get_mtp(self) -> None:
+        """Look for the model's MTP layers."""
         if (chosen := self._shelf.chosen) is not None:
             self.sheet.open_for(chosen)
 

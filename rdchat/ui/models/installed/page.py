@@ -177,6 +177,8 @@ class InstalledPage(QWidget):
                 self._desk.library.match(row)
             case DraftAction.SEARCH:
                 self._links.drafters_requested.emit(row)
+            case DraftAction.LAYERS:
+                self._links.layers_requested.emit(row)
             case DraftAction.TRAIN:
                 self._links.training_requested.emit(row)
 

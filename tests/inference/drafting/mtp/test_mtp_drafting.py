@@ -12,9 +12,10 @@ from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS, _PLAIN
+from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead
+from rdchat.inference.models.mtp_families import PLAIN
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ask, with_beams
@@ -36,7 +37,7 @@ def read(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, sh
 
 def test_all_families_that_are_read_have_a_case() -> None:
     read = {name for naming in _NAMINGS for name in naming.architectures}
-    assert read - set(_PLAIN) == set(CASES)
+    assert read - set(PLAIN) == set(CASES)
 
 
 @pytest.mark.parametrize("temperature", [0, 0.9])

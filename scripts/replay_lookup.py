@@ -1,0 +1,104 @@
+"""Replays greedy replies with prompt lookup: tokens a call and verified rows, without the model.
+
+    python scripts/replay_lookup.py PROMPTS --records FILE.jsonl [--every 5] [--store] [--draft-tokens 4]
+
+Each prompt is answered once, plainly, and kept in a file. Of every 5 prompts the first is measured; with --store lookup
+also has the replies to the others. Replies that loop, with a fifth of their runs of 8 tokens repeated, are shown apart.
+"""
+
+import argparse
+import json
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.prompt_files import Prompt, read_prompts
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, most_nodes
+from rdchat.inference.drafting.reply_store import ReplyStore, write_store
+
+LOOPS, RUN = 0.2, 8
+Record = dict[str, Any]  # text and group of a prompt; token ids of prompt and reply
+
+
+def recorded(prompts: Sequence[Prompt], file: Path, tokens: int) -> list[Record]:
+    """Return the replies, made where the file lacks them."""
+    kept = (
+        {record["text"]: record for record in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
+    )
+    if missing := [prompt for prompt in prompts if prompt.text not in kept]:
+        from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only where it is needed
+        from rdchat.inference.session import ChatSession  # noqa: PLC0415
+
+        session, sampling = ChatSession(load_model(None)), SamplingParams(0.0, max_tokens=tokens)
+        with file.open("a") as lines:
+            for prompt in missing:
+                message = ChatMessage(Role.USER, prompt.text)
+                *_, end = session.generate(GenerationRequest((message,), sampling, draft=DraftSettings(Mode.OFF)))
+                assert isinstance(end, ReplyEnd)
+                ids = session.model.encode_chat((message,), continue_last=False)
+                record = {"text": prompt.text, "group": prompt.group, "prompt": ids, "reply": list(end.token_ids)}
+                kept[prompt.text] = record
+                lines.write(json.dumps(record) + "\n")
+    return [kept[prompt.text] for prompt in prompts]
+
+
+def accepted(tree: LookupTree, text: Sequence[int]) -> int:
+    """Return how many tokens of a tree a text takes."""
+    children = dict(zip(zip(tree.parents, tree.tokens, strict=True), range(1, 1 + len(tree.tokens)), strict=True))
+    node = count = 0
+    while count < len(text) and (node, text[count]) in children:
+        node, count = children[node, text[count]], count + 1
+    return count
+
+
+def replay(record: Record, draft_tokens: int, store: ReplyStore | None) -> tuple[int, int, int]:
+    """Return the tokens after the first, the calls and the verified rows of a reply."""
+    reply, index = record["reply"], LookupIndex(record["prompt"], earlier=store)
+    index.extend(reply[:1])
+    at, calls, rows = 1, 0, 0
+    while at < len(reply):
+        tree = index.draft(most_nodes(draft_tokens), len(reply) - at - 1, 1 / (1 + draft_tokens))
+        taken = 1 + accepted(tree, reply[at:-1])
+        index.extend(reply[at : at + taken])
+        at, calls, rows = at + taken, calls + 1, rows + 1 + len(tree.tokens)
+    return len(reply) - 1, calls, rows
+
+
+def loops(reply: Sequence[int]) -> bool:
+    runs = [tuple(reply[at : at + RUN]) for at in range(len(reply) - RUN + 1)]
+    return bool(runs) and 1 - len(set(runs)) / len(runs) >= LOOPS
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("prompts", type=Path)
+    parser.add_argument("--records", type=Path, required=True, help="file that keeps the replies")
+    parser.add_argument("--tokens", type=int, default=128, help="of a reply")
+    parser.add_argument("--every", type=int, default=5, help="1 measures all")
+    parser.add_argument("--store", action="store_true", help="also look in the replies to the other prompts")
+    parser.add_argument("--draft-tokens", type=int, default=4)
+    args = parser.parse_args()
+    prompts = read_prompts(args.prompts)
+    measured = recorded(prompts[:: args.every], args.records, args.tokens)
+    with tempfile.TemporaryDirectory() as folder:
+        store = None
+        if args.store:
+            others = [prompt for number, prompt in enumerate(prompts) if number % args.every]
+            write_store(Path(folder) / "store", [each["reply"] for each in recorded(others, args.records, args.tokens)])
+            store = ReplyStore(Path(folder) / "store", grows=False)
+        found: dict[str, list[tuple[int, int, int]]] = {}
+        for record in measured:
+            figures = replay(record, args.draft_tokens, store)
+            for group in ("all", "loops" if loops(record["reply"]) else "few loops", record["group"]):
+                found.setdefault(group, []).append(figures)
+    print("| | replies | tokens a call | rows a token |\n|---|---|---|---|")
+    for group, figures_of in found.items():
+        tokens, calls, rows = (sum(column) for column in zip(*figures_of, strict=True))
+        print(f"| {group} | {len(figures_of)} | {tokens / calls:.2f} | {rows / tokens:.2f} |")
+
+
+if __name__ == "__main__":
+    main()
