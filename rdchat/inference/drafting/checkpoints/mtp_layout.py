@@ -251,7 +251,7 @@ MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)  #
 def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model: LoadedModel) -> None:
     """Refuse layers that do not fit into memory: those of mixtures of experts take gigabytes."""
     float_bytes = TargetEmbeddings(model.network, model.info.vocabulary_size).dtype.size
-    floats = {"F16", "BF16", "F32", _FLOAT8}
+    floats = {"F16", "BF16", "F32", FLOAT8}
     sizes = (each.elements * float_bytes if each.dtype in floats else each.stored_bytes for each in tensors)
     need, room = sum(sizes), memory_room().limit_bytes
     if need > room:
