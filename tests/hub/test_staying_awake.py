@@ -1,6 +1,7 @@
 """The machine is kept awake while a model is downloaded."""
 
 import asyncio
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -26,6 +27,7 @@ def test_the_machine_is_kept_awake_until_the_download_ends(hub: HubServer, monke
 
     monkeypatch.setattr(child, "keep_awake", kept_awake)
     hub.add(NAME, small_files())
-    call = DownloadQueue().download(Job(), record=asdict(Download(NAME)), limits=asdict(LIMITS), token=None)
+    record = json.loads(json.dumps(asdict(Download(NAME))))  # as it crosses to the child
+    call = DownloadQueue().download(Job(), record=record, limits=asdict(LIMITS), token=None)
     asyncio.run(asyncio.wait_for(call, 30))
     assert awake == ["held", "let go"]

@@ -282,7 +282,7 @@ def test_the_check_needs_no_mlx() -> None:
         "inference/models/default_model",
         "inference/models/fact_cache",
         "inference/models/gguf_header",
-        "inference/models/model_sizes",
+        "inference/models/mtp_families",
         "inference/models/weight_files",
         "files/atomic_folder",
         "files/foreign_files",

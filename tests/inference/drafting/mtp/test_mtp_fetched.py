@@ -5,13 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.hub.endpoint import find_endpoint
+from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api.model_facts import HeadKind, ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
-from rdchat.inference.drafting.checkpoints.mtp_layout import unreadable
-from rdchat.inference.models.mtp_source import READ_FAMILIES, MtpTarget, plan_mtp
+from rdchat.inference.models.mtp_source import MtpTarget, plan_mtp
 from rdchat.inference.session import ChatSession
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, run
@@ -32,14 +31,10 @@ def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_pat
     hub.add(ORIGINAL, {"config.json": json.dumps(golden_config(case)).encode(), "model.safetensors": layers})
     name = model.info.name
     target = MtpTarget.of(ModelCard(name, name, "", model.info.path))
-    folder = run(plan_mtp(HubApi(find_endpoint()), target, ORIGINAL).begin())
+    folder = run(plan_mtp(HubApi(Tokens().access(find_endpoint())), target, ORIGINAL).begin())
     assert inspect_drafter(folder) is HeadKind.MTP
     assert load_drafter(folder, model) is not None
     session, request = ChatSession(model), ask(temperature=0.9, max_tokens=12)
     end = reply(session, DraftSettings(Mode.DRAFTER, drafter="mtp"), request)
     assert (end.mode, end.mode_reason, end.kind) == (Mode.DRAFTER, None, HeadKind.MTP)
     assert end.token_ids == plain(model, request).token_ids
-
-
-def test_what_may_be_fetched_is_what_can_draft() -> None:
-    assert {family for family in READ_FAMILIES if unreadable(family)} == set()
