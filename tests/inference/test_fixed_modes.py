@@ -10,6 +10,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
 from rdchat.inference.auto.plan import MOST_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.lookup_index import most_nodes
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 from tests.inference.fakes import ALPHABET, ask, tiny_llama
@@ -50,9 +51,10 @@ def reply(session: ChatSession, settings: DraftSettings) -> ReplyEnd:
 def test_prompt_lookup_is_padded_to_cheaper_rows(verified: list[tuple[int, int]]) -> None:
     settings = DraftSettings(Mode.LOOKUP, draft_tokens=5)
     padded = reply(session_with(CHEAP_16), settings)
-    assert {rows for nodes, rows in verified if nodes > 1} == {16}
+    assert {rows for nodes, rows in verified if 1 < nodes <= 16} == {16}
+    assert all(rows == nodes <= 1 + most_nodes(5) for nodes, rows in verified if nodes > 16)
     assert {rows for nodes, rows in verified if nodes == 1} <= {1}
-    assert max(nodes for nodes, _ in verified) == 6, "as long as was asked for"
+    assert len(padded.statistics.drafted_lengths) == 6, "paths as long as was asked for, the longest of 5 tokens"
     verified.clear()
     assert reply(session_with(DEAR), settings).token_ids == padded.token_ids
     assert all(nodes == rows for nodes, rows in verified)

@@ -23,7 +23,6 @@ class DraftEstimate:
     Args:
         drafted: Tokens of the longest path below the root, of each length.
         usual: (lengths, `MOST_ROWS` + 1) usual accepted tokens, by number of nodes, the root included.
-        usual: (lengths, `MOST_ROWS` + 1) usual accepted tokens, by nodes, the root included.
     """
 
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
