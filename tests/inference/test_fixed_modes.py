@@ -54,7 +54,6 @@ def test_prompt_lookup_is_padded_to_cheaper_rows(verified: list[tuple[int, int]]
     assert {rows for nodes, rows in verified if 1 < nodes <= 16} == {16}
     assert all(rows == nodes <= 1 + most_nodes(5) for nodes, rows in verified if nodes > 16)
     assert {rows for nodes, rows in verified if nodes == 1} <= {1}
-    assert len(padded.statistics.drafted_lengths) == 6, "paths as long as was asked for, the longest of 5 tokens"
     verified.clear()
     assert reply(session_with(DEAR), settings).token_ids == padded.token_ids
     assert all(nodes == rows for nodes, rows in verified)
