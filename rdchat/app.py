@@ -163,7 +163,7 @@ class App:
         QTimer.singleShot(0, self._import_export.offer_set_aside)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
-        QTimer.singleShot(_SETTLED_MS, self.window, self._update_notice.start)
+        QTimer.singleShot(_SETTLED_MS, self._update_notice, self._update_notice.start)
 
     def finish(self) -> bool:
         """Stop, save and free everything; return False if the engine thread did not end."""

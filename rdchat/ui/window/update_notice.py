@@ -3,6 +3,8 @@
 from functools import partial
 from urllib.parse import urlsplit
 
+from PySide6.QtCore import QObject, Slot
+
 from rdchat import __version__
 from rdchat.hub.updates import Update
 from rdchat.services.app.update_check import UpdateCheck
@@ -13,8 +15,8 @@ from rdchat.ui.look.theme import Theme
 KEY = "update"
 
 
-class UpdateNotice:
-    """Asks and reports above the transcript.
+class UpdateNotice(QObject):
+    """Asks and reports above the transcript. It is a child of the banners' area: a timer must not outlive it.
 
     Args:
         check: Looks for new versions.
@@ -23,9 +25,11 @@ class UpdateNotice:
     """
 
     def __init__(self, check: UpdateCheck, area: BannerArea, theme: Theme) -> None:
+        super().__init__(area)
         self._check, self._area, self._theme = check, area, theme
         check.found.connect(self.show_update)
 
+    @Slot()
     def start(self) -> None:
         """Ask the person, if that was never answered; else look."""
         if not self._check.unanswered:
@@ -41,6 +45,7 @@ class UpdateNotice:
         banner.add_action("Do Not Look", partial(self._check.answer, False))
         self._area.show_banner(banner, KEY)
 
+    @Slot(Update)
     def show_update(self, update: Update) -> None:
         """Show a new version, with its page to open."""
         notes = update.notes.strip() or "There are no notes."
