@@ -4,8 +4,9 @@ Only the child reads the replies' texts; the file has token ids. Deleted chats a
 """
 
 import hashlib
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,21 @@ class ReplyCount:
         with reading(database) as connection:
             sql = f"SELECT coalesce(max(m.id), 0), count(*), coalesce(sum(m.id), 0) {_COUNTED}"
             return cls(*connection.execute(sql, (after, up_to)).fetchone())
+
+
+def all_stored(database: Path, after: int, ids: Collection[int]) -> bool:
+    """Return whether some replies are all still there, not deleted. Raises StorageError."""
+    with reading(database) as connection:
+        sql = f"SELECT count(*) {_COUNTED} AND m.id IN (SELECT value FROM json_each(?))"
+        count: int = connection.execute(sql, (after, _NEWEST, json.dumps(sorted(ids)))).fetchone()[0]
+    return count == len(ids)
+
+
+def newest_message(database: Path) -> int:
+    """Return the highest id of all messages, deleted ones too; 0 without any. Raises StorageError."""
+    with reading(database) as connection:
+        newest: int = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
+    return newest
 
 
 @dataclass(frozen=True, slots=True)

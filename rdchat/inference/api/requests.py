@@ -226,6 +226,7 @@ class EarlierReplies:
 
     file: str  # made by `drafting.reply_store.write_store`; empty for none, also of those that the engine still has
     grows: bool = True  # whether this reply is added to them
+    made: int = 0  # another number where replies were deleted: the engine forgets those that it added
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ are neighbours in that order: one binary search finds them.
 import mmap
 import struct
 from collections.abc import Iterable, Sequence
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import override
 
@@ -28,6 +28,7 @@ _MAGIC = b"rdchat replies 1"
 _HEADER = struct.Struct(">16sQ")  # the magic, and the number of tokens
 _BYTES = 4  # of a token, and of a place in the order
 _GAP = 2**32 - 1  # between two replies
+_FIRST_IMPOSSIBLE = 2**31  # larger numbers than any token: the gap, and what a damaged file may have
 _SORTED = 16  # tokens by which suffixes are sorted; beyond them their order is any
 _PLACES = 12  # places that vote
 
@@ -183,8 +184,8 @@ class ReplyStore(EarlierPlaces):
         """Return what followed the token at a place, up to the end of its reply."""
         first = max(at - DEEPEST, 0)
         part = self._data[self._text + _BYTES * first : self._text + _BYTES * at]
-        following = list(struct.unpack(f">{at - first}I", part))[::-1]
-        return following[: following.index(_GAP)] if _GAP in following else following
+        following = struct.unpack(f">{at - first}I", part)[::-1]
+        return list(takewhile(lambda token: token < _FIRST_IMPOSSIBLE, following))
 
 
 def _read(path: Path) -> tuple[mmap.mmap, int]:

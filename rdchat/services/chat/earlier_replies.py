@@ -8,7 +8,15 @@ from typing import Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.earlier_replies import ReplyCount, ReplyFile, ReplyFileMaker, remove_reply_files, tokenizer_key
+from rdchat.chat.earlier_replies import (
+    ReplyCount,
+    ReplyFile,
+    ReplyFileMaker,
+    all_stored,
+    newest_message,
+    remove_reply_files,
+    tokenizer_key,
+)
 from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import EarlierReplies
 from rdchat.services.background.background_work import BackgroundWork
@@ -26,9 +34,11 @@ class _Wanted:
     """What the file should hold."""
 
     database: Path  # the chats
-    model: Path | None  # its folder; None without one, or where no earlier replies are used
+    used: bool  # whether earlier replies are used
+    model: Path | None  # its folder; None without one
     after: int  # replies with ids up to this one are left out
     most_since: int  # replies that may be missing from the file
+    since: frozenset[int]  # ids of those that the engine has besides
 
 
 class ReplyKeeper(QObject):
@@ -47,6 +57,8 @@ class ReplyKeeper(QObject):
         super().__init__(preferences)
         self._database, self._storage, self._preferences, self._model = database, storage, preferences, model
         self._file: ReplyFile | None = None
+        self._since: set[int] = set()  # ids of the replies that were asked for with the file
+        self._made = 0  # files used so far
         self._maker = ReplyFileMaker()
         self._work = BackgroundWork("earlier replies", self)
         self._timer = QTimer(self, singleShot=True, interval=_CHECK_MS)
@@ -58,7 +70,12 @@ class ReplyKeeper(QObject):
     @property
     def request(self) -> EarlierReplies:
         """What a reply's request says of earlier replies."""
-        return EarlierReplies(str(self._file.path) if self._file else "")
+        return EarlierReplies(str(self._file.path) if self._file else "", made=self._made)
+
+    def request_for(self, reply_id: int) -> EarlierReplies:
+        """Return `request` for a reply, which the engine adds to those that it has."""
+        self._since.add(reply_id)
+        return self.request
 
     @property
     def bytes(self) -> int:
@@ -78,16 +95,19 @@ class ReplyKeeper(QObject):
 
     @Slot()
     def check(self) -> None:
-        """Check now, and make the file anew where it is needed."""
-        self._begin(fresh=False)
+        """Check now, and make the file anew where it is needed; later if it is being made."""
+        if self.busy:
+            self.look()
+        else:
+            self._begin(fresh=False)
 
     def clear(self) -> None:
         """Forget all replies so far, for good."""
         with self._storage.reading():
-            newest = ReplyCount.of(self._database, 0).newest
+            newest = newest_message(self._database)
             self.use(None)
             self._preferences.change(replace(self._preferences.settings, earlier_replies_after=newest))
-            self.check()
+            self._begin(fresh=False)
 
     def close(self) -> None:
         """End the work and the child."""
@@ -100,18 +120,21 @@ class ReplyKeeper(QObject):
             self._using = not self._using
             if not self._using:
                 self.use(None)
-            self.check()
+            self._begin(fresh=False)
 
     def _begin(self, fresh: bool) -> None:
         settings, info = self._preferences.settings, self._model.info
-        model = info.path if info and settings.earlier_replies else None
-        wanted = _Wanted(self._database, model, settings.earlier_replies_after, 0 if fresh else _MOST_SINCE)
+        most_since, since = 0 if fresh else _MOST_SINCE, frozenset(self._since)
+        model, after = info.path if info else None, settings.earlier_replies_after
+        wanted = _Wanted(self._database, settings.earlier_replies, model, after, most_since, since)
         self._work.replace(partial(_keep, self._maker, wanted), self.use, self._on_failed, self.use)
 
     def use(self, file: ReplyFile | None) -> None:
-        """Draft from a file from now on, or from none."""
+        """Draft from a file from now on, or from none. Whatever the engine has besides is forgotten then."""
         if file != self._file:
             self._file = file
+            self._made += 1
+            self._since.clear()
             self.changed.emit()
 
     def _on_failed(self, error: RdchatError) -> None:
@@ -128,17 +151,18 @@ def _keep(maker: ReplyFileMaker, wanted: _Wanted, job: Job[Any]) -> ReplyFile | 
         job: Reports None where the old file is out of date. The next check cancels it.
     """
     key = tokenizer_key(wanted.model) if wanted.model else ""
-    if wanted.model is None or not key:
-        remove_reply_files()
+    found = ReplyFile.find() if wanted.used and (key or wanted.model is None) else None
+    if found is not None and not found.is_true(wanted.database, wanted.after):
+        found = None
+    if found is None:
+        remove_reply_files()  # first, so that nothing is drafted from what was deleted, whatever happens next
+    if not wanted.used or wanted.model is None or not key:  # the tokenizer of the next model tells more
         return None
-    found = ReplyFile.find()
     now = ReplyCount.of(wanted.database, wanted.after)
-    true = found is not None and found.tokenizer == key and found.is_true(wanted.database, wanted.after)
-    if found is not None and true and now.count - found.counted.count <= wanted.most_since:
-        return found
-    if not true:  # first, so that nothing is drafted from what was deleted, whatever happens next
+    if found is None or found.tokenizer != key or not all_stored(wanted.database, wanted.after, wanted.since):
         job.report_progress(None)
-        remove_reply_files()
+    if found is not None and found.tokenizer == key and now.count - found.counted.count <= wanted.most_since:
+        return found
     if not now.count:
         return None
     file = ReplyFile(key, now)

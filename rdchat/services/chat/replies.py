@@ -163,9 +163,8 @@ class Replies(QObject):
             return
         thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
         draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
-        generation = replace(
-            generation, draft=draft, thinking=thinking, sampling=sampling, earlier=self._earlier.request
-        )
+        earlier = self._earlier.request_for(live.message.id)
+        generation = replace(generation, draft=draft, thinking=thinking, sampling=sampling, earlier=earlier)
         made_with = replace(live.message.made_with or MadeWith(), sampling=sampling)
         live.message = replace(live.message, made_with=made_with)
         live.request = self.model.engine.submit(generation, lambda event: self._on_event(live, event))

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
-from rdchat.inference.api.requests import EarlierReplies, Role
+from rdchat.inference.api.requests import Role
 from rdchat.inference.drafting.reply_store import ReplyStore
 from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from rdchat.services.engine.engine_events import EngineState
@@ -89,13 +89,13 @@ def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window
     load(app, default_model_folder)
     wait_until_made(app)
     preferences.change(replace(preferences.settings, earlier_replies=False))
-    assert earlier.request == EarlierReplies("")
+    assert earlier.request.file == ""
     app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
     assert list(paths.replies_dir().iterdir()) == []
     preferences.change(replace(preferences.settings, earlier_replies=True))
     wait_until_made(app)
     earlier.clear()
-    assert earlier.request == EarlierReplies("")
+    assert earlier.request.file == ""
     app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
     assert list(paths.replies_dir().iterdir()) == []
     chat = app.store.create_conversation("Later")
@@ -124,4 +124,43 @@ def test_chats_that_cannot_be_read_are_not_drafted_from(
     monkeypatch.setattr(app.controller.earlier, "_database", Path("missing.db"))
     app.controller.earlier.check()
     app.qtbot.waitUntil(lambda: not app.controller.earlier.busy, timeout=WAIT_MS)
-    assert app.controller.earlier.request == EarlierReplies("")
+    assert app.controller.earlier.request.file == ""
+
+
+def test_a_reply_that_only_the_engine_has_is_forgotten_with_its_chat(
+    app: Window, engine: ScriptedEngine, default_model_folder: Path
+) -> None:
+    engine.replies = [Reply(("Boil", " it.")), Reply(("Boil", " it."))]
+    earlier = app.controller.earlier
+    load(app, default_model_folder)
+    wait_until_made(app)
+    app.ask("How do I cook soup?")
+    asked = engine.requests[-1].earlier
+    earlier.check()
+    app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
+    assert earlier.request == asked, "nothing was deleted"
+    assert app.controller.chat.id is not None
+    app.controller.chats.delete_conversation(app.controller.chat.id)
+    earlier.check()
+    app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
+    assert asked is not None
+    assert (earlier.request.file, earlier.request != asked) == (asked.file, True)
+
+
+def test_the_file_outlives_a_model_that_is_unloaded_and_goes_with_a_deletion(
+    app: Window, default_model_folder: Path
+) -> None:
+    earlier = app.controller.earlier
+    load(app, default_model_folder)
+    wait_until_made(app)
+    file = Path(earlier.request.file)
+    app.controller.model_slot.unload()
+    app.wait_for(EngineState.NO_MODEL)
+    for _ in range(2):
+        earlier.check()
+        app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
+        assert earlier.request.file == ""
+    assert file.exists()
+    app.controller.chats.delete_conversation(chat_about(app, SOUP))
+    earlier.check()
+    app.qtbot.waitUntil(lambda: not earlier.busy and not file.exists(), timeout=WAIT_MS)
