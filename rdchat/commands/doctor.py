@@ -12,6 +12,7 @@ from typing import Any
 import psutil
 
 from rdchat import __version__, host, machine, paths
+from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.errors import one_line
 from rdchat.files.sizes import size_words
@@ -197,7 +198,7 @@ def _advised() -> tuple[tuple[str, str], ...]:
     from rdchat.inference.library.fitting_drafters import fitting_drafters, measured_calls  # noqa: PLC0415  MLX
     from rdchat.inference.library.model_library import library_models  # noqa: PLC0415
 
-    cards = [card for card in library_models() if card.can_be_loaded]
+    cards = [card for card in library_models(stored_settings().models_folder) if card.can_be_loaded]
     found = []
     for card in cards:
         drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))

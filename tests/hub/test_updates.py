@@ -91,7 +91,12 @@ def test_long_notes_are_cut(server: _Server) -> None:
     server.answer = json.dumps({"version": "99.0", "notes": "n" * 10_000, "page": PAGE}).encode()
     found = newer_version(address_of(server))
     assert found is not None
-    assert len(found.notes) == 2000
+    assert len(found.notes) < 2000
+    notes = "".join(f"\n{number}\x1b\n" for number in range(500))
+    server.answer = json.dumps({"version": "99.0", "notes": notes, "page": PAGE}).encode()
+    found = newer_version(address_of(server))
+    assert found is not None
+    assert found.notes == "0\n1\n2\n3\n4\n5"
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,7 @@ class TokenizerProcess:
         """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
         if folder not in self._thinking:
             limits, request = Limits(_TRY_S, _ENCODE_BYTES), {"variables": variables}
+            self.read(folder, waiting)  # its errors are not the template's
             try:
                 found = self._ask("thinking", folder, request, limits, waiting=waiting, read=_thinking_of)
             except _InterruptedError:  # not the template's fault: the next call tries again

@@ -150,8 +150,12 @@ class EngineWorker(QObject):
 
     @Slot()
     def _rest(self) -> None:
-        if self._engine is not None and not self._inbox:
+        if self._engine is None or self._inbox:
+            return
+        try:
             self._engine.rest()
+        except Exception:
+            _LOG.exception("Giving memory back while idle failed")
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
         self._outbox.append((request, event))

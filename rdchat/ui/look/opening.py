@@ -22,7 +22,7 @@ _OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
 
 
 class SideWindow(QDialog):
-    """A window beside the main one. Escape acts like its close button.
+    """A window beside the main one. Escape acts like its close button, unless `reject` does something else.
 
     Args:
         title: Its title.

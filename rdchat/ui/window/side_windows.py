@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = (
     ("Message field", (("Send", "Return"), ("New line", "Shift+Return"))),
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
-    ("Any window beside the main one", (("Close it", "Esc"),)),
+    ("Any window beside the main one, except Models", (("Close it", "Esc"),)),
 )
 
 
@@ -119,8 +119,6 @@ class SideWindows:
     @cached_property
     def about_drafting(self) -> QWidget:
         """Explains drafting."""
-        from rdchat.ui.window.side_windows import HelpWindow, about_drafting  # noqa: PLC0415
-
         return self.place(
             "about drafting", HelpWindow("What Is Drafting?", about_drafting(), self._theme, self._parent)
         )
@@ -128,8 +126,6 @@ class SideWindows:
     @cached_property
     def shortcuts(self) -> QWidget:
         """Lists the keys of the menus."""
-        from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text  # noqa: PLC0415
-
         text = shortcuts_text(self.keys())
         return self.place("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))
 

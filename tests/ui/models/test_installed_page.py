@@ -19,7 +19,7 @@ from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.installed.words import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.window.main_window import MainWindow
-from tests.hub.hub_server import HubServer
+from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
 from tests.ui.models.conftest import Machine
@@ -261,6 +261,19 @@ def test_a_drafter_with_the_name_of_its_model_is_called_its_drafter() -> None:
     titles = [entry.title for entry in entries_of((drafter, model), "", SortBy.NAME, None)]
     assert titles == ["SmolLM2", "Drafter for SmolLM2"]
     assert drafter_name(drafter, ["org/Other"]) == "me/smollm2"
+
+
+def test_a_search_that_failed_is_no_answer(
+    qtbot: QtBot, page: InstalledPage, models_window: ModelsWindow, hub: HubServer
+) -> None:
+    hub.api_faults = [Fault(status=429, headers={"Retry-After": "40"}) for _ in range(20)]
+    pick(page, "tiny")
+    advice = page.details.advice
+    qtbot.waitUntil(lambda: advice.text() == "Hugging Face may have a drafter for it.")
+    page.details.follow.click()
+    qtbot.waitUntil(lambda: bool(models_window.drafters._hub.problem))
+    models_window.show_page(page)
+    qtbot.waitUntil(lambda: advice.text() == "Hugging Face may have a drafter for it.")
 
 
 def test_what_would_make_it_faster_is_a_click_away(

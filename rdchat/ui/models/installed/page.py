@@ -163,7 +163,7 @@ class InstalledPage(QWidget):
         """Say what would make the shown model faster."""
         desk = self._desk
         hub, settings = desk.hub_drafters, desk.drafting.settings
-        found = hub.found if hub.model == model.name and not hub.searching else None
+        found = hub.found if hub.model == model.name and not (hub.searching or hub.problem) else None
         used = settings.draft_model or settings.drafter if desk.library.is_loaded(model) else None
         self._advice = desk.library.advice(model, heads, found, used)
         self.details.show_advice(self._advice)
