@@ -7,21 +7,18 @@ from typing import Any
 import pytest
 
 
-def grid(*axes: Sequence[Any], one_in: int | None = None, in_all: int = 1) -> list[Any]:
+def grid(*axes: Sequence[Any], one_in: int | None = None) -> list[Any]:
     """Return every combination of the values, one of each axis; all but a share are marked `slow`.
 
     The share that runs each time is one in `one_in`, by default one in as many as the last axis has values, evenly
     spread: then each combination of values of the other axes is in it once, and each value of the last axis beside
-    each value of the first where that has as many. With `in_all` only one combination in so many is there at all, as
-    evenly: enough where what matters is each value beside each one of another axis.
+    each value of the first where that has as many.
 
     >>> [parameter.values for parameter in grid("ab", "xy") if not parameter.marks]
     [('a', 'x'), ('b', 'y')]
     """
     parameters = []
     for places in product(*(range(len(axis)) for axis in axes)):
-        if sum(places) % in_all:
-            continue
         often = sum(places) % (one_in or len(axes[-1])) == 0
         values = [axis[place] for axis, place in zip(axes, places, strict=True)]
         parameters.append(pytest.param(*values, marks=() if often else pytest.mark.slow))
