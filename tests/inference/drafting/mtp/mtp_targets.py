@@ -9,7 +9,11 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from tests.inference.drafting.drafter_folders import with_files
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 
@@ -42,3 +46,16 @@ def golden_config(case: str) -> dict[str, Any]:
     """Return a case's config.json."""
     config: dict[str, Any] = json.loads((golden_folder(case) / "config.json").read_text())
     return config
+
+
+def target_in(folder: Path, case: str, **changes: Any) -> LoadedModel:
+    """Write a target without MTP layers, as an MLX conversion."""
+    model = with_files(golden_target(case), folder, "{}")
+    (folder / "config.json").write_text(json.dumps(golden_config(case) | changes))
+    return model
+
+
+def reply(session: ChatSession, settings: DraftSettings, request: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(replace(request, draft=settings))
+    assert isinstance(end, ReplyEnd)
+    return end

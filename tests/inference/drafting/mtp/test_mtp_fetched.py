@@ -15,8 +15,7 @@ from rdchat.inference.session import ChatSession
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, run
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
-from tests.inference.drafting.mtp.mtp_targets import CASES, golden_config, golden_folder
-from tests.inference.drafting.mtp.test_mtp_sources import reply, target_in
+from tests.inference.drafting.mtp.mtp_targets import CASES, golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
 

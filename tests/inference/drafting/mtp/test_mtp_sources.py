@@ -12,9 +12,9 @@ import pytest
 
 from rdchat import paths
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ModeOption, ReplyEnd
+from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.model_facts import HeadKind, MemoryRoom
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
@@ -22,8 +22,8 @@ from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafte
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.drafting.drafter_folders import saved_random_drafter, with_files
-from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, golden_target
+from tests.inference.drafting.drafter_folders import saved_random_drafter
+from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import plain
 
@@ -43,13 +43,6 @@ def published(case: str) -> dict[str, mx.array]:
     tensors = mx.load(str(golden_folder(case) / "model.safetensors"))
     assert isinstance(tensors, dict)
     return tensors
-
-
-def target_in(folder: Path, case: str, **changes: Any) -> LoadedModel:
-    """Write a target without MTP layers, as an MLX conversion."""
-    model = with_files(golden_target(case), folder, "{}")
-    (folder / "config.json").write_text(json.dumps(golden_config(case) | changes))
-    return model
 
 
 def put_layers(model: LoadedModel, case: str, place: str) -> Path:
@@ -77,12 +70,6 @@ def folder_of_layers(model: LoadedModel, case: str, tensors: Tensors, **changes:
     (folder / "config.json").write_text(json.dumps(golden_config(case) | bound | changes))
     mx.save_safetensors(str(folder / "model-00001.safetensors"), dict(tensors))
     return folder
-
-
-def reply(session: ChatSession, settings: DraftSettings, request: GenerationRequest) -> ReplyEnd:
-    *_, end = session.generate(replace(request, draft=settings))
-    assert isinstance(end, ReplyEnd)
-    return end
 
 
 def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> ModeOption:
