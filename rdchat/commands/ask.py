@@ -38,7 +38,7 @@ _SAMPLING = {
     "top_p": "keep the most likely tokens up to this probability; 1 is off",
     "min_p": "keep tokens at least this share as likely as the best; 0 is off",
     "repetition_penalty": "1 is off",
-    "max_tokens": "longest answer",
+    "max_tokens": "longest reply",
 }
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
@@ -76,7 +76,9 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model with the same tokenizer"
     )
-    group.add_argument("--drafter", help=f"for drafter, auto: {options.NAMED} its folder (default: the model's own)")
+    group.add_argument(
+        "--drafter", help=f"for drafter, auto: {options.NAMED} its folder, or mtp (default: its own)"
+    )
     options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",

@@ -84,6 +84,7 @@ def test_a_file_that_is_true_is_used_again(app: Window, default_model_folder: Pa
     assert file.stat().st_mtime_ns == made
 
 
+@pytest.mark.slow
 def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window, default_model_folder: Path) -> None:
     preferences, earlier = app.controller.preferences, app.controller.earlier
     load(app, default_model_folder)
@@ -116,6 +117,7 @@ def test_replies_of_chats_are_asked_for_with_earlier_ones(
     assert engine.requests[-1].earlier == app.controller.earlier.request
 
 
+@pytest.mark.slow
 def test_chats_that_cannot_be_read_are_not_drafted_from(
     app: Window, default_model_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,6 +149,7 @@ def test_a_reply_that_only_the_engine_has_is_forgotten_with_its_chat(
     assert (earlier.request.file, earlier.request != asked) == (asked.file, True)
 
 
+@pytest.mark.slow
 def test_the_file_outlives_a_model_that_is_unloaded_and_goes_with_a_deletion(
     app: Window, default_model_folder: Path
 ) -> None:

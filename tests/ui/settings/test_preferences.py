@@ -9,7 +9,7 @@ from rdchat import paths
 from rdchat.chat.earlier_replies import ReplyCount, ReplyFile
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.requests import Dtype, EarlierReplies, SamplingDefaults, SamplingParams
+from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
@@ -150,7 +150,7 @@ def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences
     keeper.use(file)
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("12 MB on disk", True)
     preferences.clear_earlier.click()
-    assert keeper.request == EarlierReplies("")
+    assert keeper.request.file == ""
     assert not preferences.clear_earlier.isEnabled()
     preferences.earlier.click()
     assert not settings.settings.earlier_replies
