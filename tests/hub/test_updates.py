@@ -37,7 +37,7 @@ def server() -> Iterator[_Server]:
 
     with _Server(("127.0.0.1", 0), Handler) as server:
         server.asked = []
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.shutdown()
