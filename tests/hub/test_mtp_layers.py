@@ -416,6 +416,9 @@ def test_a_disk_that_fills_up_keeps_what_came(
         ({}, "---\nbase_model:\n- a/b\n- a/c\n---\n", "a/b"),
         ({}, f"# A card\nbase_model: {ORIGINAL}\n", ""),
         ({}, "---\nbase_model: ../../evil\n---\n", ""),
+        ({}, f"---\r\nbase_model:\r\n  - '{ORIGINAL}'\r\n---\r\n", ORIGINAL),
+        ({}, "---\nbase_model:" + 500_000 * "\n", ""),  # the search once took time by the square of the lines
+        ({}, f"---\n{500_000 * 'a'}\nbase_model: {ORIGINAL}\n---\n", ""),
     ],
 )
 def test_the_original_is_the_one_that_the_hub_or_the_card_names(
