@@ -1,6 +1,7 @@
 """A model's MTP layers come from its original's repository by ranges, whole and checked, or with one plain sentence."""
 
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,25 @@ def test_the_layers_come_whole_and_nothing_else_is_fetched(hub: HubServer, targe
     card = (folder / "card.md").read_text()
     assert "could not be checked against" in card
     assert all(words in card for words in (commit, ORIGINAL, sha256(original.shards[SHARDS[0]])))
+
+
+def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, target: MtpTarget) -> None:
+    """The child that downloads has the person's umask, since it also writes to the hub's cache."""
+    Original().put(hub)
+    plan = planned(target)
+    place, modes = target.place(ORIGINAL), dict[str, int]()
+    hub.fault(SHARDS[1], Fault(cut=1_000))
+    begun = lambda: place.work.glob("*.part")  # noqa: E731
+    hub.before_bytes[SHARDS[1]] = lambda: modes.update((each.name, each.stat().st_mode) for each in begun())
+    download = plan.begin()
+    before = os.umask(0o022)
+    try:
+        folder = run(download)
+    finally:
+        os.umask(before)
+    modes |= {each.name: each.stat().st_mode for each in folder.iterdir()}
+    assert {name: oct(mode & 0o777) for name, mode in modes.items()} == dict.fromkeys(modes, "0o600")
+    assert {f"{plan.order.weights.digest}.part", "model.safetensors", "config.json"} < modes.keys()
 
 
 def test_the_plan_reads_only_headers(hub: HubServer, target: MtpTarget) -> None:
@@ -439,7 +459,9 @@ def test_only_the_beginning_of_a_hostile_card_is_searched(hub: HubServer, tmp_pa
     """The search once took time by the square of the lines."""
     hub.add(TARGET, {"config.json": b"{}"})
     many = 1_000_000
-    for number, card in enumerate((f"---\nbase_model:{many * chr(10)}", f"---\n{many * 'a'}\nbase_model: {ORIGINAL}\n")):
+    for number, card in enumerate(
+        (f"---\nbase_model:{many * chr(10)}", f"---\n{many * 'a'}\nbase_model: {ORIGINAL}\n")
+    ):
         assert find_original(api(), target_of(make_target(tmp_path / str(number), card))) == ""
 
 

@@ -24,6 +24,7 @@ from rdchat.hub.known_files import (
 )
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "card.md"
+PRIVATE = 0o600  # rdchat's own folder, where the child that downloads has the person's umask
 _ORDER = "parts.json"
 _MOST_BYTES = 2**26  # a head of 32 MB, with JSON's escapes
 
@@ -69,9 +70,11 @@ class PartsOrder:
             OSError, StorageError: If it cannot be written.
         """
         if weights.exists():
+            weights.chmod(PRIVATE)  # a version that gave others access may have begun it
             weights.replace(place.folder / WEIGHTS)
         for name, text in ((CARD, self.card), (CONFIG, self.config)):
             with atomic_file(place.folder / name) as temporary:
+                temporary.touch(PRIVATE)
                 temporary.write_bytes(text.encode("utf-8", "replace"))  # a licence may have half a letter
         shutil.rmtree(place.work)
 

@@ -80,7 +80,9 @@ class MtpTarget:
 
     def place(self, original: str = "") -> CachedRepository:
         """Return where its MTP layers go, among rdchat's drafters; `original` may be unknown."""
-        name = re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100] or "model"
+        name = (
+            re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100] or "model"
+        )
         return drafter_place(original, f"{name}-mtp-{self.binding.hash[:6]}")
 
 
