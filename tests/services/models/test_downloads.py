@@ -109,6 +109,16 @@ def test_parts_of_files_go_on_after_a_restart(
     check_layers(drafter_folder(), original)
 
 
+def test_a_deleted_models_drafter_stays_on_the_list(hub: HubServer, downloads: FollowedDownloads) -> None:
+    service = downloads.service
+    drafter = service.start(NAME, is_model=False, drafter="tiny-mtp-123456")
+    model = service.start(NAME)
+    for each in (drafter, model):
+        downloads.wait_for(each, DownloadState.FAILED)  # the hub has neither
+    service.forget_deleted(Path("/hub/it"), NAME)
+    assert [each.id for each in service.all()] == [drafter]
+
+
 def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)

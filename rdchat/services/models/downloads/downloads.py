@@ -165,7 +165,8 @@ class Downloads(QObject):
             is_model = model in {folder, *(folder / file.name for file in download.files)}
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
             is_finished = download.state is DownloadState.FINISHED
-            if (is_finished and is_model) or (is_stopped and download.repository == repository):
+            is_model_of = download.repository == repository and not download.drafter  # a drafter's order is elsewhere
+            if (is_finished and is_model) or (is_stopped and is_model_of):
                 self._forget(download.id)
 
     def totals(self) -> DownloadTotals:
