@@ -520,10 +520,21 @@ def test_a_damaged_order_is_none(hub: HubServer, target: MtpTarget) -> None:
         {"repository": "../evil"},
         {"parts": [{"name": "../evil"}]},
         {"head": "\u20ac"},
+        {"head": 1},
+        {"parts": 1},
+        {"parts": [1]},
     ):
         path.write_text(json.dumps({**good, **changed}))
         assert kept_plan(target) is None
-    for key, value in (("start", -1), ("stop", 0), ("name", "../evil"), ("size", 2**60), ("start", 1.5)):
+    for key, value in (
+        ("start", -1),
+        ("stop", 0),
+        ("name", "../evil"),
+        ("size", 2**60),
+        ("start", 1.5),
+        ("name", 1),
+        ("etag", None),
+    ):
         path.write_text(json.dumps({**good, "parts": [{**good["parts"][0], key: value}]}))
         assert kept_plan(target) is None
     path.write_text(json.dumps(good))

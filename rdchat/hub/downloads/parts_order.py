@@ -121,13 +121,16 @@ def is_complete(place: CachedRepository) -> bool:
 
 def _parsed(fields: Any) -> PartsOrder:
     parts = tuple(FilePart(**part) for part in fields["parts"])
-    texts = {name: str(fields[name]) for name in ("repository", "commit", "head", "config", "card")}
+    texts = {name: fields[name] for name in ("repository", "commit", "head", "config", "card")}
+    strings = [*texts.values(), *(text for part in parts for text in (part.name, part.etag))]
+    if not all(isinstance(text, str) for text in strings):
+        raise ValueError("no text")
     texts["head"].encode("latin-1")
     if not is_repository(texts["repository"]) or not is_commit(texts["commit"]):
         raise ValueError("no repository")
     for part in parts:
         numbers = all(type(number) is int for number in (part.start, part.stop, part.size))
         placed = numbers and 0 <= part.start < part.stop <= part.size <= MOST_FILE_BYTES
-        if not placed or not is_safe_name(part.name) or not isinstance(part.etag, str):
+        if not placed or not is_safe_name(part.name):
             raise ValueError("no part")
     return PartsOrder(**texts, parts=parts)
