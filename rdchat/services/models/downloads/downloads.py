@@ -103,7 +103,8 @@ class Downloads(QObject):
         find_endpoint()
         check_names(repository, revision)
         download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
-        if download.id not in self._shown:
+        shown = self._shown.get(download.id)
+        if shown is None or (drafter and shown.state.has_ended):  # a drafter's order may be a newer one
             self._show(download)
         self.resume(download.id)
         return download.id
