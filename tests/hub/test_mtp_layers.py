@@ -1,6 +1,7 @@
 """A model's MTP layers come from its original's repository by ranges, whole and checked, or with one plain sentence."""
 
 import json
+import os
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -91,6 +92,25 @@ def test_the_layers_come_whole_and_nothing_else_is_fetched(hub: HubServer, targe
     card = (folder / "card.md").read_text()
     assert "could not be checked against" in card
     assert all(words in card for words in (commit, ORIGINAL, sha256(original.shards[SHARDS[0]])))
+
+
+def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, target: MtpTarget) -> None:
+    """The child that downloads has the person's umask, since it also writes to the hub's cache."""
+    Original().put(hub)
+    plan = planned(target)
+    place, modes = target.place(ORIGINAL), dict[str, int]()
+    hub.fault(SHARDS[1], Fault(cut=1_000))
+    begun = lambda: place.work.glob("*.part")  # noqa: E731
+    hub.before_bytes[SHARDS[1]] = lambda: modes.update((each.name, each.stat().st_mode) for each in begun())
+    download = plan.begin()
+    before = os.umask(0o022)
+    try:
+        folder = run(download)
+    finally:
+        os.umask(before)
+    modes |= {each.name: each.stat().st_mode for each in folder.iterdir()}
+    assert {name: oct(mode & 0o777) for name, mode in modes.items()} == dict.fromkeys(modes, "0o600")
+    assert {f"{plan.order.weights.digest}.part", "model.safetensors", "config.json"} < modes.keys()
 
 
 def test_the_plan_reads_only_headers(hub: HubServer, target: MtpTarget) -> None:
@@ -416,6 +436,7 @@ def test_a_disk_that_fills_up_keeps_what_came(
         ({}, "---\nbase_model:\n- a/b\n- a/c\n---\n", "a/b"),
         ({}, f"# A card\nbase_model: {ORIGINAL}\n", ""),
         ({}, "---\nbase_model: ../../evil\n---\n", ""),
+        ({}, f"---\r\nbase_model:\r\n  - '{ORIGINAL}'\r\n---\r\n", ORIGINAL),
     ],
 )
 def test_the_original_is_the_one_that_the_hub_or_the_card_names(
@@ -432,6 +453,22 @@ def test_a_model_that_the_hub_does_not_know_is_looked_up_in_its_card(hub: HubSer
     asked = len(hub.requests)
     assert find_original(api(), target_of(folder, "my own model")) == ORIGINAL
     assert len(hub.requests) == asked
+
+
+def test_only_the_beginning_of_a_hostile_card_is_searched(hub: HubServer, tmp_path: Path) -> None:
+    """The search once took time by the square of the lines."""
+    hub.add(TARGET, {"config.json": b"{}"})
+    many = 1_000_000
+    for number, card in enumerate(
+        (f"---\nbase_model:{many * chr(10)}", f"---\n{many * 'a'}\nbase_model: {ORIGINAL}\n")
+    ):
+        assert find_original(api(), target_of(make_target(tmp_path / str(number), card))) == ""
+
+
+@pytest.mark.parametrize("name", ["模型", "some-org/模型", "...", "~"])
+def test_a_model_whose_name_has_no_latin_letters_has_a_place(tmp_path: Path, name: str) -> None:
+    place = target_of(make_target(tmp_path / "other"), name).place()
+    assert place.folder.name.startswith("model-mtp-")
 
 
 def test_a_model_that_has_its_layers_needs_none(tmp_path: Path) -> None:
@@ -483,10 +520,21 @@ def test_a_damaged_order_is_none(hub: HubServer, target: MtpTarget) -> None:
         {"repository": "../evil"},
         {"parts": [{"name": "../evil"}]},
         {"head": "\u20ac"},
+        {"head": 1},
+        {"parts": 1},
+        {"parts": [1]},
     ):
         path.write_text(json.dumps({**good, **changed}))
         assert kept_plan(target) is None
-    for key, value in (("start", -1), ("stop", 0), ("name", "../evil"), ("size", 2**60), ("start", 1.5)):
+    for key, value in (
+        ("start", -1),
+        ("stop", 0),
+        ("name", "../evil"),
+        ("size", 2**60),
+        ("start", 1.5),
+        ("name", 1),
+        ("etag", None),
+    ):
         path.write_text(json.dumps({**good, "parts": [{**good["parts"][0], key: value}]}))
         assert kept_plan(target) is None
     path.write_text(json.dumps(good))

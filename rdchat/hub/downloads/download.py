@@ -81,8 +81,8 @@ class Download:
 
     @property
     def id(self) -> str:
-        """Repository, revision, and GGUF file or drafter as one string."""
-        return "\n".join((self.repository, self.revision, self.drafter or self.gguf))
+        """Repository, revision and GGUF file as one string; for a drafter its name, which is that of its one folder."""
+        return self.drafter or "\n".join((self.repository, self.revision, self.gguf))
 
     @property
     def done_bytes(self) -> int:

@@ -237,7 +237,9 @@ def read_unfinished(path: Path) -> tuple[Download, ...]:
     for download in _read_list(path):
         left = found.pop(download.id, None)
         if left is not None or not _has_finished(download):
-            listed.append(replace(download, files=left.files if left else ()))
+            # a newer order of the same drafter may be from another repository or commit than the list says
+            wanted = replace(left, state=download.state) if left and left.drafter else download
+            listed.append(replace(wanted, files=left.files if left else ()))
     return (*listed, *found.values())
 
 

@@ -34,11 +34,13 @@ class PartialFile:
     Args:
         folder: An existing folder.
         file: The file as the hub describes it.
+        mode: The permissions that it is made with; the umask may remove some.
     """
 
-    def __init__(self, folder: Path, file: HubFile) -> None:
+    def __init__(self, folder: Path, file: HubFile, mode: int = 0o666) -> None:
         self.path = folder / f"{file.digest}.part"
         self.file = file
+        self._mode = mode
         if self.size > file.size or not self._is_own():
             self.remove()
 
@@ -53,7 +55,7 @@ class PartialFile:
     @contextmanager
     def opened(self) -> Iterator[Callable[[bytes], None]]:
         """Yield a function that appends bytes; it raises OSError if the disk cannot store all of them."""
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, self._mode)
         with os.fdopen(descriptor, "ab", buffering=0) as file:
 
             def append(data: bytes) -> None:

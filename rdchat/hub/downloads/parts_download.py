@@ -8,7 +8,7 @@ from rdchat.host import flush_to_disk
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.downloads.download_record import remove_if_empty
 from rdchat.hub.downloads.file_download import FileDownload, PartialFile
-from rdchat.hub.downloads.parts_order import WEIGHTS, PartsOrder, discard_order, is_complete, order_in
+from rdchat.hub.downloads.parts_order import PRIVATE, WEIGHTS, PartsOrder, discard_order, is_complete, order_in
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.hub_client import make_async_client
 from rdchat.hub.hub_errors import ChangedFileError, HubError, MissingError
@@ -40,7 +40,7 @@ class PartsDownload(RepositoryDownload):
     async def _made(self, order: PartsOrder) -> Path:
         place, running, file = self.repository, self.running, order.weights
         running.files = order.files
-        partial = PartialFile(place.work, file)
+        partial = PartialFile(place.work, file, PRIVATE)
         if not (place.folder / WEIGHTS).exists():
             running.done[file.digest] = partial.size
             self._check_room([partial], _SMALL)

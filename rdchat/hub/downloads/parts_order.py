@@ -24,6 +24,7 @@ from rdchat.hub.known_files import (
 )
 
 WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "card.md"
+PRIVATE = 0o600  # rdchat's own folder, where the child that downloads has the person's umask
 _ORDER = "parts.json"
 _MOST_BYTES = 2**26  # a head of 32 MB, with JSON's escapes
 
@@ -69,9 +70,11 @@ class PartsOrder:
             OSError, StorageError: If it cannot be written.
         """
         if weights.exists():
+            weights.chmod(PRIVATE)  # a version that gave others access may have begun it
             weights.replace(place.folder / WEIGHTS)
         for name, text in ((CARD, self.card), (CONFIG, self.config)):
             with atomic_file(place.folder / name) as temporary:
+                temporary.touch(PRIVATE)
                 temporary.write_bytes(text.encode("utf-8", "replace"))  # a licence may have half a letter
         shutil.rmtree(place.work)
 
@@ -118,13 +121,16 @@ def is_complete(place: CachedRepository) -> bool:
 
 def _parsed(fields: Any) -> PartsOrder:
     parts = tuple(FilePart(**part) for part in fields["parts"])
-    texts = {name: str(fields[name]) for name in ("repository", "commit", "head", "config", "card")}
+    texts = {name: fields[name] for name in ("repository", "commit", "head", "config", "card")}
+    strings = [*texts.values(), *(text for part in parts for text in (part.name, part.etag))]
+    if not all(isinstance(text, str) for text in strings):
+        raise ValueError("no text")
     texts["head"].encode("latin-1")
     if not is_repository(texts["repository"]) or not is_commit(texts["commit"]):
         raise ValueError("no repository")
     for part in parts:
         numbers = all(type(number) is int for number in (part.start, part.stop, part.size))
         placed = numbers and 0 <= part.start < part.stop <= part.size <= MOST_FILE_BYTES
-        if not placed or not is_safe_name(part.name) or not isinstance(part.etag, str):
+        if not placed or not is_safe_name(part.name):
             raise ValueError("no part")
     return PartsOrder(**texts, parts=parts)

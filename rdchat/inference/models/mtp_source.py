@@ -31,9 +31,13 @@ from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, fin
 from rdchat.inference.models.weight_files import read_headers, weight_files
 
 _CONFIG, _CARD = "config.json", "README.md"
-_BASE = re.compile(r"^base_model:\s*(?:\n\s*-\s*)?[\"']?([\w.-]+/[\w.-]+)[\"']?\s*$", re.MULTILINE | re.ASCII)
-_RELATION = re.compile(r"^base_model_relation:\s*(\w+)", re.MULTILINE | re.ASCII)
+# Spaces and tabs only: with line ends too, a card with many takes time by their square, and `re` holds Python's lock.
+_BASE = re.compile(
+    r"^base_model:[ \t]*(?:\r?\n[ \t]*-[ \t]*)?[\"']?([\w.-]+/[\w.-]+)[\"']?[ \t]*\r?$", re.MULTILINE | re.ASCII
+)
+_RELATION = re.compile(r"^base_model_relation:[ \t]*(\w+)", re.MULTILINE | re.ASCII)
 _MOST_CARD_BYTES = _MOST_CONFIG_BYTES = 2**20
+_MOST_FACTS = 2**14  # characters at a card's beginning that can name the original
 _FLOATS = {"BF16": 2, "F16": 2, "F32": 4}  # and their bytes
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -76,8 +80,10 @@ class MtpTarget:
 
     def place(self, original: str = "") -> CachedRepository:
         """Return where its MTP layers go, among rdchat's drafters; `original` may be unknown."""
-        name = re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")
-        return drafter_place(original, f"{name[:100]}-mtp-{self.binding.hash[:6]}")
+        name = (
+            re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100] or "model"
+        )
+        return drafter_place(original, f"{name}-mtp-{self.binding.hash[:6]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +151,7 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
         card = read_bytes(target.folder / _CARD, most=_MOST_CARD_BYTES).decode("utf-8", "replace")
     except ModelError:
         return ""
-    head = card.removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
+    head = card[:_MOST_FACTS].removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
     base, relation = _BASE.search(head), _RELATION.search(head)
     is_quantized = relation[1] == "quantized" if relation else "quantization" in target.config
     return base[1] if base and is_quantized and is_repository(base[1]) else ""

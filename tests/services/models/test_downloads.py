@@ -109,6 +109,44 @@ def test_parts_of_files_go_on_after_a_restart(
     check_layers(drafter_folder(), original)
 
 
+def test_a_newer_order_takes_the_older_ones_place_on_the_list(
+    hub: HubServer, open_downloads: Opener, tmp_path: Path
+) -> None:
+    """One folder has one order: two entries would remove each other's files."""
+    target = target_of(make_target(tmp_path / "target"))
+    Original().put(hub)
+    older = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL).begin()
+    first = open_downloads()
+    hub.bytes_per_second = 400_000
+    one = first.service.start(older.repository, older.revision, is_model=False, drafter=older.drafter)
+    first.wait(one, lambda progress: progress.done_bytes > 100_000)
+    first.service.pause(one)
+    first.wait_for(one, DownloadState.PAUSED)
+    hub.bytes_per_second = None
+    original = Original()
+    original.config["torch_dtype"] = "bfloat16"
+    original.put(hub)
+    newer = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL).begin()
+    assert older.revision != newer.revision
+    second = open_downloads()  # another start: its list has the older one
+    (listed,) = second.restored()
+    assert (listed.id, listed.revision) == (one, newer.revision)
+    assert first.service.start(newer.repository, newer.revision, is_model=False, drafter=newer.drafter) == one
+    assert [each.revision for each in first.service.all()] == [newer.revision]
+    first.wait_for(one, DownloadState.FINISHED)
+    check_layers(drafter_folder(), original)
+
+
+def test_a_deleted_models_drafter_stays_on_the_list(hub: HubServer, downloads: FollowedDownloads) -> None:
+    service = downloads.service
+    drafter = service.start(NAME, is_model=False, drafter="tiny-mtp-123456")
+    model = service.start(NAME)
+    for each in (drafter, model):
+        downloads.wait_for(each, DownloadState.FAILED)  # the hub has neither
+    service.forget_deleted(Path("/hub/it"), NAME)
+    assert [each.id for each in service.all()] == [drafter]
+
+
 def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)

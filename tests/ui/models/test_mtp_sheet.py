@@ -107,6 +107,35 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
     assert sheet.problem.isHidden()
 
 
+def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    sheet = opened(qtbot, page)
+    assert "no longer on Hugging Face" in sheet.problem.text()
+    assert sheet.go.text() == "Try Again"
+    sheet.field.setText("no")
+    assert (sheet.go.text(), sheet.go.isEnabled()) == ("Look There", False)
+    sheet.field.clear()
+    Original().put(hub)
+    click(qtbot, sheet.go)
+    qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB", timeout=WAIT_MS)
+
+
+def test_a_download_that_cannot_begin_keeps_its_plan(
+    qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage
+) -> None:
+    Original().put(hub)
+    hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
+    sheet = opened(qtbot, page)
+    plan = sheet._search.plan
+    assert plan is not None
+    with plan.target.place(ORIGINAL).locked():
+        click(qtbot, sheet.go)
+        qtbot.waitUntil(lambda: bool(sheet.problem.text()), timeout=WAIT_MS)
+    assert (sheet.go.text(), sheet.go.isEnabled()) == ("Get 1 MB", True)
+    with qtbot.waitSignal(desk.downloads.finished, timeout=WAIT_MS):
+        click(qtbot, sheet.go)
+
+
 def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage) -> None:
     original = Original()
     original.put(hub)

@@ -103,7 +103,8 @@ class Downloads(QObject):
         find_endpoint()
         check_names(repository, revision)
         download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
-        if download.id not in self._shown:
+        shown = self._shown.get(download.id)
+        if shown is None or (drafter and shown.state.has_ended):  # a drafter's order may be a newer one
             self._show(download)
         self.resume(download.id)
         return download.id
@@ -165,7 +166,8 @@ class Downloads(QObject):
             is_model = model in {folder, *(folder / file.name for file in download.files)}
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
             is_finished = download.state is DownloadState.FINISHED
-            if (is_finished and is_model) or (is_stopped and download.repository == repository):
+            is_model_of = download.repository == repository and not download.drafter  # a drafter's order is elsewhere
+            if (is_finished and is_model) or (is_stopped and is_model_of):
                 self._forget(download.id)
 
     def totals(self) -> DownloadTotals:

@@ -33,7 +33,8 @@ class MtpSearch(ModelService):
         model: The model; None before the first search.
         searching: Whether the hub is being asked.
         plan: What was found; None until then.
-        problem: Why nothing was found; None where the original is unknown, and the person must name it.
+        problem: Why nothing was found, or the download of the plan cannot begin; None where the original is unknown,
+            and the person must name it.
         started: Whether the plan's download was started.
     """
 
@@ -67,7 +68,7 @@ class MtpSearch(ModelService):
         """Start the download of what was found; `changed` follows."""
         model, plan = self.model, self.plan
         if plan is not None:
-            failed = lambda error: self._set(model, problem=error)  # noqa: E731
+            failed = lambda error: self._set(model, plan, problem=error)  # noqa: E731
             self._work.replace(lambda _job: plan.begin(), self._start, failed=failed)
 
     def _start(self, download: Download) -> None:

@@ -93,6 +93,7 @@ class MtpSheet(QDialog):
             self.accept()
             self._links.downloads_requested.emit()
             return
+        original = self._original
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
         self.heading.setText(f"MTP layers for {search.model.name}")
         if plan is not None:
@@ -102,7 +103,7 @@ class MtpSheet(QDialog):
         else:
             unknown = "" if problem is not None else _UNKNOWN.format(host=search.host)
             self.words.say(f"Asking {search.host}…" if search.searching else unknown)
-            self.go.setText("Look There")
+            self.go.setText("Look There" if original or problem is None else "Try Again")
         self.problem.say(str(problem) if problem is not None else "")
         self.page.setVisible(problem is not None and bool(problem.page))
         self.token.setVisible(problem is not None and problem.wants_token)
@@ -112,6 +113,7 @@ class MtpSheet(QDialog):
         elif plan is not None:
             self.field.hide()
         self.field.setEnabled(not search.searching)
-        self.go.setEnabled(plan is not None or (not search.searching and is_repository(self._original)))
+        may_look = is_repository(original) if original else problem is not None
+        self.go.setEnabled(plan is not None or (may_look and not search.searching))
         self._column.activate()
         self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
