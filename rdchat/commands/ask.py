@@ -76,9 +76,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model with the same tokenizer"
     )
-    group.add_argument(
-        "--drafter", help=f"for drafter, auto: {options.NAMED} its folder, or mtp (default: its own)"
-    )
+    group.add_argument("--drafter", help=f"for drafter, auto: {options.NAMED} its folder, or mtp (default: its own)")
     options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",

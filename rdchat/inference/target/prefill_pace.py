@@ -5,6 +5,7 @@ _SLOW_S = 0.4  # after a chunk that took longer, the next one is shorter
 _WANTED_S = 0.3  # target time of the shorter chunk, if time grows with the tokens
 _QUICK_S = 0.2  # after a chunk that took no longer, the next one has twice its tokens
 _LEAST_SHARE = 1 / 8
+_RECOVERS = 64  # chunks that were not stopped, after which chunks may take twice the time again
 
 
 class PrefillPace:
@@ -27,9 +28,13 @@ class PrefillPace:
         self.chunk = first
         self._least, self._most = least, most
         self._share = 1.0  # of the times below; halved when the system stops a chunk
+        self._whole = 0  # chunks since it stopped one
 
     def note(self, tokens: int, seconds: float) -> None:
         """Record the time of a chunk. One shorter than `chunk`, as at a prompt's end, can only shorten the next."""
+        self._whole += 1
+        if self._whole % _RECOVERS == 0:
+            self._share = min(2 * self._share, 1.0)
         seconds /= self._share
         if seconds > _SLOW_S:
             fitting = tokens * _WANTED_S / seconds
@@ -43,3 +48,4 @@ class PrefillPace:
         """Halve the next chunk, and the time that chunks may take: the system stopped one, mostly for its length."""
         self.chunk = max(self.chunk // 2, self._least)
         self._share = max(self._share / 2, _LEAST_SHARE)
+        self._whole = 0

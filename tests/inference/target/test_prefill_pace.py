@@ -72,3 +72,10 @@ def test_after_a_chunk_that_the_system_stopped_all_chunks_take_half_the_time() -
         pace.shorten()
     assert pace.chunk == 8
     assert set(after(pace, lambda tokens: tokens * 4e-4)[-5:]) == {64}  # not ever shorter
+
+
+def test_chunks_that_are_not_stopped_win_their_time_back() -> None:
+    pace = PrefillPace(128)
+    for _ in range(20):
+        pace.shorten()
+    assert set(after(pace, lambda tokens: tokens * 4e-4, 300)[-5:]) == {512}

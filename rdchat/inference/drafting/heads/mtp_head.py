@@ -18,7 +18,7 @@ import mlx.nn as nn
 import numpy as np
 from mlx.utils import tree_flatten
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, one_line
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, seen_by
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
@@ -207,16 +207,17 @@ class BoundMtpHead(Head):
         return recycled
 
     def _load(self, stored: "StoredMtp", model: LoadedModel) -> None:
-        network, weights = self.network, dict(stored.weights())
-        packed = {name.removesuffix(".scales") for name in weights if name.endswith(".scales")}
+        network = self.network
         try:
+            weights = dict(stored.weights())  # by the target's own `sanitize`, which expects all tensors
+            packed = {name.removesuffix(".scales") for name in weights if name.endswith(".scales")}
             if packed:
                 nn.quantize(
                     network, class_predicate=lambda name, _: name in packed and _packing(name, weights, network)
                 )
             network.load_weights([(name, _cast(name, tensor, self.dtype)) for name, tensor in weights.items()])
-        except (ValueError, KeyError) as error:
-            reason = " ".join(str(error).split())[:200]
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+            reason = one_line(error)[:200]
             raise ModelError(f"The MTP layers are not those of {model.info.name}: {reason}", _HINT) from error
         if not packed and on_gpu():
             _quantize_as(network, model.network)

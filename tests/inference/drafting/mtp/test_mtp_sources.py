@@ -234,6 +234,19 @@ def test_damaged_layers_are_refused(how: str, words: str, tmp_path: Path) -> Non
     assert refused.value.hint
 
 
+def test_a_layer_without_one_of_its_experts_is_left_out_and_the_model_answers(tmp_path: Path) -> None:
+    """The family's own code expects them all, and fails in its own way."""
+    model = target_in(tmp_path / "model", "glm4_moe")
+    whole = published("glm4_moe")
+    lacking = {name: tensor for name, tensor in whole.items() if ".experts.3." not in name}
+    assert len(lacking) < len(whole)
+    mx.save_safetensors(str(model.info.path / "mtp.safetensors"), lacking)
+    session, request = ChatSession(model), ask(max_tokens=4)
+    assert "not those of" in str(reply(session, DraftSettings(Mode.DRAFTER), request).mode_reason)
+    end = reply(session, DraftSettings(Mode.AUTO), request)
+    assert (end.mode, end.kind) == (Mode.AUTO, None)
+
+
 def test_layers_that_do_not_fit_into_memory_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = target_in(tmp_path / "model", "mimo")
     put_layers(model, "mimo", PLACES[0])
