@@ -38,7 +38,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 )
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, StoredMtp, Weights
+from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, Reading, StoredMtp, Weights
 from rdchat.inference.models.model_config import text_config
 from rdchat.inference.models.mtp_families import (
     DEEPSEEK,
@@ -55,6 +55,7 @@ from rdchat.inference.models.safetensors_file import StoredTensor, read_header
 from rdchat.inference.target.device import memory_room
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
+READING = "rdchat_reading"  # setting of layers trained here: the values of the `Reading` that they were trained with
 _SIDE_FOLDER = "mtp"
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
 _FIRST = (0, "eh_proj.weight")
@@ -207,9 +208,15 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         vocabulary_size=settings.size("vocab_size"),
         norm_epsilon=settings.number("rms_norm_eps", 1e-6),
         hidden_first=naming.hidden_first,
-        readings=READINGS if naming.disputed else READINGS[:1],
+        readings=_readings(checkpoint.config, naming),
         layers=1 + max(place[0] for name in checkpoint.tensors if (place := naming.place(name, depth))),
     )
+
+
+def _readings(config: Mapping[str, Any], naming: _Naming) -> tuple[Reading, ...]:
+    """Return the possible readings, the most likely first; a layer trained here names its own."""
+    trained = next((each for each in READINGS if list(each) == config.get(READING)), READINGS[0])
+    return tuple(sorted(READINGS, key=lambda each: each != trained)) if naming.disputed else READINGS[:1]
 
 
 def _placed(checkpoint: Checkpoint, naming: _Naming) -> dict[str, tuple[str, StoredTensor]]:

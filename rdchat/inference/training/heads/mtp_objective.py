@@ -12,13 +12,14 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
-from rdchat.inference.drafting.checkpoints.mtp_layout import attention_layer, fresh_layer, published_names
-from rdchat.inference.drafting.heads.mtp_head import READINGS, LayerCache, MtpConfig, MtpNetwork
+from rdchat.inference.drafting.checkpoints.mtp_layout import READING, attention_layer, fresh_layer, published_names
+from rdchat.inference.drafting.heads.mtp_head import READINGS, LayerCache, MtpConfig, MtpNetwork, Reading
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.training.heads.samples import Ints
 from rdchat.inference.training.heads.sequence_objective import EPSILON, Sample, SequenceObjective
 from rdchat.inference.training.heads.trainer import drop_inputs
 
+TRAINED = Reading(before_norm=True)
 _Pairs = list[list[mx.array]]  # keys and values, for each of the layer's caches
 
 
@@ -80,7 +81,8 @@ class MtpObjective(SequenceObjective):
 
     def settings(self) -> dict[str, Any]:
         """See `SequenceObjective`: the target's configuration, which says that it has such a layer."""
-        return {**read_config(self.model.info.path), "rms_norm_eps": EPSILON, "num_nextn_predict_layers": 1}
+        config = read_config(self.model.info.path)
+        return {**config, "rms_norm_eps": EPSILON, "num_nextn_predict_layers": 1, READING: list(TRAINED)}
 
     def published(self) -> PublishedDrafter:
         """See `SequenceObjective`: DeepSeek's names."""

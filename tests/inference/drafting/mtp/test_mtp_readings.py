@@ -15,6 +15,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
+from rdchat.inference.drafting.checkpoints.mtp_layout import READING
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
@@ -80,6 +81,10 @@ def test_a_layer_is_trained_and_the_reading_that_drafts_best_is_found_kept_and_s
     for _ in training(model, out, False, TrainedKind.MTP).run():
         pass
     assert inspect_drafter(out) is HeadKind.MTP
+    assert head_of(ChatSession(model), Mode.DRAFTER).reading == TRAINED, "what was trained here says so"
+    config = json.loads((out / "config.json").read_text())
+    del config[READING]  # as a published layer, which does not say
+    (out / "config.json").write_text(json.dumps(config))
     session = ChatSession(model)
     head = head_of(session, Mode.DRAFTER)
     assert (head.reading, head.facts) == (READINGS[0], "")
