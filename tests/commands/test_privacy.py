@@ -15,6 +15,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 from tests.chat.transfer.samples import chatgpt_with_everything
 from tests.disks import small_disk
+from tests.grids import share
 from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, modes, needs_root
 
 COMMANDS = f"""
@@ -83,7 +84,7 @@ def check_closed(folder: Path) -> None:
     assert open_to_others == {}
 
 
-@pytest.mark.parametrize("umask", [0o022, pytest.param(0o002, marks=pytest.mark.slow), 0])
+@pytest.mark.parametrize("umask", share([0o022, 0o002, 0]))
 def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     (tmp_path / "conversations.json").chmod(0o600)
@@ -115,7 +116,7 @@ def test_what_an_earlier_version_left_open_is_closed_at_start(tmp_path: Path) ->
 # Chats that can be read, and nothing else
 
 
-@pytest.mark.parametrize("log", ["", "empty", "full", "full with its index"])
+@pytest.mark.parametrize("log", share(["", "empty", "full", "full with its index"]))
 def test_chats_on_a_disk_that_cannot_be_written_are_read(tmp_path: Path, log: str) -> None:
     """As from a disk image or another machine's backup; the app may have been killed before."""
     disk_folder, out = tmp_path / "disk", tmp_path / "out"

@@ -102,6 +102,7 @@ def test_content_that_changed_between_two_runs_is_fetched_anew(hub: HubServer) -
     assert folder.name == commit
 
 
+@pytest.mark.slow
 def test_finishing_a_file_writes_no_record_of_all_files(hub: HubServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model of 9,000 small files took minutes."""
     files = small_files() | {f"part-{number}.json": b"%d" % number for number in range(300)}

@@ -147,7 +147,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     _check(found)
 
 
-@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 4))
+@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 8))
 def test_metal_has_all_that_a_family_computes_in_drafts(name: str) -> None:
     """One after the other, in chains and in trees."""
     model = shared_family(name)

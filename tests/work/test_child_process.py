@@ -137,6 +137,7 @@ def test_what_libraries_print_does_not_get_between_the_answers(child):
     assert child.submit("echo", {"value": 1}).result() == {"value": 1}
 
 
+@pytest.mark.slow
 def test_a_request_that_is_too_long_is_refused_and_the_child_goes_on(child):
     with pytest.raises(FrameError):
         child.submit("echo", {"value": "x" * (MOST_BYTES + 1)}).result()
