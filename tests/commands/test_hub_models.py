@@ -16,7 +16,7 @@ from rdchat import paths
 from rdchat.cli import main
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter
 from tests.commands.running import check_refused, printed_json
-from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
+from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -105,7 +105,7 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on(
     (listed,) = printed_json(capsys, "models", "list")["models"]
     assert (listed["name"], listed["complete"], listed["size"]) == (NAME, False, sum(map(len, files.values())))
     assert 0 < listed["here"] < listed["size"]
-    (part,) = cached().work.glob("*.part")
+    part = largest_part()
     here = part.stat().st_size
     hub.bytes_per_second = None
     assert main(["models", "download", NAME]) == 0

@@ -58,6 +58,11 @@ def cached(name: str = NAME) -> CachedRepository:
     return repository_of(name)
 
 
+def largest_part() -> Path:
+    """Return the partial file of the weights: small files may be under way beside them."""
+    return max(cached().work.glob("*.part"), key=lambda path: path.stat().st_size)
+
+
 def check_whole(folder: Path, files: dict[str, bytes]) -> None:
     """Check that a snapshot holds these files, as links into its own repository's blobs."""
     found = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}

@@ -231,7 +231,10 @@ def test_with_one_revision_what_is_here_of_the_others_stays(
         downloads.service.discard(ids[0])
     (left,) = downloads.service.all()
     assert (left.id, left.done_bytes > 50_000) == (ids[1], True)
-    assert len(list(cached().work.glob("*.part"))) == 1
+    large = [
+        part for part in cached().work.glob("*.part") if part.stat().st_size > 50_000
+    ]  # small ones may be there too
+    assert len(large) == 1
     with qtbot.waitSignal(downloads.service.removed):
         downloads.service.discard(ids[1])
     assert not cached().folder.exists()

@@ -16,7 +16,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.header import DownloadButton
-from tests.hub.downloading import NAME, cached, check_nothing_installed, check_whole, small_files
+from tests.hub.downloading import NAME, check_nothing_installed, check_whole, largest_part, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.fakes import ScriptedEngine
 
@@ -77,7 +77,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         app.window.windows.models.close()
     check_nothing_installed()
     assert paths.downloads_path().exists()
-    (part,) = cached().work.glob("*.part")
+    part = largest_part()
     here = part.stat().st_size
     with running(qapp, qtbot) as (app, engine):
         qtbot.waitUntil(lambda: any(words.startswith("Resuming a download") for words in banners(app)))
