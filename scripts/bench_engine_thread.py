@@ -1,4 +1,4 @@
-"""Measures how two threads share Python, of which only one runs at a time: the engine's, and the main one with the window.
+"""Measures how two threads share Python, of which one runs at a time: the engine's, and the main one with the window.
 
 An engine that builds graphs as long as a real one writes replies through the real client. On the main thread one timer
 draws, and another records its own delays. Prints the tokens per second and the 99.9th percentile of the delays for the
@@ -79,7 +79,7 @@ def main() -> None:
     client = EngineClient(lambda: StandInEngine(BusyReply), nullcontext)
     turns: list[list[tuple[float, float]]] = []
     for turn in range(RUNS):
-        found = {}
+        found: dict[float, tuple[float, float]] = {}
         for seconds in sorted(INTERVALS_S, reverse=bool(turn % 2)):
             sys.setswitchinterval(seconds)
             found[seconds] = measure(client, 1 + turn * len(INTERVALS_S) + len(found))

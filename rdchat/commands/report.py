@@ -7,16 +7,30 @@ import zipfile
 from contextlib import redirect_stdout
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rdchat.commands import doctor, options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import RdchatError
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import require
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+    require,
+)
+
+if TYPE_CHECKING:
+    from rdchat.ui.window.application import Application
 
 _PRIVATE = ("blas_library",)  # and everything that is a path
 _LEAST_MINUTES = 0.1
+_SHARES = 0.7, 0.9  # of a model's time: when its own measurements end, and the comparison of settings
+_QUESTION, _TOKENS = EVERYDAY_PROMPTS[0].text, 64  # of the replies with other settings, and in a window
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -75,6 +89,7 @@ class _Report:
 
     def __init__(self, args: argparse.Namespace, end: float) -> None:
         self._args, self._end = args, end
+        self._qt: Application | None = None  # made where a window can be measured
         self.cancelled = False
         self.found: dict[str, Any] = {"format": 1, "machine": {}, "window": None, "models": [], "left_out": []}
 
@@ -93,7 +108,11 @@ class _Report:
                 self.found["left_out"].append(f"model {number + 1}: stopped")
                 continue
             share = max(self._end - monotonic(), 0) / (len(models) - number)
-            self._measure_model(model, number + 1, share, progress)
+            ends = [monotonic() + part * share for part in (*_SHARES, 1)]
+            if self._measure_model(model, number + 1, ends[0] - monotonic(), progress):
+                # in other processes and on another thread, now that the model is out of this one's memory
+                self._compare_settings(model, number + 1, ends[1] - monotonic(), progress)
+                self._measure_window_speed(model, number + 1, ends[2], progress)
 
     def _measure_window(self, progress: ProgressLine) -> None:
         if self._args.no_window:
@@ -105,9 +124,11 @@ class _Report:
             from rdchat.ui.smoothness import measure_smoothness  # noqa: PLC0415
 
             progress.show(LoadProgress("Measuring how a window draws", None))
-            self.found["window"] = measure_smoothness(application())
+            self._qt = application()
+            self.found["window"] = measure_smoothness(self._qt)
 
-    def _measure_model(self, name: str | None, number: int, seconds: float, progress: ProgressLine) -> None:
+    def _measure_model(self, name: str | None, number: int, seconds: float, progress: ProgressLine) -> bool:
+        """Measure a model; return whether it loaded."""
         from rdchat.inference.machine_report.model_report import ModelReport  # noqa: PLC0415  MLX
         from rdchat.inference.models.loading import load_model  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
@@ -117,7 +138,7 @@ class _Report:
         except RdchatError:  # its message may contain a path
             self.found["models"].append({"failure": "It did not load."})
             self.found["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
-            return
+            return False
         measured = ModelReport(session, seconds, lambda: self.cancelled, self._args.drafter)
         try:
             for words in measured:
@@ -125,3 +146,34 @@ class _Report:
         finally:
             self.found["models"].append(measured.found)
             self.found["left_out"] += [f"model {number}: {what}" for what in measured.left_out]
+        return True
+
+    def _compare_settings(self, name: str | None, number: int, seconds: float, progress: ProgressLine) -> None:
+        """Compare settings of MLX, in child processes."""
+        from rdchat.inference.machine_report.settings_comparison import SettingsComparison  # noqa: PLC0415  MLX
+        from rdchat.inference.target.device import free_memory  # noqa: PLC0415
+
+        free_memory()
+        comparison = SettingsComparison(name, _QUESTION, _TOKENS, seconds, lambda: self.cancelled)
+        for words in comparison:
+            progress.show(LoadProgress(f"Model {number}: {words}", None))
+        self.found["models"][-1]["command_buffers"] = comparison.found
+        if comparison.left_out:
+            self.found["left_out"].append(f"model {number}: {comparison.left_out}")
+
+    def _measure_window_speed(self, name: str | None, number: int, end: float, progress: ProgressLine) -> None:
+        """Measure the speed of replies that a window draws."""
+        if self._qt is None:
+            return
+        from rdchat.app import local_engine  # noqa: PLC0415  Qt: only where there is a display
+        from rdchat.ui.window_speed import measure_window_speed  # noqa: PLC0415
+
+        progress.show(LoadProgress(f"Model {number}: Measuring replies that a window draws", None))
+        sampling = SamplingParams(temperature=0, max_tokens=_TOKENS)
+        request = GenerationRequest((ChatMessage(Role.USER, _QUESTION),), sampling, draft=DraftSettings(Mode.OFF))
+        found = measure_window_speed(
+            self._qt, local_engine, name, request, lambda: self.cancelled or monotonic() >= end
+        )
+        self.found["models"][-1]["window_speed"] = found
+        if not found:
+            self.found["left_out"].append(f"model {number}: replies that a window draws: no time left")

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from statistics import median
 from typing import Any
 
 _STYLE = """
@@ -70,6 +71,7 @@ def _model(number: int, model: Mapping[str, Any]) -> list[str]:
     ]
     head = ("drafted by", "temperature", "tokens", "per 1,000", "largest gap")
     parts.append(_part("Other tokens than plain decoding would take", head, counted))
+    parts += _settings(model.get("command_buffers"), model.get("window_speed"))
     queued = [(name, found["primitives"]) for name, found in model.get("graph", {}).items()]
     return [*parts, _part("Primitives that MLX queues", ("", "primitives"), queued)]
 
@@ -81,6 +83,42 @@ def _drafter(drafter: Mapping[str, Any]) -> list[str]:
         parts.append(f"<p>A draft queues {size['primitives']} primitives.</p>")
     if bench := drafter.get("bench"):
         parts.append(_table(_MODES, _modes(bench)))
+    return parts
+
+
+def _settings(buffers: Mapping[str, Any] | None, window: Sequence[Mapping[str, Any]] | None) -> list[str]:
+    """Return the comparison of settings: of MLX's command buffers, and of threads in a window."""
+    parts = []
+    alone = None  # plain tokens per second on the command line
+    if buffers:
+        modes = buffers["settings"][0]["decode_tps"] if buffers["settings"] else {}
+        alone = modes.get("off")
+        rows = [
+            (
+                one["setting"],
+                *(one["decode_tps"].get(mode) for mode in modes),
+                median(one["ratios"]) if one["ratios"] else None,
+                one["read_tps"],
+                one["peak_memory_bytes"] // 10**6,
+            )
+            for one in buffers["settings"]
+        ]
+        head = (
+            "a buffer holds",
+            *(f"{mode}, tokens/s" for mode in modes),
+            "to MLX's own",
+            "reading, tokens/s",
+            "peak MB",
+        )
+        parts += [
+            "<h3>MLX's command buffers</h3>",
+            _table(head, rows) if rows else "",
+            f"<p>{escape(buffers['verdict'])}</p>",
+        ]
+    if window:
+        rows = [("command line", alone, None), *((each["with"], each["decode_tps"], alone) for each in window)]
+        shown = [(name, speed, speed / base if speed and base else None) for name, speed, base in rows]
+        parts.append(_part("Plain replies that a window draws", ("", "tokens/s", "to the command line"), shown))
     return parts
 
 

@@ -10,7 +10,6 @@ from functools import partial
 import mlx.core as mx
 
 from rdchat.errors import ModelError
-from rdchat.host import give_freed_memory_back
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
 from rdchat.inference.api.protocol import TokenIterator
@@ -20,7 +19,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.device import unwire_memory, wire_memory
+from rdchat.inference.target.device import free_memory, unwire_memory, wire_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,9 +138,7 @@ class LocalEngine:
     def _unload(self) -> None:
         self._session = self._count = None
         self._resting = False
-        unwire_memory()
-        mx.clear_cache()
-        give_freed_memory_back()
+        free_memory()
 
 
 def _no_model() -> ModelError:

@@ -1,6 +1,8 @@
 """How smoothly a window draws a reply that streams in: a part of `rdchat report`."""
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from PySide6.QtCore import QEventLoop, QTimer
@@ -19,17 +21,28 @@ _PARAGRAPH = (
 )
 
 
+@contextmanager
+def streaming_view(app: QApplication) -> Iterator[TranscriptView]:
+    """Show a transcript with an empty reply, message 2, to which text may be added; close it at the end."""
+    view = TranscriptView(Theme(app))
+    view.resize(900, 700)
+    reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.STREAMING, 0.0)
+    view.set_messages([Message(1, 1, None, Role.USER, "Hello", MessageStatus.COMPLETE, 0.0), reply])
+    view.show()
+    try:
+        yield view
+    finally:
+        view.close()
+        view.deleteLater()
+        app.processEvents()
+
+
 def measure_smoothness(app: QApplication) -> dict[str, Any]:
     """Show a transcript for ten seconds while 150 tokens a second come in.
 
     Returns:
         How late a timer of the main thread was, in milliseconds: the median, the 99th percentile and the longest.
     """
-    view = TranscriptView(Theme(app))
-    view.resize(900, 700)
-    reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.STREAMING, 0.0)
-    view.set_messages([Message(1, 1, None, Role.USER, "Hello", MessageStatus.COMPLETE, 0.0), reply])
-    view.show()
     late_ms: list[float] = []
     step = _TOKENS_A_SECOND * 4 // _BATCHES_A_SECOND  # characters: some four a token
     written, last = 0, time.perf_counter()
@@ -47,17 +60,17 @@ def measure_smoothness(app: QApplication) -> dict[str, Any]:
         late_ms.append(max(0.0, (now - last) * 1000 - _BEAT_MS))
         last = now
 
-    loop = QEventLoop()
-    writer, heart = QTimer(interval=1000 // _BATCHES_A_SECOND), QTimer(interval=_BEAT_MS)
-    writer.timeout.connect(write)
-    heart.timeout.connect(beat)
-    QTimer.singleShot(1000, writer.start)
-    QTimer.singleShot(1000, heart.start)
-    QTimer.singleShot(1000 * (1 + _SECONDS), loop.quit)
-    loop.exec()
-    view.close()
-    view.deleteLater()
-    app.processEvents()
+    with streaming_view(app) as view:
+        loop = QEventLoop()
+        writer, heart = QTimer(interval=1000 // _BATCHES_A_SECOND), QTimer(interval=_BEAT_MS)
+        writer.timeout.connect(write)
+        heart.timeout.connect(beat)
+        QTimer.singleShot(1000, writer.start)
+        QTimer.singleShot(1000, heart.start)
+        QTimer.singleShot(1000 * (1 + _SECONDS), loop.quit)
+        loop.exec()
+        writer.stop()
+        heart.stop()
     late_ms = sorted(late_ms[1:])
     return {
         "beats": len(late_ms),

@@ -101,7 +101,7 @@ def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bo
         Tokens of the prompt, pairs of replies, medians of tokens per second and of their ratio, and MLX's peak memory
         in bytes; empty if not one pair was finished.
     """
-    request, pairs = _request(session, depth), list[dict[str, Recording]]()
+    request, pairs = request_of_depth(session, depth), list[dict[str, Recording]]()
     peaks = {"rdchat": 0, "mlx-lm": 0}
     for trial in range(_TRIALS):
         pair: dict[str, Recording] = {}
@@ -120,12 +120,14 @@ def compare_plain(session: ChatSession, depth: int, out_of_time: Callable[[], bo
     return _figures(pairs, peaks)
 
 
-def _request(session: ChatSession, depth: int) -> GenerationRequest:
+def request_of_depth(session: ChatSession, depth: int, tokens: int = _TOKENS) -> GenerationRequest:
+    """Return a request for a plain greedy reply of so many tokens to a prompt of about `depth` tokens."""
+
     def request(sentences: int) -> GenerationRequest:
         message = ChatMessage(Role.USER, _SENTENCE * sentences)
         return GenerationRequest((message,), sampling, draft=DraftSettings(mode=Mode.OFF))
 
-    sampling = SamplingParams(temperature=0, max_tokens=_TOKENS)
+    sampling = SamplingParams(temperature=0, max_tokens=tokens)
     few, many = (len(session.model.encode_chat(request(n).messages, continue_last=False)) for n in (1, 11))
     return request(max(1, 1 + (depth - few) * 10 // (many - few)))
 

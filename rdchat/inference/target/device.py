@@ -74,3 +74,10 @@ def unwire_memory() -> None:
     if host.MACOS and "max_recommended_working_set_size" in mx.device_info():
         mx.synchronize()  # the limit must not change under work that runs
         mx.set_wired_limit(0)
+
+
+def free_memory() -> None:
+    """Give the memory of a model that was dropped back to the system."""
+    unwire_memory()
+    mx.clear_cache()
+    host.give_freed_memory_back()

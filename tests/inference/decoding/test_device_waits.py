@@ -25,7 +25,7 @@ from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
-from scripts.device_stand_in import DeviceStandIn, DeviceTimes, Event
+from scripts.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes, Event
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama, with_beams
@@ -89,6 +89,32 @@ def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: 
     steps = [step for step in order(events) if not step.startswith("build")]
     between = [steps[i + 1] for i, step in enumerate(steps[:-1]) if step == "wait"]
     assert between.count("wait") <= 1, "but for the last token a call is queued before each wait"
+
+
+@pytest.mark.across_rows
+def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
+    """As MLX does on Metal; so a draft behind the call is built when little of the call is left."""
+    model, request = shared_llama(), ask(max_tokens=16, temperature=0)
+    ends, times = [], replace(SLOW, buffer=SLOW.call / 90)
+    for chosen in (SLOW, times, replace(SLOW, buffer=SLOW.call)):
+        job = job_of(model, request)
+        device = DeviceStandIn(model.network, times=chosen)
+        end, events = decoding(device, RoundIterator(job, recurrent(model, job)))
+        ends.append(end.token_ids)
+        held = [place for place, event in enumerate(events) if event.what == "held"]
+        if chosen is not times:  # no limit, or one that a call never reaches
+            assert not held
+            continue
+        assert len(held) >= end.statistics.rounds
+        for place in held:
+            queued = events[place - 1]
+            assert queued.what == "queue"
+            left = queued.ended - events[place].ended
+            most = max(queued.ended - queued.began, times.buffer) * MOST_BUFFERS
+            assert 0 < left < most
+            if queued.of == ("target",):
+                assert left == pytest.approx(MOST_BUFFERS * times.buffer, rel=0.02)
+    assert ends[0] == ends[1] == ends[2]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
