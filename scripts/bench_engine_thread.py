@@ -22,12 +22,12 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.services.engine.engine_client import EngineClient
 
-TOKENS = 100
+TOKENS = 60
 PYTHON_S = 0.004  # what building the graph of a 30-layer model takes for each token
 DEVICE_S = 0.002  # for which it then waits
 DRAW_S, DRAW_EVERY_S = 0.004, 1 / 30  # what a window with a growing reply does on the main thread
 TICK_S = 0.002
-RUNS = 20
+RUNS = 40
 INTERVALS_S = 0.005, 0.001  # Python's own, and the one to compare
 
 

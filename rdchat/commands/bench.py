@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rdchat import host
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -191,6 +192,7 @@ def _measure(
         measurement.plan = replace(plan, earlier_file=_reply_store(Path(folder), info.path, replies))
         with (
             closing(engine.benchmark(measurement.plan)) as runner,
+            host.keep_awake(),
             ctrl_c_calls(lambda: measurement.cancel(runner)),
         ):
             for event in runner:

@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
+from rdchat import host, machine
 from rdchat.commands import doctor, options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import RdchatError
@@ -36,8 +37,8 @@ _QUESTION, _TOKENS = EVERYDAY_PROMPTS[0].text, 64  # of the replies with other s
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `report`."""
     parser.description = (
-        "Measures the cost and gain of drafting on this machine, and writes a page and its figures into "
-        "one zip file. It has no chats, names or paths; look into it before you send it."
+        "Measures the cost and gain of drafting on this machine, compares settings of MLX and of threads, and writes a "
+        "page and its figures into one zip file. It has no chats, names or paths; look into it before you send it."
     )
     parser.add_argument("--out", metavar="FILE", required=True, help="the zip file to write")
     parser.add_argument(
@@ -60,7 +61,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="approximate time limit; measurements left out are listed",
     )
-    parser.add_argument("--no-window", action="store_true", help="do not measure how smoothly a window draws")
+    parser.add_argument(
+        "--no-window", action="store_true", help="do not measure how smoothly and how fast a window draws"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -70,7 +73,12 @@ def run(args: argparse.Namespace) -> int:
     options.check_writable(out)
     report = _Report(args, monotonic() + args.minutes * 60)
     # output of libraries, such as mlx-lm's about large models, does not belong to the report
-    with redirect_stdout(sys.stderr), ProgressLine(verbose=True) as progress, ctrl_c_calls(report.cancel):
+    with (
+        redirect_stdout(sys.stderr),
+        ProgressLine(verbose=True) as progress,
+        ctrl_c_calls(report.cancel),
+        host.keep_awake(),
+    ):
         report.measure(progress)
     from rdchat.commands.report_page import report_page  # noqa: PLC0415  reads the app's folders when imported
 
@@ -98,9 +106,10 @@ class _Report:
 
     def measure(self, progress: ProgressLine) -> None:
         progress.show(LoadProgress("Reading facts about this machine", None))
-        machine = doctor.gather().report
-        kept = [name for name in machine if not (name.endswith("_path") or name in _PRIVATE)]
-        self.found["machine"] = {name: machine[name] for name in kept}
+        facts = doctor.gather().report
+        kept = [name for name in facts if not (name.endswith("_path") or name in _PRIVATE)]
+        slowed = {"on_battery": machine.on_battery(), "low_power_mode": host.low_power_mode()}
+        self.found["machine"] = {**{name: facts[name] for name in kept}, **slowed}
         self._measure_window(progress)
         models = self._args.models or [None]
         for number, model in enumerate(models):

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from PySide6.QtCore import QCoreApplication
 
-from rdchat import cli
+from rdchat import cli, host
 from rdchat.commands.report_page import report_page
+from tests.services.conftest import AwakeLog
 
 REPORT: dict[str, Any] = {
     "format": 1,
@@ -100,6 +101,20 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
     assert "the window: left out as asked" in report["left_out"]
     assert not any(word in text for word in (str(tmp_path), str(Path.home()), "Mary") for text in texts)
     assert "Left out: the window: left out as asked." in capsys.readouterr().out
+
+
+def test_the_machine_stays_awake_while_it_is_measured(
+    qapp: QCoreApplication, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, out = AwakeLog(), tmp_path / "report.zip"
+    monkeypatch.setattr(host, "keep_awake", log)
+    arguments = ["report", "--out", str(out), "--no-window", "--models", str(tmp_path / "none")]
+    assert cli.main(arguments) == 0
+    assert (log.entered, log.inside) == (1, 0)
+    with zipfile.ZipFile(out) as file:
+        machine = json.loads(file.read("report.json"))["machine"]
+    assert machine["low_power_mode"] is False or host.MACOS
+    assert "on_battery" in machine
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
