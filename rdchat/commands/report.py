@@ -118,9 +118,9 @@ class _Report:
                 continue
             share = max(self._end - monotonic(), 0) / (len(models) - number)
             ends = [monotonic() + part * share for part in (*_SHARES, 1)]
-            if self._measure_model(model, number + 1, ends[0] - monotonic(), progress):
+            if self._measure_model(model, number + 1, ends[0], progress):
                 # in other processes and on another thread, now that the model is out of this one's memory
-                self._compare_settings(model, number + 1, ends[1] - monotonic(), progress)
+                self._compare_settings(model, number + 1, ends[1], progress)
                 self._measure_window_speed(model, number + 1, ends[2], progress)
 
     def _measure_window(self, progress: ProgressLine) -> None:
@@ -136,8 +136,8 @@ class _Report:
             self._qt = application()
             self.found["window"] = measure_smoothness(self._qt)
 
-    def _measure_model(self, name: str | None, number: int, seconds: float, progress: ProgressLine) -> bool:
-        """Measure a model; return whether it loaded."""
+    def _measure_model(self, name: str | None, number: int, end: float, progress: ProgressLine) -> bool:
+        """Measure a model until a moment of the monotonic clock; return whether it loaded."""
         from rdchat.inference.machine_report.model_report import ModelReport  # noqa: PLC0415  MLX
         from rdchat.inference.models.loading import load_model  # noqa: PLC0415
         from rdchat.inference.session import ChatSession  # noqa: PLC0415
@@ -148,7 +148,7 @@ class _Report:
             self.found["models"].append({"failure": "It did not load."})
             self.found["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
             return False
-        measured = ModelReport(session, seconds, lambda: self.cancelled, self._args.drafter)
+        measured = ModelReport(session, end - monotonic(), lambda: self.cancelled, self._args.drafter)
         try:
             for words in measured:
                 progress.show(LoadProgress(f"Model {number}: {words}", None))
@@ -157,13 +157,13 @@ class _Report:
             self.found["left_out"] += [f"model {number}: {what}" for what in measured.left_out]
         return True
 
-    def _compare_settings(self, name: str | None, number: int, seconds: float, progress: ProgressLine) -> None:
-        """Compare settings of MLX, in child processes."""
+    def _compare_settings(self, name: str | None, number: int, end: float, progress: ProgressLine) -> None:
+        """Compare settings of MLX, in child processes, until a moment of the monotonic clock."""
         from rdchat.inference.machine_report.settings_comparison import SettingsComparison  # noqa: PLC0415  MLX
         from rdchat.inference.target.device import free_memory  # noqa: PLC0415
 
         free_memory()
-        comparison = SettingsComparison(name, _QUESTION, _TOKENS, seconds, lambda: self.cancelled)
+        comparison = SettingsComparison(name, _QUESTION, _TOKENS, end - monotonic(), lambda: self.cancelled)
         for words in comparison:
             progress.show(LoadProgress(f"Model {number}: {words}", None))
         self.found["models"][-1]["command_buffers"] = comparison.found
@@ -171,7 +171,7 @@ class _Report:
             self.found["left_out"].append(f"model {number}: {comparison.left_out}")
 
     def _measure_window_speed(self, name: str | None, number: int, end: float, progress: ProgressLine) -> None:
-        """Measure the speed of replies that a window draws."""
+        """Measure the speed of replies that a window draws, until a moment of the monotonic clock."""
         if self._qt is None:
             return
         from rdchat.app import local_engine  # noqa: PLC0415  Qt: only where there is a display

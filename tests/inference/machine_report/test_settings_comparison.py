@@ -138,7 +138,7 @@ def test_a_report_that_is_stopped_keeps_the_whole_turns(child: type[Child]) -> N
 
 def test_a_failure_is_told_without_its_words(child: type[Child]) -> None:
     def fail(buffers: Any) -> dict[str, Any]:
-        raise ModelError("There is no /home/mary/model.")
+        raise ModelError("There is no model of Mary.")
 
     child.answers = fail
     comparison = SettingsComparison(None, QUESTION, 8, 60, lambda: False)
