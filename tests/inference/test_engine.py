@@ -17,6 +17,7 @@ from rdchat.inference import local_engine
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.target import device
 from tests.inference.fakes import ask
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -123,7 +124,8 @@ def test_a_model_that_is_let_go_of_needs_no_collector(small_model: Path) -> None
 def test_a_resting_engine_is_wired_again_for_the_next_reply(small_model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wired memory is kept from other programs, so not while nobody asks for anything."""
     done: list[str] = []
-    monkeypatch.setattr(local_engine, "unwire_memory", lambda: done.append("unwire"))
+    for module in (local_engine, device):  # `free_memory` unwires too
+        monkeypatch.setattr(module, "unwire_memory", lambda: done.append("unwire"))
     monkeypatch.setattr(local_engine, "wire_memory", lambda: done.append("wire"))
 
     def work() -> None:
