@@ -31,7 +31,7 @@ from rdchat.services.app.single_instance import SingleInstance
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
@@ -192,6 +192,7 @@ def main() -> int:
             "There is no display to open a window on.",
             "Run it on a desktop, or on a virtual display: xvfb-run -a make run",
         )
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     qt = application()
     try:
         instance = SingleInstance(paths.data_dir())

@@ -2,10 +2,11 @@
 
 An engine that builds graphs as long as a real one writes replies through the real client. On the main thread one timer
 draws, and another records its own delays. Prints the tokens per second and the 99.9th percentile of the delays for the
-switch interval of Python and for a shorter one, in turns: the best and the median of the runs, and the median of the
-ratios within a turn, shorter to Python's own, with their quartiles.
+switch interval of Python and for that of the app, in turns: the best and the median of the runs, and the median of the
+ratios within a turn, the app's to Python's own, with their quartiles.
 """
 
+import argparse
 import itertools
 import json
 import sys
@@ -20,15 +21,14 @@ from stand_in_engine import StandInEngine, StandInReply
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
-from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 
 TOKENS = 60
 PYTHON_S = 0.004  # what building the graph of a 30-layer model takes for each token
 DEVICE_S = 0.002  # for which it then waits
 DRAW_S, DRAW_EVERY_S = 0.004, 1 / 30  # what a window with a growing reply does on the main thread
 TICK_S = 0.002
-RUNS = 40
-INTERVALS_S = 0.005, 0.001  # Python's own, and the one to compare
+INTERVALS_S = 0.005, SWITCH_INTERVAL_S  # Python's own, and that of the app
 
 
 class BusyReply(StandInReply):
@@ -75,10 +75,13 @@ def measure(client: EngineClient, request_id: int) -> tuple[float, float]:
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--turns", type=int, default=5)
+    args = parser.parse_args()
     qt = QCoreApplication([])
     client = EngineClient(lambda: StandInEngine(BusyReply), nullcontext)
     turns: list[list[tuple[float, float]]] = []
-    for turn in range(RUNS):
+    for turn in range(args.turns):
         found: dict[float, tuple[float, float]] = {}
         for seconds in sorted(INTERVALS_S, reverse=bool(turn % 2)):
             sys.setswitchinterval(seconds)

@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S
+
 
 def test_the_window_is_imported_without_mlx() -> None:
     """MLX takes seconds to import: the window stands before the engine thread does that."""
@@ -32,3 +34,15 @@ def test_before_the_engine_has_begun_nothing_else_imports_mlx() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert (done.stdout.strip(), done.stderr) == ("[None, None, None] None set()", "")
+
+
+def test_threads_take_turns_sooner_while_a_window_is_open() -> None:
+    """The engine thread builds graphs in Python while the main thread draws."""
+    code = (
+        "import sys, rdchat.app as app\n"
+        "app.host.has_display = lambda: True\n"
+        "app.application = lambda: sys.exit(f'{sys.getswitchinterval():g}')\n"
+        "app.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.stderr.strip() == f"{SWITCH_INTERVAL_S:g}"

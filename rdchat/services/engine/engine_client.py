@@ -20,6 +20,11 @@ from rdchat.services.engine.engine_worker import EngineWorker
 _LOG = logging.getLogger(__name__)
 _DELIVERY_INTERVAL_S = 1 / 30
 _REST_AFTER_MS = 5 * 60 * 1000  # without a request; wiring memory again is suspected of 55 to 77 ms (mlx-lm 1435)
+SWITCH_INTERVAL_S = 0.001
+"""How long a thread may keep Python from the others while a window is open; Python's own is 0.005.
+
+The main thread draws while the engine thread builds graphs: see `scripts/bench_engine_thread.py`.
+"""
 _DEAD = Failure("The engine has stopped working.", "Quit rdchat and open it again; your chats are kept.")
 
 
