@@ -105,8 +105,8 @@ class TokenEvent:
     round: RoundStatistics | None = None
     # The round's prefix tree, with the round's last token, where the request asks for a trace.
     tree: RoundTree | None = None
-    # The target's log-probability of the token before temperature and filters, where the request asks for a trace or for
-    # `top_log_probs`; otherwise None.
+    # The target's log-probability of the token before temperature and filters, where the request asks for a trace or
+    # for `top_log_probs`; otherwise None.
     log_prob: float | None = None
     # The most likely tokens at its place, the most likely first, as many as `top_log_probs` says. The token itself need
     # not be among them.
@@ -133,8 +133,8 @@ class ReplyEnd:
     drafter: str | None = None  # path or name of what drafted; None where nothing did
     control_offsets: tuple[int, ...] = ()  # where in `text` control tokens stand; see `ChatMessage.own_control`
     kind: HeadKind | None = None  # of the head that drafted, or in mode `auto` was there to draft; None without
-    # Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that cannot be parsed
-    # stays text.
+    # Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that cannot be
+    # parsed stays text.
     tool_calls: tuple[ToolCall, ...] = ()
     content: str = ""  # `text` without these calls and their markers
 

@@ -5,6 +5,7 @@ in another process without a change above this line.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
@@ -33,11 +34,10 @@ class TokenIterator(Protocol):
         Beams and the number of draft tokens change at once; another mode, model or drafter counts from the next reply.
         """
 
-    def resume(self, paused_ns: int) -> None:
-        """Go on after a pause between two events, in which the engine may have made other replies.
+    def paused(self) -> AbstractContextManager[None]:
+        """Return a context in which the engine may make other replies, between two events of this one.
 
-        Args:
-            paused_ns: Its length in nanoseconds. The reply's times leave it out.
+        The reply then goes on as if nothing had happened; its times leave the pause out.
         """
 
     def cancel(self) -> None:

@@ -36,6 +36,12 @@ class Clock:
         self.last_token = perf_counter_ns()
         self.first_token = self.first_token or self.last_token
 
+    def leave_out(self, nanoseconds: int) -> None:
+        """Leave out a pause that ends now."""
+        for name in ("requested", "prefill_began", "first_token", "last_token"):
+            if began := getattr(self, name):
+                setattr(self, name, began + nanoseconds)
+
 
 @dataclass(frozen=True, slots=True)
 class ReplyJob:
@@ -59,6 +65,7 @@ class ReplyJob:
     plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
     # Returns the rows to verify a draft with, if the draft does not say.
     rows_for: RowsFor = lambda nodes, _depth: nodes
+    release: Callable[[], None] = lambda: None  # called once, when the reply is over and its cache in order
 
     @classmethod
     def fresh(
@@ -149,6 +156,14 @@ class Reply:
         if now - since >= _SPEED_NS:
             self._speeds.append((tokens - before) / (now - since) * 1e9)
             self._sampled = now, tokens
+
+    def leave_out(self, nanoseconds: int) -> None:
+        """Leave a pause that ends now out of all times."""
+        self.clock.leave_out(nanoseconds)
+        self._ledger.leave_out(nanoseconds)
+        self._taken = [(moment + nanoseconds, counters) for moment, counters in self._taken]
+        if self._sampled[0]:
+            self._sampled = self._sampled[0] + nanoseconds, self._sampled[1]
 
     def end(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""

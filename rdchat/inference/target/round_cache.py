@@ -17,6 +17,7 @@ from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
 from mlx_lm.models import cache as stock
 from mlx_lm.models.cache import make_prompt_cache
 
@@ -345,18 +346,35 @@ class KVCache:
     def trim_to(self, length: int) -> None:
         """Keep the first `length` tokens, or none where that is impossible."""
         surplus = len(self.tokens) - length
-        if surplus > 0 and not all(_can_trim(cache, surplus) for cache in self._leaves):
+        if not self.can_trim_to(length):
             self.reset()
         elif surplus > 0:
             for cache in self._leaves:
                 cache.trim(surplus)
             del self.tokens[length:]
 
+    def can_trim_to(self, length: int) -> bool:
+        """Return whether `trim_to` can keep the first `length` tokens."""
+        surplus = len(self.tokens) - length
+        return surplus <= 0 or all(_can_trim(cache, surplus) for cache in self._leaves)
+
+    def shared_with(self, prompt: list[int]) -> int:
+        """Return the length of the common prefix with a prompt, without the prompt's last token."""
+        most = min(len(self.tokens), len(prompt) - 1)
+        if self.tokens[:most] == prompt[:most]:
+            return most
+        return next(i for i, (held, wanted) in enumerate(zip(self.tokens, prompt, strict=False)) if held != wanted)
+
     def keep_prefix_of(self, prompt: list[int]) -> None:
         """Keep the common prefix with a prompt, without the prompt's last token."""
-        pairs = zip(self.tokens, prompt[:-1], strict=False)
-        shared = next((i for i, (held, wanted) in enumerate(pairs) if held != wanted), None)
-        self.trim_to(min(len(self.tokens), len(prompt) - 1) if shared is None else shared)
+        self.trim_to(self.shared_with(prompt))
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its arrays."""
+        return (
+            sum(array.nbytes for _, array in tree_flatten([layer.state for layer in self.layers])) if self.tokens else 0
+        )
 
     def evaluate(self) -> None:
         """Wait until the cache's arrays are computed."""

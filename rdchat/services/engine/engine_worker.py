@@ -154,9 +154,8 @@ class EngineWorker(QObject):
         """Carry out what the person waits for between two tokens of a reply for the server."""
         while (first := next((each for each in tuple(self._inbox) if each and each.goes_first), None)) is not None:
             self._inbox.remove(first)
-            began = time.perf_counter_ns()
-            self._do(first)
-            paused.resume(time.perf_counter_ns() - began)
+            with paused.paused():
+                self._do(first)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
