@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -145,7 +146,7 @@ class ChatSession:
             clock,
             plain_ms=costs.plain_ms,
             plain_error=lambda: costs.plain_error,
-            release=lambda: self.caches.give_back(cache, request.partition),
+            release=partial(self.caches.give_back, cache, request.partition),  # without the session: no cycle
         )
         ready = None if reason else self.drafters.prepare(job)
         if ready is None:
