@@ -130,9 +130,7 @@ class ChatSession:
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
-            prompt = self.model.encode_chat(
-                request.messages, request.continue_last, lambda: _go_on(stopped), request.thinking
-            )
+            prompt = self.model.encode_request(request, lambda: _go_on(stopped))
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self.cache = cache = self.caches.take(prompt, request.partition)

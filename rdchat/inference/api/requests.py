@@ -1,6 +1,7 @@
 """Requests to the engine: plain frozen data. No MLX and no Qt here."""
 
 import hashlib
+import json
 import secrets
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -211,11 +212,27 @@ class DraftSettings:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A call of a tool: written by the model, or sent back with a conversation."""
+    """A call of a tool: written by the model, or sent back with a conversation.
+
+    Raises:
+        InvalidSettingError: If the arguments are not a JSON object.
+    """
 
     name: str  # the tool's name
     arguments: str  # a JSON object
     call_id: str = ""  # names the call where its result refers to it; empty where the model gave no id
+
+    def __post_init__(self) -> None:
+        if not isinstance(parsed_json(self.arguments), dict):
+            raise InvalidSettingError(f"The arguments of a call of the tool {self.name} are not a JSON object.")
+
+
+def parsed_json(text: str) -> object:
+    """Return the value of a JSON text; None also for a text that is no JSON, or nested too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +296,9 @@ class GenerationRequest:
         if self.top_log_probs is not None:
             allowed = f"from 0 to {MOST_LOG_PROBS}"
             require(0 <= self.top_log_probs <= MOST_LOG_PROBS, "top-log-probs", self.top_log_probs, allowed)
+        tools = parsed_json(self.tools) if self.tools else []
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise InvalidSettingError("The tools of a request are not a JSON list of objects.")
         check_seed(self.seed)
 
     def _check_messages(self) -> None:
