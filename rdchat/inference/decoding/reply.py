@@ -11,9 +11,10 @@ import mlx.core as mx
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -83,6 +84,7 @@ class Reply:
 
     Attributes:
         choice: Returns what the automatic mode does now; None in other modes.
+        in_thought: Whether the prompt opens a thought, which the reply begins with.
         left_out: A sentence that says why a drafter was left out of the rest of the reply; empty where none was.
     """
 
@@ -94,6 +96,7 @@ class Reply:
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
+        self.in_thought = False
         self.token_ids: list[int] = []
         self._taken: list[tuple[int, Statistics]] = []  # per token: when it came, and the counters then
         self._speeds: deque[float] = deque(maxlen=_SPEEDS)
@@ -174,6 +177,7 @@ class Reply:
             self.finish_reason = FinishReason.STOP_STRING  # held-back characters completed a stop string
         if self._text.stopped:
             self._cut(self._text.kept_tokens)
+        calls, content = self._tool_calls()
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -186,7 +190,19 @@ class Reply:
             self._job.drafter,
             self._text.control_offsets,
             self._job.kind,
+            calls,
+            content,
         )
+
+    def _tool_calls(self) -> tuple[tuple[ToolCall, ...], str]:
+        """Return the tool calls in the text, and the text without them."""
+        text, model, tools = self._text.text, self._job.model, self.request.tools
+        markers = model.info.tool_markers if tools else None
+        if markers is None:
+            return (), text
+        ended = self.finish_reason is FinishReason.EOS
+        parse = model.tokenizer.tool_parser
+        return find_tool_calls(text, markers, parse, tools, begun=self.in_thought, ended=ended)
 
     def _cut(self, kept: int) -> None:
         """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""

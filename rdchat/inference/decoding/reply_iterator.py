@@ -181,6 +181,7 @@ class ReplyIterator(ABC):
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
         in_thought = begins_thought(self._model.decode(self._prompt[-_MARKER_TOKENS:]))
+        self._reply.in_thought = in_thought
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
 

@@ -1,5 +1,6 @@
 """The target: an unmodified mlx-lm model with its tokenizer, and its token embeddings as drafter heads use them."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -139,6 +140,7 @@ class LoadedModel:
     try_out: Callable[[], Capability]
     prompts: ModelPrompts  # makes token ids of conversations
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def capability(self) -> Capability:
@@ -166,6 +168,13 @@ class LoadedModel:
             whole, start = self.decode([*before, token_id]), len(self.decode(before))
             self._texts[token_id] = whole[start:]
         return self._texts[token_id]
+
+    def token_data(self, token_id: int) -> bytes:
+        """Return a token's text in UTF-8, perhaps a part of a character; cached."""
+        if token_id not in self._data:
+            text = self.token_text(token_id)
+            self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if "\ufffd" in text else text.encode()
+        return self._data[token_id]
 
     def encode_chat(
         self,
@@ -212,3 +221,20 @@ class LoadedModel:
                 "Its tokenizer belongs to another model. Download the model again, or choose another one.",
             )
         return ids
+
+
+def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:
+    """Return the bytes of a token that has a part of a character: of a byte-level tokenizer, or a byte such as <0xE2>.
+
+    Args:
+        tokenizer: One of transformers'.
+        token_id: The token.
+        text: What it decodes to, for a token of another kind.
+    """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415  is loaded by now
+
+    spelled = str(tokenizer.convert_ids_to_tokens(token_id))
+    if (byte := re.fullmatch("<0x([0-9A-F]{2})>", spelled)) is not None:
+        return bytes.fromhex(byte[1])
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    return bytes(byte_of[each] for each in spelled) if all(each in byte_of for each in spelled) else text.encode()
