@@ -20,8 +20,9 @@ def find_tool_calls(
 ) -> tuple[tuple[ToolCall, ...], str]:
     """Return the calls in a reply, and its text without them.
 
-    With the markers `<c>` and `</c>`, `So:<c>{"name": "f", "arguments": {}}</c>` is the call `f` and the text `So:`. A call in a thought, one that was cut off, and one that the parser or JSON refuses stay text. Blanks between calls
-    are left out.
+    With the markers `<c>` and `</c>`, `So:<c>{"name": "f", "arguments": {}}</c>` is the call `f` and the text `So:`. A
+    call in a thought, one that was cut off, and one that the parser or JSON refuses stay text. Blanks between calls are
+    left out.
 
     Args:
         text: The whole reply.

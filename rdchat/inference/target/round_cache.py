@@ -372,9 +372,10 @@ class KVCache:
     @property
     def nbytes(self) -> int:
         """Memory of its arrays."""
-        return (
-            sum(array.nbytes for _, array in tree_flatten([layer.state for layer in self.layers])) if self.tokens else 0
-        )
+        if not self.tokens:
+            return 0
+        arrays = tree_flatten([layer.state for layer in self.layers])
+        return sum(array.nbytes for _, array in arrays if isinstance(array, mx.array))
 
     def evaluate(self) -> None:
         """Wait until the cache's arrays are computed."""
