@@ -1,13 +1,30 @@
 """What the engine does for the server, on the real default model."""
 
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    Dtype,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+)
+from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure, ReplyProgress
+from rdchat.services.engine.engine_request import Command, LoadModel, UnloadModel
 from tests.e2e.model_replies import reply
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]
@@ -61,3 +78,42 @@ def test_the_bytes_of_tokens_are_those_of_the_text(model: LoadedModel) -> None:
     for text in ("🦔", "漢", "é"):
         ids = model.tokenizer.encode(text, add_special_tokens=False)
         assert b"".join(model.token_data(token) for token in ids).decode() == text
+
+
+def test_the_servers_reply_goes_on_after_the_persons_and_ends_when_the_model_goes(
+    qtbot: QtBot, default_model_folder: Path
+) -> None:
+    client = EngineClient(LocalEngine, nullcontext)
+    events: dict[str, list[EngineEvent]] = {name: [] for name in ("load", "server", "window", "last", "unload")}
+
+    def submit(name: str, command: Command, *, direct: bool = False) -> None:
+        client.submit(command, events[name].append, direct=direct)
+
+    def has_ended(name: str) -> bool:
+        return bool(events[name]) and isinstance(events[name][-1], FINAL)
+
+    def wait_for(condition: Callable[[], bool]) -> None:
+        qtbot.waitUntil(condition, timeout=120_000)
+
+    long = replace(ask("Count from one to ten.", partition="key"), sampling=SamplingParams(0, max_tokens=30))
+    try:
+        submit("load", LoadModel(str(default_model_folder), Dtype.AUTO))
+        wait_for(lambda: has_ended("load"))
+        submit("server", long, direct=True)
+        wait_for(lambda: any(isinstance(event, ReplyProgress) for event in events["server"]))
+        submit("window", ask("Name a fruit."))
+        wait_for(lambda: has_ended("window") and has_ended("server"))
+        submit("last", replace(long, sampling=SamplingParams(0, max_tokens=1000)), direct=True)
+        wait_for(lambda: any(isinstance(event, ReplyProgress) for event in events["last"]))
+        submit("unload", UnloadModel())
+        wait_for(lambda: has_ended("unload"))
+    finally:
+        assert client.shutdown(60)
+    server, window, last = (events[name][-1] for name in ("server", "window", "last"))
+    assert isinstance(server, ReplyEnd)
+    assert isinstance(window, ReplyEnd)
+    model = load_model(default_model_folder)
+    assert server.token_ids == reply(ChatSession(model), long).token_ids
+    assert window.token_ids == reply(ChatSession(model), ask("Name a fruit.")).token_ids
+    assert isinstance(last, Failure)
+    assert last.message == "The model was changed in the window."
