@@ -216,9 +216,9 @@ class Drafters:
         return self._earlier[1] if self._earlier else None
 
     def forget(self) -> None:
-        """Clear what drafters keep between replies, such as KV caches of their own."""
+        """Clear what drafters keep between replies, such as KV caches; a paused reply keeps what it has."""
         for draft in self._draft_models.values():
-            draft.cache.reset()
+            draft.forget()
         for head in self._heads.values():
             head.forget()
 

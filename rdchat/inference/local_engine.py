@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo
+from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
@@ -20,6 +20,7 @@ from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.device import free_memory, unwire_memory, wire_memory
+from rdchat.inference.target.prefix_caches import usual_limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class LocalEngine:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
         self._count: Callable[[Sequence[ChatMessage]], int] | None = None  # other threads read it
+        self._cache_bytes = usual_limit()  # of kept KV caches
         self._resting = False  # whether the loaded model's memory may be paged out
 
     def load(
@@ -64,6 +66,14 @@ class LocalEngine:
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         self._loaded().load_drafters(settings, on_progress)
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        if limit_bytes is not None:
+            self._cache_bytes = limit_bytes
+        if self._session is None:
+            return PrefixCacheFacts(0, 0, self._cache_bytes)
+        self._session.caches.limit(self._cache_bytes)
+        return self._session.caches.facts
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         count = self._count
@@ -117,7 +127,7 @@ class LocalEngine:
         self._unload()  # first, since two models may not fit
         loaded = load_model(model, dtype, on_progress, anyway=anyway)
         on_progress(LoadProgress("Warming up", None))
-        session = ChatSession(loaded, Drafters(loaded, anyway))
+        session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
         session.warm_up()
         # Warming up has measured it; the models window lists it later.
         store_capability(loaded.info.path, loaded.capability)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 
 import mlx.core as mx
 import numpy as np
@@ -27,6 +28,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.target.memory_errors import device_errors
+from rdchat.inference.target.prefix_caches import PrefixCaches
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -82,31 +84,35 @@ def _reply(model: LoadedModel, drafters: Drafters, prompt: list[int], request: G
 
 
 class ChatSession:
-    """Makes replies, one at a time, and reads only what is new since the last one.
+    """Makes replies, one at a time, and reads only what is new in a prompt.
 
-    A reply's text depends on the request alone, up to rounding. The cache is trimmed to the common prefix of its tokens
-    and the prompt's: after a further turn only the new tokens are read, after an edit those after it.
+    A reply's text depends on the request alone, up to rounding. It begins with the cache that shares most with its
+    prompt: after a further turn only the new tokens are read, after an edit those after it.
 
     Args:
         model: The target.
         drafters: The model's drafters, if another session has loaded some.
+        cache_bytes: The most memory of the KV caches that are kept for later turns; with 0, the last one is kept.
 
     Attributes:
         model: The target.
         drafters: Give a reply its drafter.
-        cache: The conversation as far as it was fed to the model.
+        caches: The KV caches of earlier conversations.
+        cache: The one of the last reply.
     """
 
-    def __init__(self, model: LoadedModel, drafters: Drafters | None = None) -> None:
+    def __init__(self, model: LoadedModel, drafters: Drafters | None = None, cache_bytes: int = 0) -> None:
         self.model = model
+        self.caches = PrefixCaches(model.network, cache_bytes)
         self.cache = KVCache(model.network)
         self.drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self.drafters)
-        self._running: TokenIterator | None = None
+        self._running: ReplyIterator | None = None
+        self._partition = ""  # of the last reply
         self._warming: Generator[bool] | None = None
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
-        """Begin a reply; one that still runs is closed first.
+        """Begin a reply; one that still runs is closed first, unless it is paused.
 
         `stopped` is called while the chat template, which is foreign code, is rendered.
 
@@ -119,28 +125,27 @@ class ChatSession:
             StoppedError: If `stopped` said so.
         """
         self._warming = None
-        if self._running is not None:
-            self._running.close()
+        self._end_running(request.partition)
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
         with ledger.stage("template and tokenize"):
-            prompt = self.model.encode_chat(
-                request.messages, request.continue_last, lambda: _go_on(stopped), request.thinking
-            )
+            prompt = self.model.encode_request(request, lambda: _go_on(stopped))
         self._check_length(len(prompt))
         mx.reset_peak_memory()
-        self.cache.keep_prefix_of(prompt)
+        with device_errors("for this reply"):
+            self.cache = cache = self.caches.take(prompt, request.partition)
         costs = self.drafters.auto.costs
         job = ReplyJob(
             self.model,
-            self.cache,
+            cache,
             prompt,
             request,
             ledger,
             clock,
             plain_ms=costs.plain_ms,
             plain_error=lambda: costs.plain_error,
+            release=partial(self.caches.give_back, cache, request.partition),  # without the session: no cycle
         )
         ready = None if reason else self.drafters.prepare(job)
         if ready is None:
@@ -174,11 +179,20 @@ class ChatSession:
         """Return another session of the same model and drafters, with its own empty KV cache."""
         return ChatSession(self.model, self.drafters)
 
-    def forget(self) -> None:
-        """Empty the KV caches, also the draft model's, so that the next reply starts without any."""
-        if self._running is not None:
+    def _end_running(self, partition: str) -> None:
+        """Close a reply that still runs; one that is paused goes on with its own drafter's memory."""
+        paused = self._running is not None and self._running.is_paused
+        if self._running is not None and not paused:
             self._running.close()
-        self.cache.reset()
+        if paused or partition != self._partition:
+            self.drafters.forget()
+        self._partition = partition
+
+    def forget(self) -> None:
+        """Drop the KV caches, also the draft model's, so that the next reply starts without any."""
+        self._end_running(self._partition)
+        self.caches.clear()
+        self.cache = KVCache(self.model.network)
         self.drafters.forget()
 
     def warm_up(self) -> None:

@@ -56,7 +56,9 @@ class CharacterPrompts(ModelPrompts):
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Callable[[], None],
+        *,
         thinking: ThinkingChoice | None,
+        tools: str,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
         try:

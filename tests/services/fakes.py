@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rdchat.inference.api.events import (
     ModelInfo,
     ModeOption,
     PrefillProgress,
+    PrefixCacheFacts,
     ReplyEnd,
     TokenEvent,
 )
@@ -114,6 +116,7 @@ class ScriptedEngine:
     options_asked: list[DraftSettings] = field(default_factory=list)
     drafters_loaded: list[DraftSettings] = field(default_factory=list)
     updates: list[DraftSettings] = field(default_factory=list)  # of replies under way
+    cache_bytes: int = 10**9
     idle_slices: int = 0
     rests: int = 0
     plans: list[BenchPlan] = field(default_factory=list)
@@ -184,6 +187,11 @@ class ScriptedEngine:
         self.drafters_loaded.append(settings)
         if settings.draft_model:
             on_progress(LoadProgress(f"Loading the draft model {settings.draft_model}", 0.5))
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        self.threads.add(threading.get_ident())
+        self.cache_bytes = self.cache_bytes if limit_bytes is None else limit_bytes
+        return PrefixCacheFacts(1, 1000, self.cache_bytes)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count words, and one token more for each message."""
@@ -282,7 +290,11 @@ class ScriptedReply:
             self.statistics,
             mode_reason=script.mode_reason,
             control_offsets=script.control_offsets,
+            content=text,
         )
+
+    def paused(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def update(self, settings: DraftSettings) -> None:
         self._updates.append(settings)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice
+from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice, ToolCall
 
 
 class FinishReason(StrEnum):
@@ -37,6 +37,9 @@ class ModelInfo:
     # Choices of thinking; empty where the chat template has no switch.
     thinking: tuple[ThinkingChoice, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
+    # Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the reply's end. None
+    # where mlx-lm has no parser for the model's calls.
+    tool_markers: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,15 @@ class PrefillProgress:
 
 
 @dataclass(frozen=True, slots=True)
+class LikelyToken:
+    """A token that the target could have chosen, with its chance before temperature and filters."""
+
+    token_id: int  # its id
+    data: bytes  # its text in UTF-8: perhaps only a part of a character
+    log_prob: float  # natural logarithm of its probability
+
+
+@dataclass(frozen=True, slots=True)
 class TokenEvent:
     """One token of the reply."""
 
@@ -93,9 +105,15 @@ class TokenEvent:
     round: RoundStatistics | None = None
     # The round's prefix tree, with the round's last token, where the request asks for a trace.
     tree: RoundTree | None = None
-    # The target's log-probability of the token before temperature and filters, where the request asks for a trace;
-    # otherwise None.
+    # The target's log-probability of the token before temperature and filters, where the request asks for a trace or
+    # for `top_log_probs`; otherwise None.
     log_prob: float | None = None
+    # The most likely tokens at its place, the most likely first, as many as `top_log_probs` says. The token itself need
+    # not be among them.
+    alternatives: tuple[LikelyToken, ...] = ()
+    data: bytes = (
+        b""  # the token's own text in UTF-8, as `LikelyToken.data`, where the request asks for `top_log_probs`
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +133,19 @@ class ReplyEnd:
     drafter: str | None = None  # path or name of what drafted; None where nothing did
     control_offsets: tuple[int, ...] = ()  # where in `text` control tokens stand; see `ChatMessage.own_control`
     kind: HeadKind | None = None  # of the head that drafted, or in mode `auto` was there to draft; None without
+    # Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that cannot be
+    # parsed stays text.
+    tool_calls: tuple[ToolCall, ...] = ()
+    content: str = ""  # `text` without these calls and their markers
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixCacheFacts:
+    """The KV caches of conversations that the engine keeps, to read only what is new in a prompt."""
+
+    count: int  # number of conversations
+    held_bytes: int  # their memory
+    limit_bytes: int  # the most that is kept; one conversation is kept whatever its size
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,11 @@ in another process without a change above this line.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo
+from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, PrefixCacheFacts
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
 
@@ -31,6 +32,12 @@ class TokenIterator(Protocol):
         """Draft by other settings from the next round on, as far as the mode that runs allows.
 
         Beams and the number of draft tokens change at once; another mode, model or drafter counts from the next reply.
+        """
+
+    def paused(self) -> AbstractContextManager[None]:
+        """Return a context in which the engine may make other replies, between two events of this one.
+
+        The reply then goes on as if nothing had happened; its times leave the pause out.
         """
 
     def cancel(self) -> None:
@@ -90,6 +97,14 @@ class Engine(Protocol):
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         """Load what a mode drafts with, so that the first reply need not wait. A drafter that is wrong is left out."""
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        """Return the facts of the kept KV caches.
+
+        Args:
+            limit_bytes: The most memory that they may take from now on, also after another model is loaded. The least
+                recently used ones beyond it are dropped. None leaves the limit, which at first depends on the machine.
+        """
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Return the number of tokens in a conversation for the loaded model; from any thread, also during a reply.

@@ -1,6 +1,7 @@
 """Requests to the engine: plain frozen data. No MLX and no Qt here."""
 
 import hashlib
+import json
 import secrets
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -9,6 +10,7 @@ from rdchat.errors import InvalidSettingError
 
 MOST_DRAFT_TOKENS = 64  # of a draft model or prompt lookup, in a round
 MOST_BEAM_ROWS = 256  # beam width times beam length; verifying more costs more memory than a draft is worth
+MOST_LOG_PROBS = 20  # likely tokens listed beside each token of a reply
 
 
 def require(holds: bool, name: str, value: object, allowed: str) -> None:
@@ -100,6 +102,7 @@ class Role(StrEnum):
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
+    TOOL = "tool"  # the result of a tool call
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +211,31 @@ class DraftSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool: written by the model, or sent back with a conversation.
+
+    Raises:
+        InvalidSettingError: If the arguments are not a JSON object.
+    """
+
+    name: str  # the tool's name
+    arguments: str  # a JSON object
+    call_id: str = ""  # names the call where its result refers to it; empty where the model gave no id
+
+    def __post_init__(self) -> None:
+        if not isinstance(parsed_json(self.arguments), dict):
+            raise InvalidSettingError(f"The arguments of a call of the tool {self.name} are not a JSON object.")
+
+
+def parsed_json(text: str) -> object:
+    """Return the value of a JSON text; None also for a text that is no JSON, or nested too deep."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
 class ChatMessage:
     """One message as the model's chat template sees it."""
 
@@ -218,6 +246,9 @@ class ChatMessage:
     # Ranges of `content` (start, end) that are the answer, where the model also thought; None where all of it is. Chat
     # templates that leave out thoughts get only these.
     answer: tuple[tuple[int, int], ...] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()  # calls that an assistant's message ends with; its text may be empty then
+    tool_call_id: str = ""  # of a tool's message: the call that it answers; empty where it does not say
+    name: str = ""  # of a tool's message: the tool's name; empty where it does not say
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,24 +264,49 @@ class EarlierReplies:
 class GenerationRequest:
     """All that determines a reply."""
 
-    # The conversation so far. The last message is the user's, or the assistant's where `continue_last` is set.
+    # The conversation so far. The last message is the user's or a tool's, or the assistant's where `continue_last` is
+    # set. Empty where `text` is given.
     messages: tuple[ChatMessage, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)  # how tokens are chosen
-    seed: int = 0  # the 64-bit reply seed (`reply_seed`). The text is a function of messages, sampling and seed
+    # The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, sampling and seed.
+    seed: int = 0
     request_id: int = 0  # chosen by the sender; every event of the reply carries it
     continue_last: bool = False  # continue the last message, which is an assistant's, instead of answering it
     draft: DraftSettings = field(default_factory=DraftSettings)  # how it is drafted
     # Whether or how much the model thinks; None leaves it to the chat template.
     thinking: ThinkingChoice | None = None
     earlier: EarlierReplies | None = None  # None drafts without earlier replies, and leaves them as they are
+    # A text to continue, without a chat template. Words that look like a control token are plain text.
+    text: str | None = None
+    tools: str = ""  # JSON list of the tools that the model may call, in OpenAI's form; empty for none
+    # How many of the most likely tokens each `TokenEvent` lists, 0 to `MOST_LOG_PROBS`; with 0 it has only the
+    # log-probability of its own token. None for neither.
+    top_log_probs: int | None = None
+    # Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between two owners,
+    # since the time of a reply would tell one what the other asked.
+    partition: str = ""
 
     def __post_init__(self) -> None:
-        last = Role.ASSISTANT if self.continue_last else Role.USER
-        if not self.messages or self.messages[-1].role is not last:
-            raise InvalidSettingError(f"The last message of a request must be from the {last.value}.")
-        if not self.messages[-1].content.strip():
-            raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
+        if self.text is None:
+            self._check_messages()
+        else:
+            require(not self.messages and not self.tools, "text", "beside messages or tools", "alone")
+            if not self.text:
+                raise InvalidSettingError("The prompt is empty.", "Give a text to continue.")
+        if self.top_log_probs is not None:
+            allowed = f"from 0 to {MOST_LOG_PROBS}"
+            require(0 <= self.top_log_probs <= MOST_LOG_PROBS, "top-log-probs", self.top_log_probs, allowed)
+        tools = parsed_json(self.tools) if self.tools else []
+        if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+            raise InvalidSettingError("The tools of a request are not a JSON list of objects.")
         check_seed(self.seed)
+
+    def _check_messages(self) -> None:
+        roles = (Role.ASSISTANT,) if self.continue_last else (Role.USER, Role.TOOL)
+        if not self.messages or self.messages[-1].role not in roles:
+            raise InvalidSettingError(f"The last message of a request must be from the {roles[0].value}.")
+        if self.messages[-1].role is not Role.TOOL and not self.messages[-1].content.strip():
+            raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
 
 
 def fresh_seed() -> int:

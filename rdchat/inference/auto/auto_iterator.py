@@ -151,6 +151,12 @@ class AutoIterator(RoundIterator):
         self._step: Step | None = None  # the step being computed
         self._reply.choice = lambda: drafter.controller.status
         self._marked = perf_counter()
+        self._resumed = False  # whether no call was made since a pause: its time says little
+
+    @override
+    def _resume(self, nanoseconds: int) -> None:
+        super()._resume(nanoseconds)
+        self._marked, self._resumed = perf_counter(), True
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -180,8 +186,9 @@ class AutoIterator(RoundIterator):
     def round(self) -> CallResult[TokenEvent]:
         """See `CallMaker`."""
         before = len(self._reply.token_ids)
-        events = self._round()
-        return CallResult(events, self._reply.token_ids[before:], self._lap_ms(), usual=self._auto.usual)
+        events, usual = self._round(), self._auto.usual and not self._resumed
+        self._resumed = False
+        return CallResult(events, self._reply.token_ids[before:], self._lap_ms(), usual=usual)
 
     def step(self, queue: bool) -> CallResult[TokenEvent]:
         """See `CallMaker`."""
@@ -193,7 +200,8 @@ class AutoIterator(RoundIterator):
             hidden = None if step.hidden is None else step.hidden[0]
             with self._ledger.stage("follow"):
                 self._auto.observe(tokens[-2], [tokens[-1]], Verified(step.logits, hidden), [0])
-        held_up = following is not None and following.held_up
+        held_up = self._resumed or (following is not None and following.held_up)
+        self._resumed = False
         return CallResult((event,), tokens[-1:], ms, following is not None, held_up)
 
     def stage(self, name: str) -> AbstractContextManager[object]:

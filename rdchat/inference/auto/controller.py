@@ -218,7 +218,8 @@ class CallResult[Event]:
     tokens: Sequence[int]  # tokens that it added
     ms: float  # milliseconds since the end of the previous call
     queued: bool = False  # whether the next plain step's call was queued after it
-    held_up: bool = False  # whether that call had to be repeated, because it was queued for the wrong token
+    # Whether that call had to be repeated, because it was queued for the wrong token, or the reply was paused.
+    held_up: bool = False
     usual: bool = True  # whether its time is typical of its plan
 
 

@@ -14,7 +14,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.decoding.tracing import token_log_probs
+from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
 _SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens chosen from the whole vocabulary after a quick choice that was not sure
 
@@ -30,7 +30,8 @@ class Step:
     token: mx.array  # (1,) its id, from the quick choice if there was one
     # (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
     sure: mx.array | None
-    log_prob: mx.array | None  # (1,) float32: the target's log-probability of the token; None without a trace
+    log_prob: mx.array | None  # (1,) float32: the target's log-probability of the token; None where nobody asked
+    likely: LikelyTokens | None = None  # the most likely tokens in its place; None where nobody asked
     # Whether the token before it was unsure when this step's call was queued. Then the time between the two includes
     # another choice, and perhaps another call.
     held_up: bool = False
@@ -58,6 +59,8 @@ class PlainSteps:
         self._slowly = 0  # further tokens to choose from the whole vocabulary
         self._next_slowly = _SLOWLY
         self.trace = job.request.draft.trace
+        self._listed = job.request.top_log_probs
+        self._data_of = job.model.token_data
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
         """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
@@ -69,10 +72,11 @@ class PlainSteps:
             else:
                 token = self._chooser.choose(logits, mx.array([position]), seen)
                 self._slowly = max(self._slowly - 1, 0)
-            log_prob = token_log_probs(logits, token) if self.trace else None
-            self._ledger.queue(token, sure, log_prob)
+            log_prob = token_log_probs(logits, token) if self.trace or self._listed is not None else None
+            likely = likely_tokens(logits, self._listed)
+            self._ledger.queue(token, sure, log_prob, *(likely.arrays if likely else ()))
             self._ledger.synchronize(token, sure)
-        return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob)
+        return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob, likely)
 
     def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
         """Begin with the token after `token_id`, which is at `position` - 1 and not in the cache yet."""
@@ -104,7 +108,12 @@ class PlainSteps:
                 following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
         event = self._take(token_id)
-        return event if log_prob is None else replace(event, log_prob=log_prob), following
+        if log_prob is not None:
+            event = replace(event, log_prob=log_prob)
+        if self._listed is not None:
+            likely = step.likely.listed(self._data_of)[0] if step.likely else ()
+            event = replace(event, alternatives=likely, data=self._data_of(token_id))
+        return event, following
 
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
         """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""

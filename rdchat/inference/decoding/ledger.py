@@ -88,6 +88,12 @@ class Ledger:
             total[1] += perf_counter_ns() - self._handed_over
             self._handed_over = 0
 
+    def leave_out(self, nanoseconds: int) -> None:
+        """Leave out a pause that ends now, while the reader has an event."""
+        self._began += nanoseconds
+        if self._handed_over:
+            self._handed_over += nanoseconds
+
     def entries(self, until: int = 0) -> tuple[LedgerEntry, ...]:
         """Return all stages, parents first.
 

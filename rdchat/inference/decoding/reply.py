@@ -11,9 +11,10 @@ import mlx.core as mx
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.inference.api.requests import GenerationRequest, Mode
+from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
@@ -35,6 +36,12 @@ class Clock:
     def mark_token(self) -> None:
         self.last_token = perf_counter_ns()
         self.first_token = self.first_token or self.last_token
+
+    def leave_out(self, nanoseconds: int) -> None:
+        """Leave out a pause that ends now."""
+        for name in ("requested", "prefill_began", "first_token", "last_token"):
+            if began := getattr(self, name):
+                setattr(self, name, began + nanoseconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +66,8 @@ class ReplyJob:
     plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
     # Returns the rows to verify a draft with, if the draft does not say.
     rows_for: RowsFor = lambda nodes, _depth: nodes
+    # Called once, when the reply is over and its cache in order: with whether it failed.
+    release: Callable[[bool], None] = lambda _failed: None
 
     @classmethod
     def fresh(
@@ -76,6 +85,7 @@ class Reply:
 
     Attributes:
         choice: Returns what the automatic mode does now; None in other modes.
+        in_thought: Whether the prompt opens a thought, which the reply begins with.
         left_out: A sentence that says why a drafter was left out of the rest of the reply; empty where none was.
     """
 
@@ -87,6 +97,7 @@ class Reply:
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
+        self.in_thought = False
         self.token_ids: list[int] = []
         self._taken: list[tuple[int, Statistics]] = []  # per token: when it came, and the counters then
         self._speeds: deque[float] = deque(maxlen=_SPEEDS)
@@ -150,6 +161,14 @@ class Reply:
             self._speeds.append((tokens - before) / (now - since) * 1e9)
             self._sampled = now, tokens
 
+    def leave_out(self, nanoseconds: int) -> None:
+        """Leave a pause that ends now out of all times."""
+        self.clock.leave_out(nanoseconds)
+        self._ledger.leave_out(nanoseconds)
+        self._taken = [(moment + nanoseconds, counters) for moment, counters in self._taken]
+        if self._sampled[0]:
+            self._sampled = self._sampled[0] + nanoseconds, self._sampled[1]
+
     def end(self) -> ReplyEnd:
         """Return the closing event; `finish_reason` must be set."""
         assert self.finish_reason is not None
@@ -159,6 +178,7 @@ class Reply:
             self.finish_reason = FinishReason.STOP_STRING  # held-back characters completed a stop string
         if self._text.stopped:
             self._cut(self._text.kept_tokens)
+        calls, content = self._tool_calls()
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -171,7 +191,19 @@ class Reply:
             self._job.drafter,
             self._text.control_offsets,
             self._job.kind,
+            calls,
+            content,
         )
+
+    def _tool_calls(self) -> tuple[tuple[ToolCall, ...], str]:
+        """Return the tool calls in the text, and the text without them."""
+        text, model, tools = self._text.text, self._job.model, self.request.tools
+        markers = model.info.tool_markers if tools else None
+        if markers is None:
+            return (), text
+        ended = self.finish_reason is FinishReason.EOS
+        parse = model.tokenizer.tool_parser
+        return find_tool_calls(text, markers, parse, tools, begun=self.in_thought, ended=ended)
 
     def _cut(self, kept: int) -> None:
         """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""

@@ -4,6 +4,7 @@ import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from time import perf_counter, perf_counter_ns
 
 import mlx.core as mx
@@ -73,7 +74,11 @@ def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.arr
 
 
 class ReplyIterator(ABC):
-    """A `TokenIterator` whose `_decode` and `update` a subclass adds."""
+    """A `TokenIterator` whose `_decode` and `update` a subclass adds.
+
+    Attributes:
+        is_paused: Whether it is inside `paused`.
+    """
 
     def __init__(self, job: ReplyJob) -> None:
         model, request = job.model, job.request
@@ -86,7 +91,9 @@ class ReplyIterator(ABC):
         self._chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
         self._seen = self._chooser.seen(job.prompt) if self._chooser.needs_seen else None
         self._cancel = threading.Event()
+        self._release = job.release
         self._events = self._run()
+        self.is_paused = False
 
     def __iter__(self) -> Iterator[GenerationEvent]:
         return self
@@ -106,8 +113,28 @@ class ReplyIterator(ABC):
     def cancel(self) -> None:
         self._cancel.set()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        began, self.is_paused = perf_counter_ns(), True
+        try:
+            with self._model.hooks.kept():
+                yield
+        finally:
+            self.is_paused = False
+            self._resume(perf_counter_ns() - began)
+
+    def _resume(self, nanoseconds: int) -> None:
+        """Go on after a pause."""
+        self._reply.leave_out(nanoseconds)
+
     def close(self) -> None:
         self._events.close()
+        self._end()  # also where nothing was asked of the generator
+
+    def _end(self, failed: bool = False) -> None:
+        """Give the cache back, once."""
+        release, self._release = self._release, lambda _failed: None
+        release(failed)
 
     @property
     def statistics(self) -> Statistics:
@@ -131,6 +158,7 @@ class ReplyIterator(ABC):
             raise
         finally:
             self._trim_cache(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
+            self._end(failed=not in_order)
 
     def _trim_cache(self, length: int) -> None:
         """Keep at most the first `length` tokens in the cache; with 0, none."""
@@ -153,6 +181,7 @@ class ReplyIterator(ABC):
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
         in_thought = begins_thought(self._model.decode(self._prompt[-_MARKER_TOKENS:]))
+        self._reply.in_thought = in_thought
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
 

@@ -18,7 +18,7 @@ from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, see
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.tracing import TreeLogProbs, round_tree, token_log_probs
+from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree, token_log_probs
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
 from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
@@ -37,7 +37,8 @@ class _Round:
     drafters: list[str]  # (nodes,) name of the drafter of each node
     verified: Verified  # the target's output for it, evaluated
     chosen: Ints  # (nodes,) the token chosen after each node; off the accepted path a quick choice may be wrong
-    log_probs: TreeLogProbs | None  # None without a trace
+    log_probs: TreeLogProbs | None  # None where nobody asked
+    likely: LikelyTokens | None  # the most likely tokens after each node; None where nobody asked
 
 
 class RoundIterator(ReplyIterator):
@@ -53,6 +54,7 @@ class RoundIterator(ReplyIterator):
         self._drafter = drafter
         self._verifier = Verifier(job.model, job.cache)
         self._settings = job.request.draft
+        self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
         self._dropped = Counter[str]()  # dropped drafts, by drafter
 
@@ -86,10 +88,12 @@ class RoundIterator(ReplyIterator):
         self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
         with self._ledger.stage("first token"):
             first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
-            log_probs = token_log_probs(logits, first) if self._settings.trace else None
-            mx.eval(first, log_probs)
+            log_probs = token_log_probs(logits, first) if self._wants_log_probs else None
+            likely = likely_tokens(logits, self._listed)
+            mx.eval(first, log_probs, *(likely.arrays if likely else ()))
             event = reply.take(int(first))
-        yield event if log_probs is None else replace(event, log_prob=float(log_probs))
+        event = event if log_probs is None else replace(event, log_prob=float(log_probs))
+        yield from self._with_likely([event], likely, [0])
         while reply.finish_reason is None and not self._cancel.is_set():
             yield from self._round()
 
@@ -129,8 +133,9 @@ class RoundIterator(ReplyIterator):
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
             chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
-            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._settings.trace else None
-            traced = log_probs.arrays if log_probs else ()
+            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._wants_log_probs else None
+            likely = likely_tokens(verified.logits, self._listed)
+            traced = [array for each in (log_probs, likely) if each for array in each.arrays]
             shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
             wanted = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
             wanted += self._draft_ahead(packed, verified, chosen, wanted)
@@ -156,7 +161,7 @@ class RoundIterator(ReplyIterator):
             if not counts:
                 self._drop(name)
             drafted = int(tree.depths.max()) if counts else 0
-            return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs)
+            return _Round(tree, drafted, path, _drafters(draft, name), verified, tokens, log_probs, likely)
 
     def _drop(self, source: str) -> None:
         """Count a dropped draft; after a few, continue the reply without that drafter."""
@@ -222,9 +227,27 @@ class RoundIterator(ReplyIterator):
             return events
         chosen = fetch(done.log_probs.chosen).tolist()
         events = [replace(e, log_prob=chosen[node]) for e, node in zip(events, path, strict=False)]
+        events = self._with_likely(events, done.likely, path)
+        if not self._settings.trace:
+            return events
         correction = int(done.chosen[path[-1]])
         tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
         return [*events[:-1], replace(events[-1], tree=tree)]
+
+    @property
+    def _wants_log_probs(self) -> bool:
+        return self._settings.trace or self._listed is not None
+
+    def _with_likely(self, events: list[TokenEvent], likely: LikelyTokens | None, path: list[int]) -> list[TokenEvent]:
+        """Add the most likely tokens after the nodes of a path, where the request asks for them."""
+        if self._listed is None:
+            return events
+        data_of = self._model.token_data
+        rows = likely.listed(data_of) if likely else []
+        return [
+            replace(event, alternatives=rows[node] if rows else (), data=data_of(event.token_id))
+            for event, node in zip(events, path, strict=False)
+        ]
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:

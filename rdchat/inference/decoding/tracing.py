@@ -1,4 +1,4 @@
-"""The trace of a reply: the target's log-probabilities, and the prefix tree of each round with its texts.
+"""The trace of a reply: the target's log-probabilities, likely tokens, and each round's prefix tree with its texts.
 
 The log-probabilities are part of the graph that chooses the tokens, so a trace costs no synchronisation.
 """
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
-from rdchat.inference.api.events import RoundTree
-from rdchat.inference.decoding.reductions import log_denominator
+from rdchat.inference.api.events import LikelyToken, RoundTree
+from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import PackedTree
@@ -39,6 +39,44 @@ class TreeLogProbs:
     def arrays(self) -> tuple[mx.array, mx.array]:
         """Both arrays, to be evaluated."""
         return self.nodes, self.chosen
+
+
+@dataclass(frozen=True, slots=True)
+class LikelyTokens:
+    """The most likely tokens after each of some rows, before temperature and filters; lazy until evaluated."""
+
+    ids: mx.array  # (n, count) uint32, the most likely first
+    log_probs: mx.array  # (n, count) float32
+
+    @classmethod
+    def of(cls, logits: mx.array, count: int) -> "LikelyTokens":
+        """Find them, lazily.
+
+        Args:
+            logits: (n, vocabulary), any floating dtype: what the target returned.
+            count: At least 1, at most the vocabulary.
+        """
+        logits = logits.astype(mx.float32)
+        ids, values = top_k(logits, count)
+        return cls(ids, values - log_denominator(logits))
+
+    @property
+    def arrays(self) -> tuple[mx.array, mx.array]:
+        """Both arrays, to be evaluated."""
+        return self.ids, self.log_probs
+
+    def listed(self, data_of: Callable[[int], bytes]) -> list[tuple[LikelyToken, ...]]:
+        """Return the tokens of each row; `data_of` gives the text of one."""
+        ids, log_probs = (each.tolist() for each in fetch(*self.arrays))
+        return [
+            tuple(LikelyToken(token, data_of(token), log_prob) for token, log_prob in zip(*row, strict=True))
+            for row in zip(ids, log_probs, strict=True)
+        ]
+
+
+def likely_tokens(logits: mx.array, count: int | None) -> LikelyTokens | None:
+    """Return the `count` most likely tokens; None without any."""
+    return LikelyTokens.of(logits, min(count, logits.shape[-1])) if count else None
 
 
 def token_log_probs(logits: mx.array, tokens: mx.array) -> mx.array:

@@ -59,6 +59,10 @@ class DraftModel:
         self.cache = KVCache(model.network)
         self.shared_tokens = min(shared_tokens, model.info.vocabulary_size, target.info.vocabulary_size)
 
+    def forget(self) -> None:
+        """Begin with an empty KV cache; a paused reply keeps the one that it has."""
+        self.cache = KVCache(self.model.network)
+
     def drafter(
         self,
         prompt: list[int],

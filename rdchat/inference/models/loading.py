@@ -129,6 +129,7 @@ def load_model(
         warning=warning,
         thinking=prompts.thinking,
         sampling=sampling_defaults(folder, files.sizes.parameters),
+        tool_markers=(tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else None,
     )
     hooks = ModelHooks(network)
     try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))

@@ -17,7 +17,7 @@ from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-Render = Callable[[list[dict[str, str]], dict[str, Any]], str]
+Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 
 _THOUGHT, _ANSWER = "qzthoughtqz", "qzanswerqz"  # words that no template contains
 _QUESTION = {"role": "user", "content": "Hi"}
@@ -165,7 +165,7 @@ class TokenizerCalls:
         self,
         *,
         folder: str,
-        turns: list[dict[str, str]] | None,
+        turns: list[dict[str, Any]] | None,
         text: str,
         variables: dict[str, Any],
         marks: tuple[str, str],

@@ -6,6 +6,7 @@ between them is encoded as ordinary text afterwards. (transformers' `sanitize_co
 tokens that the model itself wrote stay tokens, and no character of a message is dropped.)
 """
 
+import json
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -109,13 +110,17 @@ class PromptTokenizer:
         self._tokens = ControlTokens(self.control)
         self._ids = frozenset(self.control.values())
 
-    def render(self, turns: list[dict[str, str]], variables: dict[str, Any]) -> str:
+    def render(self, turns: list[dict[str, Any]], variables: dict[str, Any]) -> str:
         """Apply the chat template, with a reply opened at the end.
+
+        Args:
+            turns: The messages, each with `role` and `content`.
+            variables: What else the template gets, such as `tools`.
 
         Raises:
             TemplateRefusedError: If it fails, or its text is empty or far too long.
         """
-        given = sum(len(turn["content"]) for turn in turns)
+        given = len(json.dumps([turns, variables], ensure_ascii=False))
         try:
             text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **variables)
         except RecursionError as error:

@@ -3,11 +3,12 @@
 A child process runs both, because they are foreign data: `TokenizerProcess` is the app's side of it.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache
-from itertools import accumulate
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, T
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, ControlTokens, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
+from rdchat.inference.prompts.turns import answers_only, marked, texts_of, turn_of
 from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.frames import FrameError
@@ -212,7 +214,9 @@ class ModelPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Waiting = lambda: None,
+        *,
         thinking: ThinkingChoice | None = None,
+        tools: str = "",
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
@@ -224,19 +228,33 @@ class ModelPrompts:
             limit: The most tokens that are of use.
             waiting: Called every 20 ms meanwhile; an exception from it ends the work.
             thinking: Whether or how much the model thinks; None leaves it to the chat template.
+            tools: JSON list of the tools that the model may call; empty for none.
 
         Raises:
-            InvalidSettingError: If the template has no such switch for thinking.
+            InvalidSettingError: If the template has no such switch for thinking, or no place for tools.
             TemplateRefusedError: If the template refuses the conversation, or takes too long.
             PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
+        if tools and not self._knows_tools:
+            raise InvalidSettingError(
+                f"The chat template of {self._folder.name} has no place for tools.",
+                "Choose a model that was trained to call tools, or leave the tools out.",
+            )
         try:
-            return self._encode_turns(messages, unfinished, limit, waiting, thinking)
+            return self._encode_turns(messages, unfinished, limit, waiting, thinking=thinking, tools=tools)
         except TemplateRefusedError:
             if len(messages) < 2 or messages[0].role is not Role.SYSTEM:
                 raise
-        merged = ChatMessage(messages[1].role, f"{messages[0].content}\n\n{messages[1].content}")
-        return self._encode_turns((merged, *messages[2:]), unfinished, limit, waiting, thinking)
+        merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}", own_control=())
+        return self._encode_turns((merged, *messages[2:]), unfinished, limit, waiting, thinking=thinking, tools=tools)
+
+    def encode_raw(self, text: str, limit: int, waiting: Waiting = lambda: None) -> list[int]:
+        """Return the ids of a text without a chat template; words that look like control tokens are plain text.
+
+        The tokens with which the tokenizer begins a text are added. Arguments and errors are those of `encode`.
+        """
+        marks = Marks.for_texts([text])
+        return self._encode(None, self._tokens.mark(text, (), marks), marks, limit, waiting, begins=True)
 
     def _encode_turns(
         self,
@@ -244,21 +262,42 @@ class ModelPrompts:
         unfinished: ChatMessage | None,
         limit: int,
         waiting: Waiting,
+        *,
         thinking: ThinkingChoice | None,
+        tools: str,
     ) -> list[int]:
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
-        marks = Marks.for_texts([message.content for message in (*messages, *([unfinished] if unfinished else []))])
-        turns = [{"role": message.role.value, "content": self._marked(message, marks)} for message in messages]
+        marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
+        mark = partial(self._tokens.mark, marks=marks)
+        turns = [turn_of(message, mark) for message in messages]
         text = self._marked(unfinished, marks) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model continues the text
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
             return self._encode(None, "\n\n".join(parts), marks, limit, waiting, begins=True)
+        given = {"tools": marked(json.loads(tools), mark)} if tools else {}
         if (render := _own_renderer(self._tokenizer)) is not None:
-            text = str(render(turns, add_generation_prompt=True, tokenize=False)) + text
+            text = str(render(turns, add_generation_prompt=True, tokenize=False, **given)) + text
             return self._encode(None, text, marks, limit, waiting)
-        return self._encode(turns, text, marks, limit, waiting, variables={**self._usual_variables(), **chosen})
+        variables = {**self._usual_variables(), **chosen, **given}
+        try:
+            return self._encode(turns, text, marks, limit, waiting, variables=variables)
+        except TemplateRefusedError:
+            if not any(message.tool_calls for message in messages):
+                raise
+        turns = [turn_of(message, mark, as_text=True) for message in messages]
+        return self._encode(turns, text, marks, limit, waiting, variables=variables)
+
+    @property
+    def _knows_tools(self) -> bool:
+        """Whether the chat template reads tools; one in Python does."""
+        if not self._tokenizer.has_chat_template:
+            return False
+        return (
+            _own_renderer(self._tokenizer) is not None
+            or re.search(r"\btools\b", str(self._tokenizer.chat_template)) is not None
+        )
 
     def count(self, messages: Sequence[ChatMessage], context_length: int) -> int:
         """Return the number of tokens of a conversation open for a reply; 0 for an empty one. From any thread.
@@ -301,7 +340,7 @@ class ModelPrompts:
 
     def _encode(
         self,
-        turns: list[dict[str, str]] | None,
+        turns: list[dict[str, Any]] | None,
         text: str,
         marks: Marks,
         limit: int,
@@ -310,7 +349,7 @@ class ModelPrompts:
         begins: bool = False,
         variables: Mapping[str, Any] | None = None,
     ) -> list[int]:
-        size = len(text.encode()) + sum(len(turn["content"].encode()) for turn in turns or ())
+        size = len(json.dumps([turns, text, variables], ensure_ascii=False, default=str).encode("utf-8", "replace"))
         request = {
             "turns": turns,
             "text": text,
@@ -330,33 +369,3 @@ def _own_renderer(tokenizer: Any) -> Any:
     stock = getattr(type(inner), "apply_chat_template", None) is PreTrainedTokenizerBase.apply_chat_template
     in_python = getattr(tokenizer, "_chat_template", None) is not None or not stock
     return tokenizer.apply_chat_template if in_python else None
-
-
-def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Remove thoughts; where a message had nothing else, join its neighbours, as templates expect."""
-    kept: list[ChatMessage] = []
-    for message in messages:
-        said = message if message.answer is None else _answer(message, message.answer)
-        if not said.content.strip():
-            continue
-        if kept and kept[-1].role is said.role:
-            before = kept[-1].content + "\n\n"
-            moved = tuple(len(before) + offset for offset in said.own_control)
-            kept[-1] = ChatMessage(said.role, before + said.content, kept[-1].own_control + moved)
-        else:
-            kept.append(said)
-    return kept
-
-
-def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:
-    """Return the message with only the text at `spans`, without leading blanks."""
-    text = "".join(message.content[start:end] for start, end in spans)
-    blank = len(text) - len(text.lstrip())
-    starts = accumulate((end - start for start, end in spans), initial=-blank)
-    own = tuple(
-        at + offset - start
-        for at, (start, end) in zip(starts, spans, strict=False)
-        for offset in message.own_control
-        if start <= offset < end
-    )
-    return replace(message, content=text[blank:], own_control=own, answer=None)

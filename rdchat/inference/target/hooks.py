@@ -89,6 +89,15 @@ class ModelHooks:
         finally:
             self._depths = None
 
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """After the block, what is read and what the last call gave is as before it."""
+        reads, hidden = self._reads, self.hidden
+        try:
+            yield
+        finally:
+            self._reads, self.hidden = reads, hidden
+
     def _give_positions(self, module: nn.Module) -> None:
         def call(plain: Callable[..., Any], x: mx.array, *arguments: Any, **options: Any) -> Any:
             depths = self._depths

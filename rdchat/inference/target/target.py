@@ -1,5 +1,6 @@
 """The target: an unmodified mlx-lm model with its tokenizer, and its token embeddings as drafter heads use them."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +12,7 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import Capability
-from rdchat.inference.api.requests import ChatMessage, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -139,6 +140,7 @@ class LoadedModel:
     try_out: Callable[[], Capability]
     prompts: ModelPrompts  # makes token ids of conversations
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def capability(self) -> Capability:
@@ -167,12 +169,20 @@ class LoadedModel:
             self._texts[token_id] = whole[start:]
         return self._texts[token_id]
 
+    def token_data(self, token_id: int) -> bytes:
+        """Return a token's text in UTF-8, perhaps a part of a character; cached."""
+        if token_id not in self._data:
+            text = self.token_text(token_id)
+            self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if "\ufffd" in text else text.encode()
+        return self._data[token_id]
+
     def encode_chat(
         self,
         messages: tuple[ChatMessage, ...],
         continue_last: bool,
         waiting: Callable[[], None] = lambda: None,
         thinking: ThinkingChoice | None = None,
+        tools: str = "",
     ) -> list[int]:
         """Apply the chat template and tokenise.
 
@@ -182,14 +192,25 @@ class LoadedModel:
                 template's opening of a reply unchanged, since templates drop or rewrite thoughts in a message.
             waiting: Called now and then during the work; an exception that it raises ends the work.
             thinking: Whether or how much the model thinks; None leaves it to the chat template.
+            tools: JSON list of the tools that the model may call; empty for none.
 
         Raises:
+            InvalidSettingError: If the template has no place for tools, or no such switch for thinking.
             ModelError: If the template refuses the conversation, or makes no text of it.
             PromptTooLongError: If the conversation is far longer than the context.
         """
         unfinished = messages[-1] if continue_last else None
         turns = messages[:-1] if continue_last else messages
-        ids = self.prompts.encode(turns, unfinished, self.info.context_length, waiting, thinking)
+        limit = self.info.context_length
+        return self._checked(self.prompts.encode(turns, unfinished, limit, waiting, thinking=thinking, tools=tools))
+
+    def encode_request(self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None) -> list[int]:
+        """Return the token ids of a request's prompt; see `encode_chat`."""
+        if request.text is not None:
+            return self._checked(self.prompts.encode_raw(request.text, self.info.context_length, waiting))
+        return self.encode_chat(request.messages, request.continue_last, waiting, request.thinking, request.tools)
+
+    def _checked(self, ids: list[int]) -> list[int]:
         if not ids:
             raise ModelError(
                 "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."
@@ -200,3 +221,20 @@ class LoadedModel:
                 "Its tokenizer belongs to another model. Download the model again, or choose another one.",
             )
         return ids
+
+
+def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:
+    """Return the bytes of a token that has a part of a character: of a byte-level tokenizer, or a byte such as <0xE2>.
+
+    Args:
+        tokenizer: One of transformers'.
+        token_id: The token.
+        text: What it decodes to, for a token of another kind.
+    """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415  is loaded by now
+
+    spelled = str(tokenizer.convert_ids_to_tokens(token_id))
+    if (byte := re.fullmatch("<0x([0-9A-F]{2})>", spelled)) is not None:
+        return bytes.fromhex(byte[1])
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    return bytes(byte_of[each] for each in spelled) if all(each in byte_of for each in spelled) else text.encode()

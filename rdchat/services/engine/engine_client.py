@@ -12,7 +12,7 @@ from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 from rdchat import host
 from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest
+from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
 from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel, take_merged
 from rdchat.services.engine.engine_worker import EngineWorker
@@ -25,6 +25,9 @@ SWITCH_INTERVAL_S = 0.001
 
 The main thread draws while the engine thread builds graphs: see `scripts/bench_engine_thread.py`.
 """
+_MODEL_CHANGED = "The model was changed in the window."
+_PRECISION_CHANGED = "A benchmark in the window needs the model in another precision."
+_CLOSING = "rdchat is closing."
 _DEAD = Failure("The engine has stopped working.", "Quit rdchat and open it again; your chats are kept.")
 
 
@@ -40,6 +43,7 @@ class EngineClient(QObject):
     thread_died = Signal(Failure)
     request_ended = Signal()  # it has had its last event
 
+    _requested = Signal(object)  # a request comes, perhaps from another thread
     _submitted = Signal()  # the inbox has a request more
 
     def __init__(
@@ -58,6 +62,7 @@ class EngineClient(QObject):
         self._delivery.timeout.connect(self._deliver)
         self._worker = EngineWorker(engine_factory, keep_awake, self._inbox, self._outbox)
         self._thread = self._start_thread()
+        self._requested.connect(self._accept)
         self._rest = QTimer(self, singleShot=True)
         self._rest.timeout.connect(self._worker.rest_wanted)
 
@@ -74,23 +79,39 @@ class EngineClient(QObject):
         return thread
 
     def submit(
-        self, command: Command, on_event: Callable[[EngineEvent], object], *, background: bool = False
+        self,
+        command: Command,
+        on_event: Callable[[EngineEvent], object],
+        *,
+        background: bool = False,
+        direct: bool = False,
     ) -> EngineRequest:
         """Carry out a command behind those submitted before.
 
         Loading or unloading a model cancels everything before it. A reply or a benchmark that a person waits for
-        cancels those of the background.
+        cancels those of the background, and pauses a direct reply: that goes on afterwards as if nothing had happened.
 
         Args:
             command: What to do.
             on_event: Called on the main thread with each event; one of the kinds `FINAL` is the last.
             background: Nobody waits for it.
+            direct: For the server. May be called from any thread. `on_event` is called on the engine thread at once, so
+                it must be quick; `FINAL` events come also after `cancel`, for every kind of command. Loading a model
+                for the server cancels nothing but the background. A `Failure` ends a reply whose model is unloaded.
         """
-        request = EngineRequest(command, on_event, background)
-        if isinstance(command, LoadModel | UnloadModel):
-            self._cancel(self._open)
-        elif isinstance(command, GenerationRequest | BenchPlan) and not background:
+        request = EngineRequest(command, on_event, background, direct)
+        self._requested.emit(request)  # at once on the main thread, queued from another
+        return request
+
+    @Slot(object)
+    def _accept(self, request: EngineRequest) -> None:
+        command = request.command
+        if isinstance(command, LoadModel | UnloadModel) and not request.direct:
+            self._cancel(self._open, _MODEL_CHANGED)
+        elif not request.background and isinstance(command, GenerationRequest | BenchPlan | LoadModel):
             self._cancel([each for each in self._open if each.background])
+            if _changes_precision(command):
+                self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
         self._open.append(request)
         self._rest.stop()
         if not self._closing and self._thread.isRunning():
@@ -98,7 +119,6 @@ class EngineClient(QObject):
             self._submitted.emit()
         else:
             self._fail(request)
-        return request
 
     def set_hidden(self, hidden: bool) -> None:
         """Tell whether nobody can see the window; background work waits until it is seen."""
@@ -127,7 +147,7 @@ class EngineClient(QObject):
         """
         if not self._closing:
             self._closing = True
-            self._cancel(self._open)
+            self._cancel(self._open, _CLOSING)
             self._inbox.append(None)
             self._submitted.emit()
         self._rest.stop()
@@ -138,11 +158,11 @@ class EngineClient(QObject):
         self._delivery.stop()
         return ended
 
-    def _cancel(self, requests: Sequence[EngineRequest]) -> None:
+    def _cancel(self, requests: Sequence[EngineRequest], reason: str = "") -> None:
         for request in list(requests):
-            request.cancel()
-            if not isinstance(request.command, GenerationRequest | BenchPlan):  # it has no more events
-                self._open.remove(request)
+            request.cancel(reason)
+            if not (request.direct or isinstance(request.command, GenerationRequest | BenchPlan)):
+                self._open.remove(request)  # it has no more events
 
     def _fail(self, request: EngineRequest) -> None:
         self._outbox.append((request, _DEAD))
@@ -164,7 +184,7 @@ class EngineClient(QObject):
             request, event = take_merged(self._outbox)
             if request not in self._open:
                 continue
-            on_event = request.on_event
+            on_event = _ignore if request.ended else request.on_event
             if isinstance(event, FINAL):
                 self._open.remove(request)
                 request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
@@ -195,6 +215,10 @@ class _EngineThread(QThread):
         in a `threading.local` or a context variable.
         """
         self.exec()
+
+
+def _changes_precision(command: Command) -> bool:
+    return isinstance(command, BenchPlan) and any(cell.dtype is not Dtype.AUTO for cell in command.all_cells)
 
 
 def _ignore(_event: EngineEvent) -> None:

@@ -5,7 +5,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.inference.api.benchmark import BenchEvent
-from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import (
+    DraftOptions,
+    LoadProgress,
+    ModelInfo,
+    PrefillProgress,
+    PrefixCacheFacts,
+    ReplyEnd,
+    TokenEvent,
+)
 from rdchat.inference.api.reply_statistics import Statistics
 
 
@@ -54,6 +62,14 @@ class BenchEnd:
 
 EngineEvent = (
     LoadProgress | ModelInfo | Unloaded | PrefillProgress | ReplyProgress | ReplyEnd
-    | DraftOptions | BenchEvent | BenchEnd | Failure
+    | DraftOptions | PrefixCacheFacts | BenchEvent | BenchEnd | Failure
 )  # fmt: skip
-FINAL = (ModelInfo, Unloaded, ReplyEnd, DraftOptions, BenchEnd, Failure)  # the kinds that end a request
+FINAL = (
+    ModelInfo,
+    Unloaded,
+    ReplyEnd,
+    DraftOptions,
+    PrefixCacheFacts,
+    BenchEnd,
+    Failure,
+)  # the kinds that end a request

@@ -34,7 +34,14 @@ class FindDraftOptions:
     load: bool = False  # what the mode drafts with, first
 
 
-Command = LoadModel | UnloadModel | GenerationRequest | BenchPlan | FindDraftOptions
+@dataclass(frozen=True, slots=True)
+class LimitPrefixCaches:
+    """Limit the memory of the kept KV caches; see `Engine.prefix_caches`. None only asks for their facts."""
+
+    limit_bytes: int | None = None
+
+
+Command = LoadModel | UnloadModel | GenerationRequest | BenchPlan | FindDraftOptions | LimitPrefixCaches
 
 
 class Cancellable(Protocol):
@@ -49,17 +56,29 @@ class EngineRequest:
     """A submitted command. The main thread may cancel it at any time; the engine thread carries it out."""
 
     command: Command
-    on_event: Callable[[EngineEvent], object]  # called on the main thread
+    on_event: Callable[[EngineEvent], object]  # called on the main thread, or on the engine thread if it is direct
     background: bool = False  # nobody waits for it: a reply or a benchmark for the person cancels it
+    direct: bool = False  # the server's; see `EngineClient.submit`
     cancelled: bool = False
+    reason: str = ""  # why somebody else cancelled it; empty where its sender did
+    ended: bool = False  # whether a direct one has had its last event
     draft: DraftSettings | None = None  # new settings of a running reply, from its next round on
     _running: Cancellable | None = None
 
-    def cancel(self) -> None:
-        """End early, within a token. A reply or a benchmark still has its last event; others have no more events."""
+    def cancel(self, reason: str = "") -> None:
+        """End early, within a token. A reply or a benchmark still has its last event; others have no more events.
+
+        A direct request always has its last event: a `Failure` with the reason, where there is one.
+        """
+        self.reason = self.reason or reason
         self.cancelled = True  # before `_running` is read: `attach` does both in the opposite order, so one sees it
         if self._running is not None:
             self._running.cancel()
+
+    @property
+    def goes_first(self) -> bool:
+        """Whether a direct reply that runs pauses for it. A model is changed only after the reply has ended."""
+        return not (self.direct or self.background or isinstance(self.command, LoadModel | UnloadModel))
 
     def attach(self, running: Cancellable) -> None:
         """Set what carries the command out, and cancel it if the request was cancelled before."""

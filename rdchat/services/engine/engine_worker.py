@@ -16,8 +16,15 @@ from rdchat.inference.api.events import FinishReason, LoadProgress, ReplyEnd, To
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
-from rdchat.services.engine.engine_events import BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
-from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions, LoadModel, Outbox, UnloadModel
+from rdchat.services.engine.engine_events import FINAL, BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
+from rdchat.services.engine.engine_request import (
+    EngineRequest,
+    FindDraftOptions,
+    LimitPrefixCaches,
+    LoadModel,
+    Outbox,
+    UnloadModel,
+)
 
 _LOG = logging.getLogger(__name__)
 _STATISTICS_INTERVAL_S = 0.1
@@ -27,6 +34,7 @@ _WHAT_FAILED = {
     GenerationRequest: "The reply stopped",
     BenchPlan: "The benchmark stopped",
     FindDraftOptions: "The drafting modes are unknown",
+    LimitPrefixCaches: "The memory for earlier chats is unknown",
 }
 
 
@@ -66,10 +74,16 @@ class EngineWorker(QObject):
     @Slot()
     def work(self) -> None:
         """Carry out the next request; its last event ends it, unless it is a load that was cancelled."""
+        if not self._inbox:  # a paused reply let the request go first
+            return
         request = self._inbox.popleft()
         if request is None:
             self._finish()
             return
+        self._do(request)
+        self.idle_wanted.emit()
+
+    def _do(self, request: EngineRequest) -> None:
         last: EngineEvent | None
         try:
             last = self._carry_out(request)
@@ -81,9 +95,10 @@ class EngineWorker(QObject):
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)
             last = Failure(f"{what} because of a mistake in rdchat.", _unexpected_hint())
+        if request.direct:
+            last = _last_of_direct(request, last)
         if last is not None:
             self._post(request, last)
-        self.idle_wanted.emit()
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Do what a request says and post its events but the last one, which is returned."""
@@ -100,6 +115,8 @@ class EngineWorker(QObject):
                 if load:
                     engine.load_drafters(settings, partial(self._report_load, request))
                 return engine.draft_options(settings, drafters)
+            case LimitPrefixCaches(limit_bytes):
+                return engine.prefix_caches(limit_bytes)
             case GenerationRequest() as generation:
                 with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
                     request.attach(iterator)
@@ -123,13 +140,22 @@ class EngineWorker(QObject):
                 iterator.update(draft := wanted)
             if isinstance(event, ReplyEnd):
                 return event
-            if not isinstance(event, TokenEvent):
+            if isinstance(event, TokenEvent):
+                if (now := time.monotonic()) - taken >= _STATISTICS_INTERVAL_S:
+                    statistics, taken = iterator.statistics, now
+                self._post(request, ReplyProgress(event.text, statistics, (event,)))
+            else:
                 self._post(request, event)
-                continue
-            if (now := time.monotonic()) - taken >= _STATISTICS_INTERVAL_S:
-                statistics, taken = iterator.statistics, now
-            self._post(request, ReplyProgress(event.text, statistics, (event,)))
+            if request.direct:
+                self._let_others_go_first(iterator)
         raise AssertionError("the token iterator ended without a ReplyEnd")
+
+    def _let_others_go_first(self, paused: TokenIterator) -> None:
+        """Carry out what the person waits for between two tokens of a reply for the server."""
+        while (first := next((each for each in tuple(self._inbox) if each and each.goes_first), None)) is not None:
+            self._inbox.remove(first)
+            with paused.paused():
+                self._do(first)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
@@ -158,6 +184,11 @@ class EngineWorker(QObject):
             _LOG.exception("Giving memory back while idle failed")
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
+        if request.direct:
+            _call(request, event)
+            request.ended = isinstance(event, FINAL)
+            if not request.ended:
+                return
         self._outbox.append((request, event))
         self.posted.emit()
 
@@ -182,6 +213,23 @@ class EngineWorker(QObject):
         if self._engine is None:
             raise RdchatError(self._problem, _unexpected_hint())
         return self._engine
+
+
+def _call(request: EngineRequest, event: EngineEvent) -> None:
+    """Deliver an event of a direct request; a listener that fails ends its reply."""
+    try:
+        request.on_event(event)
+    except Exception:
+        _LOG.exception("The server did not take an event")
+        request.cancel()
+
+
+def _last_of_direct(request: EngineRequest, last: EngineEvent | None) -> EngineEvent:
+    """Return the last event of a direct request; one that somebody else cancelled failed for that reason."""
+    if last is None:
+        return Failure(request.reason or "The request was stopped.", "")
+    stopped = isinstance(last, ReplyEnd) and last.finish_reason is FinishReason.CANCELLED
+    return Failure(request.reason, "Send the request again.") if stopped and request.reason else last
 
 
 def _stopped(request: EngineRequest) -> ReplyEnd | BenchEnd | None:

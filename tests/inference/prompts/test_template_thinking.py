@@ -6,7 +6,8 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, answers_only
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.turns import answers_only
 from rdchat.thoughts import split_thoughts
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 

@@ -1,0 +1,82 @@
+"""Finds the tool calls in a reply, with the parser that mlx-lm has for the model's chat template."""
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import ToolCall
+from rdchat.thoughts import split_thoughts
+
+_LOG = logging.getLogger(__name__)
+
+Parse = Callable[[str, list[dict[str, Any]]], Any]
+"""Makes a call or a list of calls of the text between two markers and the request's tools, or raises anything."""
+
+
+def find_tool_calls(
+    text: str, markers: tuple[str, str], parse: Parse, tools: str, *, begun: bool, ended: bool
+) -> tuple[tuple[ToolCall, ...], str]:
+    """Return the calls in a reply, and its text without them.
+
+    With the markers `<c>` and `</c>`, `So:<c>{"name": "f", "arguments": {}}</c>` is the call `f` and the text `So:`. A
+    call in a thought, one that was cut off, and one that the parser or JSON refuses stay text. Blanks between calls are
+    left out.
+
+    Args:
+        text: The whole reply.
+        markers: See `ModelInfo.tool_markers`.
+        parse: mlx-lm's parser.
+        tools: JSON list of the request's tools.
+        begun: Whether the prompt opened a thought.
+        ended: Whether the model ended the reply itself. Then a call without an end marker is parsed too.
+    """
+    calls, pieces, done = list[ToolCall](), list[str](), 0
+    known = json.loads(tools)
+    answers = split_thoughts(text, begun=begun, ended=ended).spans
+    for start, inside, after in _places(text, markers, ended):
+        if start < done or not any(first <= start < last for first, last in answers):
+            continue
+        found = _parsed(text[start + len(markers[0]) : inside], parse, known)
+        if found:
+            calls += found
+            pieces.append(text[done:start])
+            done = after
+    if not calls:
+        return (), text
+    return tuple(calls), "".join(piece for piece in (*pieces, text[done:]) if piece.strip())
+
+
+def _places(text: str, markers: tuple[str, str], ended: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield where each call may begin, where its end marker begins, and where that ends."""
+    opening, closing = markers
+    start = text.find(opening)
+    while start >= 0:
+        inside = start + len(opening)
+        end = text.find(closing, inside) if closing else -1
+        if end >= 0:
+            yield start, end, end + len(closing)
+        elif ended:
+            yield start, len(text), len(text)
+        start = text.find(opening, inside)
+
+
+def _parsed(text: str, parse: Parse, tools: list[dict[str, Any]]) -> list[ToolCall]:
+    """Return the calls in a text between two markers; empty where it cannot be parsed."""
+    try:
+        found = parse(text, tools)
+        return [_call(each) for each in (found if isinstance(found, list) else [found])]
+    except RdchatError as error:
+        _LOG.info("A tool call stays text: %s", error)
+    except Exception as error:  # a model may write anything
+        _LOG.info("A tool call stays text: %s", type(error).__name__)
+    return []
+
+
+def _call(found: dict[str, Any]) -> ToolCall:
+    name, arguments = found["name"], found["arguments"]
+    if not isinstance(name, str) or not name:
+        raise ValueError("no name")
+    as_json = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    return ToolCall(name, as_json, str(found.get("id") or ""))

@@ -1,0 +1,47 @@
+"""A chat with a small model that has every kind of drafter at hand, as if they lay on this machine."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
+from rdchat.inference.auto.state import AvailableDrafters
+from rdchat.inference.drafters import Drafters
+from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.auto.automatic_replies import RandomPlanner
+from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
+
+
+class ReadyDrafters(Drafters):
+    """Has a recurrent drafter, and a draft model named `small`; the automatic mode tries all in random order."""
+
+    def __init__(self, model: LoadedModel) -> None:
+        super().__init__(model)
+        self._head = random_drafter(model)
+        self._heads = {Path("head"): self._head}
+        small = DraftModel(model, shared_llama(seed=3), len(ALPHABET))
+        self._draft_models = {"small": small}
+        self.auto.use_drafters(AvailableDrafters(self._head, None, small))
+        self.auto.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, (1, 128): 1.0})
+        self.auto.planner = RandomPlanner(self.auto.costs, (Mode.SPECULATIVE, Mode.DRAFTER, Mode.LOOKUP), seed=5)
+
+    def _load_head(self, named: str | None) -> tuple[Path, HeadModel]:
+        return Path("head"), self._head
+
+    def _load_all(self, settings: DraftSettings, on_progress: Callable[..., Any]) -> None:
+        """All are loaded."""
+
+
+def ready_session(model: LoadedModel, **options: Any) -> ChatSession:
+    """Return a new chat with `ReadyDrafters`; `options` are those of `ChatSession`."""
+    session = ChatSession(model, ReadyDrafters(model), **options)
+    session.drafters.auto.look_up_costs = lambda: None  # type: ignore[method-assign]  # the ones made up stay
+    return session
+
+
+def settings_of(mode: Mode) -> DraftSettings:
+    return DraftSettings(mode, draft_model="small")
