@@ -80,11 +80,12 @@ class BlockMemory(ContextMemory):
         self._head = head
 
     @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> mx.array | None:
         """See `ContextMemory`."""
         rows = self._head.network.context_rows(hidden.astype(self._head.dtype), positions)
         for buffer, parts in zip(self.buffers, rows, strict=True):
             buffer.write(parts, 0)
+        return None
 
     @override
     def state(self, root: Root) -> HeadState:
@@ -99,13 +100,10 @@ class BlockMemory(ContextMemory):
 
     def _extended(self, position: int, layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
         """Return all rows that a block at a position attends to; its own rows are appended and not kept."""
-        config, buffer = self._head.config, self.buffers[layer]
+        config = self._head.config
         window = config.windows[layer]
         start = 0 if window is None else bisect_left(self.positions, position - window)
-        buffer.write(rows, 0)
-        seen = buffer.view(start)
-        buffer.cut(len(self.positions))
-        return seen, "causal" if config.causal[layer] else None
+        return self.followed_by(layer, rows, start), "causal" if config.causal[layer] else None
 
 
 @dataclass(frozen=True, slots=True)

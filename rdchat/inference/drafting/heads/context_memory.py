@@ -8,6 +8,7 @@ from typing import override
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, Root
 from rdchat.inference.target.round_cache import RowBuffer
 
@@ -43,15 +44,19 @@ class ContextMemory(HeadMemory):
         self._text: list[int] = []  # all known tokens of the conversation, also those without rows
         self._waiting: list[int] = []  # positions of the tokens whose rows are still to be computed
         self._hidden: mx.array | None = None  # (waiting, width) their hidden states
+        self._fed: mx.array | None = None  # (1, width) output of the last row fed, where rows have one
 
     @abstractmethod
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> mx.array | None:
         """Compute further rows and append them to the buffers.
 
         Args:
             hidden: (n, width) the target's hidden states.
             following: (n,) int32 the token after each; empty unless the memory looks ahead.
             positions: (n,) absolute positions of the hidden states.
+
+        Returns:
+            (1, width) output of the last row; None where the head has keys and values alone.
         """
 
     @override
@@ -75,6 +80,7 @@ class ContextMemory(HeadMemory):
         if len(self._waiting) > _MANY:
             self._feed_waiting()
             mx.eval([buffer.arrays for buffer in self.buffers])
+        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
 
     def catch_up(self, root: Root) -> None:
         """Compute the rows of all tokens before a root, including the one just before it, taken or not."""
@@ -82,6 +88,31 @@ class ContextMemory(HeadMemory):
         if not known or known[-1] < root.position - 1:
             self._wait([root.position - 1], root.hidden[None])
         self._feed_waiting(root)
+
+    def output_before(self, root: Root) -> mx.array:
+        """Catch up and return the output, (1, width), of the row before a root, which contains the root."""
+        if self.positions[-1:] == [root.position - 1]:
+            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
+        self.catch_up(root)
+        assert self._fed is not None
+        return self._fed
+
+    def followed_by(self, layer: int, rows: Rows, first: int = 0) -> Rows:
+        """Return a layer's rows from index `first` on, with a draft's rows behind them.
+
+        The draft's are written into the buffer and not kept, so the committed ones are not copied.
+        """
+        buffer = self.buffers[layer]
+        buffer.write(rows, 0)
+        seen = buffer.view(first)
+        buffer.cut(len(self.positions))
+        return seen
+
+    def visible(self, seen: mx.array | None) -> mx.array | None:
+        """Return which rows a level's rows see, (n, all rows) bool: all committed ones, and `seen` of the draft's."""
+        if seen is None:
+            return None
+        return mx.concatenate([mx.ones((seen.shape[0], len(self.positions)), mx.bool_), seen], axis=1)
 
     def _wait(self, positions: Sequence[int], hidden: mx.array) -> None:
         self._hidden = hidden if self._hidden is None else mx.concatenate([self._hidden, hidden])
@@ -101,7 +132,7 @@ class ContextMemory(HeadMemory):
         if count:
             assert self._hidden is not None
             positions = self._waiting[:count]
-            self.feed(self._hidden[:count], mx.array(following, mx.int32), positions)
+            self._fed = self.feed(self._hidden[:count], mx.array(following, mx.int32), positions)
             self.positions += positions
             self._keep_waiting(slice(count, None))
 
@@ -137,3 +168,8 @@ def seen_by(seen: mx.array | None, drafted: int, beams: mx.array, count: int) ->
         return own
     before = mx.ones((count, drafted), mx.bool_) if seen is None else seen[beams]
     return mx.concatenate([before, own], axis=1)
+
+
+def joined(before: Rows, rows: Rows) -> Rows:
+    """Return rows with others behind them."""
+    return [mx.concatenate(list(pair), axis=2) for pair in zip(before, rows, strict=True)]
