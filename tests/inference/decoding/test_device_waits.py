@@ -242,7 +242,11 @@ def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
         assert np.flatnonzero(np.array(lazy.nodes)).tolist() == path
         assert lazy.leads_to(path[-1], int(chosen[path[-1]]))
         assert not lazy.leads_to(path[-1], 9)
-        assert int(lazy.depth.item()) == len(path) - 1 <= lazy.deepest
+        assert int(lazy.depth.item()) == len(path) - 1 <= lazy.tree.deepest
+        by_depth = lazy.by_depth().tolist()
+        assert isinstance(by_depth, list)
+        assert len(by_depth) == 1 + lazy.tree.deepest
+        assert by_depth[: len(path)] == path
 
 
 def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import override
 
 import mlx.core as mx
@@ -169,8 +170,10 @@ class Eagle3Memory(ContextMemory):
         self._head = head
 
     @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> mx.array | None:
-        """See `ContextMemory`; of the last layer only the last row's output is computed."""
+    def feed(
+        self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
+    ) -> mx.array | None:
+        """See `ContextMemory`; of the last layer only the wanted outputs are computed."""
         head, last = self._head, len(self.buffers) - 1
         x, embeddings = head.fuse(hidden), head.embed(following)
         asked: Sequence[int] = positions
@@ -178,7 +181,7 @@ class Eagle3Memory(ContextMemory):
         for number, (layer, buffer, window) in enumerate(zip(head.network.layers, self.buffers, windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
             buffer.write(layer.self_attn.rows(taken, positions), 0)
-            if number == last:
+            if number == last and not every:
                 taken, residual, asked = taken[-1:], residual[-1:], positions[-1:]
             mask: mx.array | str | None = None if len(asked) == 1 else "causal"
             first = 0
@@ -193,8 +196,8 @@ class Eagle3Memory(ContextMemory):
         """See `HeadMemory`."""
         output = self.output_before(root)
         windows = any(self._head.network.config.windows)
-        positions = np.array([*self.positions]) if windows else None
-        return _Eagle3State(self._head, self, output, [], positions, root.position)
+        positions = np.array(self.held) if windows else None
+        return _Eagle3State(self._head, self, output, [], positions, root.position, root.later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +210,7 @@ class _Eagle3State(HeadState):
     rows: list[Rows]  # keys and values of each layer of the draft's own rows, level by level; empty before the first
     positions: npt.NDArray[np.int_] | None  # (rows,) positions of all rows; only where a layer has a window
     position: int  # position of the next level's rows
+    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
     # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
     seen: mx.array | None = None
 
@@ -219,26 +223,46 @@ class _Eagle3State(HeadState):
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
         network, memory, count = self.head.network, self.memory, tokens.shape[0]
-        seen = seen_by(self.seen, self.rows[0][0].shape[2] if self.rows else 0, beams, count)
-        visible = memory.visible(seen)
+        drafted = self.rows[0][0].shape[2] if self.rows else 0
+        seen = seen_by(self.seen, drafted, beams, count)
+        visible = memory.visible(seen, drafted + count)
+        position = self.position if self.later is None else self.position + self.later
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
         rows = []
         for number, (layer, window) in enumerate(zip(network.layers, network.config.windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
-            own = layer.self_attn.rows(taken, self.position)
+            own = layer.self_attn.rows(taken, position)
             rows.append(joined(self.rows[number], own) if self.rows else own)
             mask = visible
             if window is not None:
                 assert positions is not None
                 near = _window_mask([self.position], positions, window)
+                if self.later is not None:
+                    moved = mx.array(np.arange(len(positions)) < len(memory.held))
+                    distances = mx.array((self.position - positions).astype(np.int32))
+                    near = _near(distances, moved, self.later, mx.array(window))
                 mask = near if visible is None else visible & near
-            attended = layer.self_attn(taken, self.position, memory.followed_by(number, rows[-1]), mask)
+            attended = layer.self_attn(taken, position, memory.followed_by(number, rows[-1]), mask)
             x = layer.outputs(residual, attended)
-        return _Eagle3State(self.head, memory, x, rows, positions, self.position + 1, seen)
+        return _Eagle3State(self.head, memory, x, rows, positions, self.position + 1, self.later, seen)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
     """Return (n, k) bool: which rows at `positions`, (k,), are inside the window of rows at `asked`, (n,)."""
     distances = np.subtract.outer(asked, positions)
     return mx.array((distances >= 0) & (distances < window))
+
+
+@partial(mx.compile, shapeless=False)
+def _near(distances: mx.array, moved: mx.array, later: mx.array, window: mx.array) -> mx.array:
+    """Return (k,) bool: which rows are inside a window of positions, whose end is `later` positions behind.
+
+    Args:
+        distances: (k,) int: positions to the rows if `later` were 0.
+        moved: (k,) bool: whether these grow by `later`; those to the draft's own rows do not.
+        later: () int32.
+        window: () int32.
+    """
+    distances = distances + mx.where(moved, later, 0)
+    return (distances >= 0) & (distances < window)

@@ -117,6 +117,8 @@ class MtpNetwork(nn.Module):
         positions: Sequence[int],
         caches: Sequence[LayerCache],
         mask: mx.array | None,
+        *,
+        later: mx.array | None = None,
     ) -> mx.array:
         """Return the layer's outputs, (n, width), for n rows.
 
@@ -126,6 +128,7 @@ class MtpNetwork(nn.Module):
             positions: (n,) absolute positions of the hidden states.
             caches: The layer's caches.
             mask: (n, all rows) bool: which rows each one attends to; None where it attends to all.
+            later: () int32, lazy: to be added to the positions; None for 0.
         """
         parts = [self.enorm(embeddings), self.hnorm(hidden)]
         x = self.eh_proj(mx.concatenate(parts[::-1] if self._hidden_first else parts, axis=-1))
@@ -133,7 +136,10 @@ class MtpNetwork(nn.Module):
         for cache in caches:
             cache.offset = first
         consecutive = positions[-1] - first == len(positions) - 1 and positions[-1] >= first
-        depths = None if consecutive else mx.array(np.subtract(positions, first), mx.int32)
+        depths = None
+        if later is not None or not consecutive:
+            depths = mx.array(np.subtract(positions, first), mx.int32)
+            depths = depths if later is None else depths + later
         with self._hooks.packed(depths):
             output: mx.array = self.block(x[None], mask, caches[0] if self._caches == 1 else [*caches])
         return output[0]
@@ -141,8 +147,6 @@ class MtpNetwork(nn.Module):
 
 class BoundMtpHead(Head):
     """An MTP layer that is bound to its target; see `Head`.
-
-    It cannot draft below a root that the device is still computing, as other heads with a memory.
 
     Args:
         stored: The layer.
@@ -159,7 +163,6 @@ class BoundMtpHead(Head):
     kind = HeadKind.MTP
     most_drafted = MOST_BEAM_ROWS
     remembers = True
-    drafts_ahead = False
     inverse_temperature = 1.0
 
     def __init__(self, stored: "StoredMtp", model: LoadedModel) -> None:
@@ -250,18 +253,21 @@ class MtpMemory(ContextMemory):
         self._head = head
 
     @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> mx.array | None:
+    def feed(
+        self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
+    ) -> mx.array | None:
         """See `ContextMemory`."""
         head, held, count = self._head, len(self.positions), len(positions)
         mask = None if count == 1 else mx.tril(mx.ones((count, held + count), mx.bool_), held)
         caches = [LayerCache(_appending(buffer)) for buffer in self.buffers]
         taken = hidden.astype(head.dtype)
-        return head.network.rows(head.embed(following), taken, positions, caches, mask)[-1:]
+        outputs = head.network.rows(head.embed(following), taken, positions, caches, mask)
+        return outputs if every else outputs[-1:]
 
     @override
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""
-        return _MtpState(self._head, self, self.output_before(root), [], root.position)
+        return _MtpState(self._head, self, self.output_before(root), [], root.position, root.later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +279,7 @@ class _MtpState(HeadState):
     output: mx.array  # (beams, width) outputs for the beams' last tokens
     rows: list[Rows]  # keys and values of each cache of the draft's own rows, level by level; empty before the first
     position: int  # position of the next level's rows
+    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
     # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
     seen: mx.array | None = None
 
@@ -285,7 +292,8 @@ class _MtpState(HeadState):
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
         head, memory, count = self.head, self.memory, tokens.shape[0]
-        seen = seen_by(self.seen, self.rows[0][0].shape[2] if self.rows else 0, beams, count)
+        drafted = self.rows[0][0].shape[2] if self.rows else 0
+        seen = seen_by(self.seen, drafted, beams, count)
         rows: list[Rows] = []
 
         def follow(number: int, own: Rows) -> Rows:
@@ -294,9 +302,9 @@ class _MtpState(HeadState):
 
         caches = [LayerCache(partial(follow, number)) for number in range(head.network.caches)]
         hidden = head.recycled(self.output[beams])
-        positions, mask = [self.position] * count, memory.visible(seen)
-        output = head.network.rows(head.embed(tokens), hidden, positions, caches, mask)
-        return _MtpState(head, memory, output, rows, self.position + 1, seen)
+        positions, mask = [self.position] * count, memory.visible(seen, drafted + count)
+        output = head.network.rows(head.embed(tokens), hidden, positions, caches, mask, later=self.later)
+        return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen)
 
 
 def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
