@@ -25,7 +25,7 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 
-CLOCKS = tuple(f"rdchat.inference.auto.{module}.perf_counter" for module in ("measuring", "scratch", "auto_iterator"))
+CLOCKS = tuple(f"rdchat.inference.auto.{module}.perf_counter" for module in ("measuring", "auto_iterator"))
 PROMPTS = (
     "Explain in three sentences how a hash table works.",
     "Write a haiku about the sea, then write it again.",
@@ -76,6 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
     parser.add_argument("--draft-model", help="(default: the model itself)")
+    parser.add_argument("--drafter", help="of the mode drafter (default: the one made for the model)")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--modes", default="off,lookup,recurrent,speculative,auto")
@@ -88,7 +89,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         folder_before = os.environ.get("RDCHAT_CACHE_DIR")
         session.drafters.load(DraftSettings(Mode.SPECULATIVE, draft_model=named))
-        session.drafters.load(DraftSettings(Mode.DRAFTER))
+        session.drafters.load(DraftSettings(Mode.DRAFTER, drafter=args.drafter))
         draft = session.drafters._draft_models[named].model.network
         device = DeviceStandIn(model.network, draft, DeviceTimes().scaled(args.scale))
         print(
@@ -99,7 +100,7 @@ def main() -> None:
         for mode in args.modes.split(","):
             name, _, drafts = mode.partition("+")
             draft_model = named if name == Mode.SPECULATIVE or drafts else None
-            settings = DraftSettings(Mode(name), draft_model=draft_model, trace=args.trace)
+            settings = DraftSettings(Mode(name), draft_model=draft_model, drafter=args.drafter, trace=args.trace)
             timelines = []
             if name == Mode.AUTO:
                 reply(session, device, request_of("Hello.", settings, SamplingParams(0, max_tokens=2)))

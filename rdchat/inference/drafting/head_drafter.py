@@ -239,6 +239,7 @@ class HeadDrafter(Drafter):
             self._memory.keep([root, *tokens[:-1]], verified.hidden[path[-1]][None])
         elif self._head.remembers:
             self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
+        self._ledger.add_waits(self._memory.take_waits())
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
         self._index.extend(tokens)
@@ -256,6 +257,7 @@ class HeadDrafter(Drafter):
             assert self._model.hooks.hidden is not None
             self._hidden = self._model.hooks.hidden[0, -1]
             self._index.extend([root])
+            self._memory.take_waits()  # those of the prompt
 
     def search(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, lazy, without offering them; a search begun ahead is used where it suffices."""

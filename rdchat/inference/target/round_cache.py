@@ -11,7 +11,7 @@ Each class replaces one of mlx-lm's, for unmodified models.
 `KVCache` is a model's cache of all layers, with the tokens that it holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +37,14 @@ class RowBuffer:
         arrays: The buffers, each (1, heads, capacity, width); none before the first write.
         first: Position of the first row that is kept.
         rows: Number of rows that are in use, from `first` on.
+        waits: Times that growing waited for the device.
     """
 
     def __init__(self) -> None:
         self.arrays: list[mx.array] = []
         self.first = 0
         self.rows = 0
+        self.waits = 0
 
     def write(self, parts: Sequence[mx.array], keep_from: int) -> None:
         """Append rows.
@@ -82,7 +84,16 @@ class RowBuffer:
                 new[..., :kept, :] = old[..., dropped : self.rows, :]
         self.arrays, self.first, self.rows = grown, self.first + dropped, kept
         if kept and grown[0].nbytes >= _LARGE_BYTES:
+            self.waits += 1
             mx.eval(grown)  # frees the old buffers before the next layer grows, in whatever order the call is computed
+
+
+def take_waits(buffers: Iterable[RowBuffer]) -> int:
+    """Return the waits of buffers since the last call."""
+    waits = 0
+    for buffer in buffers:
+        waits, buffer.waits = waits + buffer.waits, 0
+    return waits
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +371,10 @@ class KVCache:
         pairs = zip(self.tokens, prompt[:-1], strict=False)
         shared = next((i for i, (held, wanted) in enumerate(pairs) if held != wanted), None)
         self.trim_to(min(len(self.tokens), len(prompt) - 1) if shared is None else shared)
+
+    def take_waits(self) -> int:
+        """Return how often growing buffers waited for the device since the last call."""
+        return take_waits(cache.buffer for cache in self._leaves if isinstance(cache, AttentionRows))
 
     def evaluate(self) -> None:
         """Wait until the cache's arrays are computed."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, Root
-from rdchat.inference.target.round_cache import RowBuffer
+from rdchat.inference.target.round_cache import RowBuffer, take_waits
 
 _MANY = 64  # rows to compute at once instead of with the next draft: a prompt's hidden states take memory
 _UNKNOWN = -1  # in place of a token that `take` was not given
@@ -113,6 +113,11 @@ class ContextMemory(HeadMemory):
         self._text[start:] = tokens
         self.positions += range(start, start + len(tokens))
         self._end_ahead()
+
+    @override
+    def take_waits(self) -> int:
+        """See `HeadMemory`."""
+        return take_waits(self.buffers)
 
     def catch_up(self, root: Root) -> None:
         """Compute the rows of all tokens before a root, including the one just before it, taken or not."""

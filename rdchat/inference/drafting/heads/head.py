@@ -80,6 +80,10 @@ class HeadMemory:
             hidden: (1, width) the target's hidden state at the last of them.
         """
 
+    def take_waits(self) -> int:
+        """Return how often it waited for the device since the last call."""
+        return 0
+
     def state(self, root: Root) -> HeadState:
         """Return the state of a single beam with only the root; `take` must have had all tokens before it.
 
