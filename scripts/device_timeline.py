@@ -89,6 +89,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model")
     parser.add_argument("--draft-model", help="(default: the model itself)")
+    parser.add_argument("--drafter", help="of the mode drafter (default: the one made for the model)")
     parser.add_argument("--tokens", type=int, default=48)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--modes", default="off,lookup,recurrent,speculative,auto")
@@ -102,7 +103,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         folder_before = os.environ.get("RDCHAT_CACHE_DIR")
         session.drafters.load(DraftSettings(Mode.SPECULATIVE, draft_model=named))
-        session.drafters.load(DraftSettings(Mode.DRAFTER))
+        session.drafters.load(DraftSettings(Mode.DRAFTER, drafter=args.drafter))
         draft = session.drafters._draft_models[named].model.network
         devices = {
             size: DeviceStandIn(model.network, draft, replace(DeviceTimes(), buffer=float(size)).scaled(args.scale))
@@ -116,7 +117,7 @@ def main() -> None:
         for mode in args.modes.split(","):
             name, _, drafts = mode.partition("+")
             draft_model = named if name == Mode.SPECULATIVE or drafts else None
-            settings = DraftSettings(Mode(name), draft_model=draft_model, trace=args.trace)
+            settings = DraftSettings(Mode(name), draft_model=draft_model, drafter=args.drafter, trace=args.trace)
             if name == Mode.AUTO:
                 measure_costs(session, next(iter(devices.values())), settings)
             timelines: dict[str, list[Timeline]] = {size: [] for size in devices}

@@ -114,7 +114,7 @@ class RecordedHead(HeadDrafter):
 
     def __init__(self, record: Record) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
-        self._head = cast(Head, SimpleNamespace(most_drafted=MOST_DRAFTED, remembers=False, drafts_ahead=True))
+        self._head = cast(Head, SimpleNamespace(most_drafted=MOST_DRAFTED, remembers=False))
         self.searched: BeamShape | None = None  # in this round
         self.begun: BeamShape | None = None  # ahead, in the round before
 

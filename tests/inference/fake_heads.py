@@ -18,7 +18,7 @@ class FakeHead(Head, StoredHead):
     """Scores a token by the one before it and by the mean of what it was told of the text.
 
     Attributes:
-        most_drafted, remembers, drafts_ahead: See `Head`.
+        most_drafted, remembers: See `Head`.
         text: (n,) token ids by position that it is sure of, as if it were well trained; None scores as described.
         lengths: Of the drafts that were begun: tokens below each root.
         ahead: How many of them were begun before the host knew their root.
@@ -27,7 +27,6 @@ class FakeHead(Head, StoredHead):
 
     most_drafted: int
     remembers: bool
-    drafts_ahead: bool
     text: mx.array | None = None
     kind: HeadKind = HeadKind.BLOCK
     inverse_temperature: float = 1.0
@@ -63,17 +62,19 @@ class _TextMemory(ContextMemory):
         self._head = head
 
     @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False) -> None:
         self.buffers[0].write([hidden[None, None]], 0)
 
     @override
     def state(self, root: Root) -> HeadState:
         self.catch_up(root)
-        self._head.gaps |= set(range(root.position)) - set(self.positions)
-        assert self.positions == sorted(set(self.positions))
+        self._head.gaps |= set(range(root.position)) - set(self.held)
+        assert self.held == sorted(set(self.held))
         (keys,) = self.buffers[0].view(0)
-        assert keys.shape[2] == len(self.positions)
-        return self._head.begin(root, keys[0, 0].mean(axis=0))
+        assert keys.shape[2] == len(self.held)
+        seen = self.visible(None, 0)
+        weights = mx.ones((len(self.held), 1)) if seen is None else seen.T.astype(mx.float32)
+        return self._head.begin(root, mx.sum(weights * keys[0, 0], axis=0) / mx.sum(weights))
 
 
 @dataclass(frozen=True)
@@ -117,7 +118,7 @@ class _State(HeadState):
 def fake_head(
     model: LoadedModel, *, most_drafted: int = 7, remembers: bool = False, text: Sequence[int] | None = None
 ) -> tuple[FakeHead, HeadModel]:
-    """Return a head, and it ready for a target; one that remembers drafts below roots that the host knows."""
+    """Return a head, and it ready for a target."""
     padded = None if text is None else mx.array([*text, *[3] * 64])
-    head = FakeHead(most_drafted, remembers, drafts_ahead=not remembers, text=padded)
+    head = FakeHead(most_drafted, remembers, text=padded)
     return head, HeadModel(model, head)

@@ -86,6 +86,14 @@ class _HarmedMemory(HeadMemory):
         self.memory.take(tokens, hidden, start)
 
     @override
+    def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
+        self.memory.take_ahead(tokens, hidden, before, root)
+
+    @override
+    def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
+        self.memory.keep(tokens, hidden)
+
+    @override
     def state(self, root: Root) -> HeadState:
         return _HarmedState(self.memory.state(root), self.harm)
 

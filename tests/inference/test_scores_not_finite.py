@@ -174,7 +174,8 @@ class _Liar(Drafter):
         tokens = mx.array(rng.integers(-(2**31), 2**31 - 1, size).astype(np.int32))
         parents = mx.array(rng.integers(-9, 12, size).astype(np.int32))
         if rng.random() < 0.5:
-            return Draft(PackedTree.from_parents(tokens, parents, int(rng.integers(0, 9))))
+            scores = mx.array(rng.normal(size=size).astype(np.float32))
+            return Draft(PackedTree.from_parents(tokens, parents, scores, int(rng.integers(0, 9))))
         tree = PackedTree.chain(tokens)
         depths = mx.array(rng.integers(-9, 12, size).astype(np.int32))
         return Draft(replace(tree, parents=parents, depths=depths if rng.random() < 0.5 else tree.depths))

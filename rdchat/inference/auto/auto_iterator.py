@@ -64,7 +64,6 @@ class AutoDrafter(Drafter):
         self._head = head.drafter(prompt, request, ledger) if head else None
         self._draft_model = model = small.drafter(prompt, request, ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._head, self._draft_model) if part]
-        self._drafts_ahead = head is not None and head.head.drafts_ahead
         sources: list[Source] = []
         if model:
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
@@ -120,7 +119,7 @@ class AutoDrafter(Drafter):
     @override
     def drafts_ahead(self, limit: int) -> bool:
         """See `Drafter`."""
-        return self._drafts_ahead and self.controller.begins_ahead(limit)
+        return self._head is not None and self.controller.begins_ahead(limit)
 
     @override
     def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:

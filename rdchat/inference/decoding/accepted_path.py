@@ -36,14 +36,13 @@ def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int
 class LazyPath:
     """The accepted path of a round that the device is still computing; the next draft begins with it."""
 
-    tokens: mx.array  # (nodes,) int32: those of the tree
+    tree: PackedTree
     nodes: mx.array  # (nodes,) bool: whether each node lies on the path
     last: mx.array  # () int32: index of the path's last node
     token: mx.array  # () int32: the token that the target chooses after the path, the next round's root
     depth: mx.array  # () int32: depth of the last node
     # Absolute position of the token after the root. The token after the path comes `depth` positions later.
     start: int
-    deepest: int  # the largest depth that a node of the tree may have
 
     @classmethod
     def of(cls, tree: PackedTree, chosen: mx.array, start: int) -> "LazyPath":
@@ -62,7 +61,14 @@ class LazyPath:
         else:
             nodes = ~mx.any(tree.ancestors & wrong, axis=1)
             last = mx.argmax(mx.where(nodes, tree.depths, -1)).astype(mx.int32)
-        return cls(tree.tokens, nodes, last, chosen[last], tree.depths[last], start, tree.deepest)
+        return cls(tree, nodes, last, chosen[last], tree.depths[last], start)
+
+    def by_depth(self) -> mx.array:
+        """Return the index of the path's node at each depth, (deepest + 1,); behind the last node's without meaning."""
+        tree, depths = self.tree, mx.array(np.arange(self.tree.deepest + 1, dtype=np.int32))
+        if tree.ancestors is None:
+            return depths
+        return mx.argmax(tree.ancestors[self.last] & (tree.depths == depths[:, None]), axis=1)
 
     def leads_to(self, last: int, token: int) -> bool:
         """Return whether this, once evaluated, is the path that ends at node `last` and is followed by `token`."""

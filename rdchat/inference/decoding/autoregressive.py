@@ -158,7 +158,7 @@ class PlainSteps:
 
     def _take(self, token_id: int) -> TokenEvent:
         reply, index = self._reply, len(self._reply.token_ids)
-        waits = 1 + self._ledger.take_waits()
+        waits = 1 + self._ledger.take_waits() + self._cache.take_waits()
         if index:  # the first token comes with the prefill
             reply.count(target_calls=1, host_syncs=waits)
         return reply.take(token_id)

@@ -71,6 +71,10 @@ class Ledger:
         with self.stage(Stage.QUEUE):
             mx.async_eval(*arrays)
 
+    def add_waits(self, waits: int) -> None:
+        """Count waits that were made outside of this ledger's stages."""
+        self._waits += waits
+
     def take_waits(self) -> int:
         """Return the number of waits since the last call."""
         waits, self._waits = self._waits, 0

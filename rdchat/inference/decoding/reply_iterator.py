@@ -189,6 +189,7 @@ class ReplyIterator(ABC):
         with self._ledger.stage("prefill"):
             logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
             self._cache.tokens.append(self._prompt[-1])
+            self._cache.take_waits()  # those of the prompt
             if not mx.all(mx.isfinite(logits)).item():
                 raise ModelError(
                     f"{self._model.info.name} computed numbers that are not finite.",

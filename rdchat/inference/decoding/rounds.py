@@ -198,6 +198,7 @@ class RoundIterator(ReplyIterator):
         reply, tree = self._reply, done.tree
         with self._ledger.stage("accept"):
             path, drafted, accepted = done.path, done.drafted, len(done.path) - 1
+            self._ledger.add_waits(self._cache.take_waits())
             reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
             sources = [done.drafters[node] for node in path[1:]]
             reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))

@@ -8,7 +8,7 @@ it depends on the zero of the logits, and a head's differs from the target's.
 
 The most probable nodes become a lazy tree, with a branch from prompt lookup. Scores fall along every path, so the best
 nodes form a subtree; in ascending order parents come before their children. The root is always selected, so the result
-is a tree whatever the scores are.
+is a tree whatever the scores are. `PackedTree.from_parents` numbers it depth-first (docs/adr/0031).
 
 Each step of a draft model scores every token by the same rule. The best one is fed to the next step. The runner-ups
 cost no draft call, so they become leaves beside it where verifying a few more rows is cheap. The tree's shape is known
@@ -267,22 +267,23 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
         branch: Tokens of a path below the root to include in any case, at most as many as the pool has levels.
 
     Returns:
-        The tree of `min(count, nodes)` nodes; and (nodes,) bool: which of them only the branch offers.
+        The tree of `min(count, nodes)` nodes, depth-first by the likeliest child, the branch's nodes before others; and
+        (nodes,) bool: which of them only the branch offers.
 
     Example: three nodes of two levels of two, with the best path root, a, c.
 
         tokens  root a b c d      scores 0 -0.1 -2 -0.3 -1.5      parents -1 0 0 1 1
         without a branch          root a c        parents -1 0 1
-        five, with branch [b, e]  root a b c e    parents -1 0 0 1 2, and only the branch offers e
+        five, with branch [b, e]  root b e a c    parents -1 0 1 0 3, and only the branch offers e
     """
     drafted = pool.tokens.shape[0]
     tokens, parents, scores = _with_branch(pool, branch)
     count = min(max(count, 1 + len(branch)), tokens.shape[0])
-    ranks = _ranks(scores, mx.arange(scores.shape[0]))
+    ranks = _ranks(scores, mx.array(np.arange(scores.shape[0])))
     selected = mx.sort(mx.argpartition(ranks, -count)[-count:]).astype(mx.int32)
     parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1  # indices among the selected; the root's is -1
-    tree = PackedTree.from_parents(tokens[selected], parents, min(pool.levels, count - 1))
-    return tree, selected >= drafted
+    tree = PackedTree.from_parents(selected, parents, ranks[selected], min(pool.levels, count - 1))
+    return replace(tree, tokens=tokens[tree.tokens]), tree.tokens >= drafted
 
 
 def _with_branch(pool: NodePool, branch: Sequence[int]) -> tuple[mx.array, mx.array, mx.array]:

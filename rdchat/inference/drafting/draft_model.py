@@ -170,6 +170,7 @@ class DraftModelDrafter(Drafter):
         self._cache.keep_prefix_of(self._committed)
         if self._room > 0:
             yield from prefill(self._model, self._cache, self._committed, cancelled, ledger)
+            self._cache.take_waits()
 
     @override
     def update(self, settings: DraftSettings) -> None:
@@ -202,6 +203,7 @@ class DraftModelDrafter(Drafter):
         """See `Drafter`."""
         if self._open:
             self._end_round(tokens[: sum(0 < node <= self._fed for node in path)])
+        self._ledger.add_waits(self._cache.take_waits())
         committed = [root, *tokens[:-1]]
         self._committed += committed
         for token in committed:

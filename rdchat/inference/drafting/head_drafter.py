@@ -206,7 +206,7 @@ class HeadDrafter(Drafter):
     @override
     def drafts_ahead(self, limit: int) -> bool:
         """See `Drafter`; False where a path from prompt lookup would replace the draft."""
-        return self._head.drafts_ahead and (self._trees or not self._settings.lookup_branch)
+        return self._trees or not self._settings.lookup_branch
 
     @override
     def draft_ahead(self, path: LazyPath, verified: Verified) -> Sequence[mx.array]:
@@ -218,7 +218,11 @@ class HeadDrafter(Drafter):
         """Queue the search below the last token of a running round; `search` uses it if the round ends that way."""
         assert verified.hidden is not None
         shape = self._possible(shape)
-        root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.deepest)
+        root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.tree.deepest)
+        if self._head.remembers:
+            assert self._hidden is not None
+            nodes, before = path.by_depth(), Root(path.tree.tokens[0], path.start - 1, self._hidden)
+            self._memory.take_ahead(path.tree.tokens[nodes], verified.hidden[nodes], before, root)
         pool = self._search(root, shape)
         mx.async_eval(pool.tokens, pool.parents, pool.finite)
         self._ahead = _Ahead(path, pool, shape)
@@ -229,10 +233,13 @@ class HeadDrafter(Drafter):
         assert verified.hidden is not None
         if self._hidden is None:
             self._index.extend([root])
-        if self._head.remembers:
-            self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
         ahead, self._ahead = self._ahead, None
         self._drawn = ahead if ahead is not None and ahead.path.leads_to(path[-1], tokens[-1]) else None
+        if self._head.remembers and self._drawn is not None:
+            self._memory.keep([root, *tokens[:-1]], verified.hidden[path[-1]][None])
+        elif self._head.remembers:
+            self._memory.take([root, *tokens[:-1]], verified.hidden[mx.array(path)], self._position)
+        self._ledger.add_waits(self._memory.take_waits())
         self._hidden = verified.hidden[path[-1]]
         self._position += len(tokens)
         self._index.extend(tokens)
@@ -250,6 +257,7 @@ class HeadDrafter(Drafter):
             assert self._model.hooks.hidden is not None
             self._hidden = self._model.hooks.hidden[0, -1]
             self._index.extend([root])
+            self._memory.take_waits()  # those of the prompt
 
     def search(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, lazy, without offering them; a search begun ahead is used where it suffices."""

@@ -72,6 +72,7 @@ class LookupDrafter(Drafter):
 
 def lookup_draft(root: int, tree: LookupTree) -> Draft:
     """Return what was looked up as a draft below `root`."""
+    tree = tree.depth_first()
     nodes = PrefixTree(
         np.array([root, *tree.tokens], np.int32),
         np.array([-1, *tree.parents], np.int32),

@@ -6,7 +6,7 @@ followed them has a chance at each node.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import cycle, islice
 from typing import NamedTuple, Protocol
@@ -44,7 +44,7 @@ class EarlierPlaces(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LookupTree:
-    """What may come next, likeliest nodes first. The root is node 0 and not listed; parents precede children."""
+    """What may come next. The root is node 0 and not listed; parents precede children, likelier siblings come first."""
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
@@ -53,7 +53,7 @@ class LookupTree:
     earlier: list[bool] = field(default_factory=list)  # whether earlier replies spoke for the node, more than the chat
 
     def cut(self, nodes: int) -> "LookupTree":
-        """Return the tree of the likeliest nodes."""
+        """Return the first nodes: of a tree from `LookupIndex.draft` the likeliest."""
         return LookupTree(*(column[:nodes] for column in self._columns))
 
     def first_subtree(self) -> "LookupTree":
@@ -67,6 +67,19 @@ class LookupTree:
                 for column, value in zip(found._columns, row, strict=True):
                     column.append(value)
         return found
+
+    def depth_first(self) -> "LookupTree":
+        """Return the tree numbered depth-first, so that the likeliest path is contiguous in the caches' rows."""
+        children: list[list[int]] = [[] for _ in range(1 + len(self.parents))]
+        for node, parent in enumerate(self.parents, start=1):
+            children[parent].append(node)
+        order, waiting = list[int](), children[0][::-1]
+        while waiting:
+            order.append(waiting.pop())
+            waiting += reversed(children[order[-1]])
+        numbers = {0: 0} | {node: number for number, node in enumerate(order, start=1)}
+        found = LookupTree(*([column[node - 1] for node in order] for column in self._columns))
+        return replace(found, parents=[numbers[parent] for parent in found.parents])
 
     @property
     def _columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]
@@ -166,7 +179,7 @@ class LookupIndex:
             self._earlier = None
 
     def draft(self, nodes: int, deepest: int = DEEPEST, least: float = 0.0, chain: bool = False) -> LookupTree:
-        """Return the likeliest tree of what may come next.
+        """Return the likeliest tree of what may come next, likeliest nodes first.
 
         Args:
             nodes: Most nodes, the root not counted.

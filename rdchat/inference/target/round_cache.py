@@ -2,17 +2,18 @@
 
 A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its
 committed ones and also keeps them in hand. A path that is contiguous in packed order is committed by setting the
-length; otherwise the accepted rows are written together with the next rows, in one slice assignment. The buffer is
-never gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of it.
-So the cost of a commit does not depend on the context.
+length; otherwise the accepted rows are written again where they belong, as a part of the next call's graph. The buffer
+is never gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of
+it. So the cost of a commit does not depend on the context.
 
 Each class replaces one of mlx-lm's, for unmodified models.
 
 `KVCache` is a model's cache of all layers, with the tokens that it holds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 import mlx.core as mx
@@ -37,12 +38,14 @@ class RowBuffer:
         arrays: The buffers, each (1, heads, capacity, width); none before the first write.
         first: Position of the first row that is kept.
         rows: Number of rows that are in use, from `first` on.
+        waits: Times that growing waited for the device.
     """
 
     def __init__(self) -> None:
         self.arrays: list[mx.array] = []
         self.first = 0
         self.rows = 0
+        self.waits = 0
 
     def write(self, parts: Sequence[mx.array], keep_from: int) -> None:
         """Append rows.
@@ -82,7 +85,35 @@ class RowBuffer:
                 new[..., :kept, :] = old[..., dropped : self.rows, :]
         self.arrays, self.first, self.rows = grown, self.first + dropped, kept
         if kept and grown[0].nbytes >= _LARGE_BYTES:
+            self.waits += 1
             mx.eval(grown)  # frees the old buffers before the next layer grows, in whatever order the call is computed
+
+
+def take_waits(buffers: Iterable[RowBuffer]) -> int:
+    """Return the waits of buffers since the last call."""
+    waits = 0
+    for buffer in buffers:
+        waits, buffer.waits = waits + buffer.waits, 0
+    return waits
+
+
+@dataclass(frozen=True, slots=True)
+class KeptRows:
+    """The rows of a round that a commit keeps; made once for all layers."""
+
+    count: int  # their number
+    in_place: int  # of them the first ones that are contiguous, so that they are where they belong
+    others: slice | mx.array | None  # index of the others among the round's rows; a slice costs no launch
+
+    @classmethod
+    def of(cls, path: list[int]) -> "KeptRows":
+        """Return those of a path: node indices from the root on in ascending order."""
+        in_place = next((i for i, node in enumerate(path) if node != i), len(path))
+        others = path[in_place:]
+        if not others:
+            return cls(len(path), in_place, None)
+        run = others[-1] - others[0] == len(others) - 1
+        return cls(len(path), in_place, slice(others[0], others[-1] + 1) if run else mx.array(others))
 
 
 class AttentionRows:
@@ -98,7 +129,6 @@ class AttentionRows:
         self.buffer = RowBuffer()
         self._window = window
         self._shown_from = 0  # first position that the last call could attend to
-        self._pending: list[mx.array] | None = None  # accepted rows that are not in the buffer yet
         self._open = False  # whether a round is open
         self._depths: mx.array | None = None
         self._ancestors: mx.array | None = None
@@ -115,17 +145,14 @@ class AttentionRows:
         self._open, self._depths, self._ancestors = True, depths, ancestors
         self._base, self._round_rows = self.offset, []
 
-    def commit(self, path: list[int]) -> None:
-        """Close the round; keep the rows of `path`, node indices from the root on in ascending order."""
-        if not self._round_rows:  # nothing was fed
-            assert not path
-            self._close()
-            return
-        contiguous = next((i for i, node in enumerate(path) if node != i), len(path))
-        self.buffer.cut(self._base + contiguous)
-        late = path[contiguous:]
-        self._pending = [rows[..., mx.array(late), :] for rows in self._round_rows] if late else None
-        self.offset = self._base + len(path)
+    def commit(self, kept: KeptRows) -> None:
+        """Close the round; keep some of its rows."""
+        assert self._round_rows or not kept.count
+        if self._round_rows:
+            self.buffer.cut(self._base + kept.in_place)
+            if kept.others is not None:
+                self.buffer.write([rows[..., kept.others, :] for rows in self._round_rows], 0)
+            self.offset = self._base + kept.count
         self._close()
 
     def _close(self) -> None:
@@ -133,20 +160,19 @@ class AttentionRows:
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
-        self.commit([])
+        self.commit(KeptRows.of([]))
 
     def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
         """Append the rows of one call, (1, heads, n, head_dim); return all rows that it may attend to.
 
         With a and b committed, a round whose root c has the children d and e feeds c, d, e and gets a, b, c, d, e.
-        After `commit([0, 2])` the buffer holds a, b, c; the next call, with f, writes e and f in one slice assignment
-        and gets a, b, c, e, f.
+        After a commit of c and e the buffer holds a, b, c, e; the next call, with f, gets a, b, c, e, f.
         """
         parts = [keys, values]
         if self._open:
             self._round_rows = parts
         self._shown_from = self._first_visible()
-        self._flush(parts)
+        self.buffer.write(parts, self._first_visible(self._base if self._open else None))
         self.offset = self.buffer.first + self.buffer.rows
         return self.keys_and_values()
 
@@ -192,7 +218,6 @@ class AttentionRows:
         return self._window is None or self.buffer.first <= max(self.offset - count - self._window + 1, 0)
 
     def trim(self, count: int) -> int:
-        self._flush()
         count = min(self.offset, count)
         self.offset -= count
         self.buffer.cut(self.offset)
@@ -220,16 +245,6 @@ class AttentionRows:
     @property
     def state(self) -> list[mx.array]:
         return self.buffer.arrays
-
-    def _flush(self, parts: list[mx.array] | None = None) -> None:
-        """Write accepted rows that are still pending and, in the same assignment, new ones."""
-        rows = [part for part in (self._pending, parts) if part is not None]
-        if rows:
-            together = (
-                [mx.concatenate(list(both), axis=2) for both in zip(*rows, strict=True)] if len(rows) > 1 else rows[0]
-            )
-            self.buffer.write(together, self._first_visible(self._base if self._open else None))
-        self._pending = None
 
     def _first_visible(self, position: int | None = None) -> int:
         """Return the first position that a row at `position`, by default the next one, may attend to."""
@@ -281,7 +296,6 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
         return self.buffer.first <= kept - kept % self.chunk_size
 
     def maybe_trim_front(self) -> None:
-        self._flush()
         surplus = self.buffer.rows - self.chunk_size
         if surplus > 0:
             self.buffer.drop_front(surplus)
@@ -303,7 +317,7 @@ class RoundArraysCache(stock.ArraysCache):
         assert ancestors is None, "recurrent state follows one chain"
         self._saved = list(self.cache)
 
-    def commit(self, _path: list[int]) -> None:
+    def commit(self, _kept: KeptRows) -> None:
         """Keep all rows that were fed; to keep fewer, call `rollback` and feed the accepted tokens again."""
         self._saved = []
 
@@ -405,6 +419,10 @@ class KVCache:
         arrays = tree_flatten([layer.state for layer in self.layers])
         return sum(array.nbytes for _, array in arrays if isinstance(array, mx.array))
 
+    def take_waits(self) -> int:
+        """Return how often growing buffers waited for the device since the last call."""
+        return take_waits(cache.buffer for cache in self._leaves if isinstance(cache, AttentionRows))
+
     def evaluate(self) -> None:
         """Wait until the cache's arrays are computed."""
         mx.eval([layer.state for layer in self.layers])
@@ -422,9 +440,13 @@ class KVCache:
             cache.begin(depths, ancestors)
 
     def commit(self, path: list[int]) -> None:
-        """Close the round; keep the rows of `path`. With recurrent state these must be all that were fed."""
+        """Close the round; keep the rows of `path`, node indices from the root on in ascending order.
+
+        With recurrent state these must be all that were fed.
+        """
+        kept = KeptRows.of(path)
         for cache in self._leaves:
-            cache.commit(path)
+            cache.commit(kept)
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""

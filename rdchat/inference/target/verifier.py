@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
@@ -44,24 +45,33 @@ class PackedTree:
         return cls(tokens.astype(mx.int32), depths - 1, depths, None, tokens.shape[0] - 1)
 
     @classmethod
-    def from_parents(cls, tokens: mx.array, parents: mx.array, deepest: int) -> "PackedTree":
-        """Pack a tree of lazy shape.
+    def from_parents(cls, tokens: mx.array, parents: mx.array, scores: mx.array, deepest: int) -> "PackedTree":
+        """Pack a tree of lazy shape, numbered depth-first with the likeliest child first.
 
-        Whatever the parents are, node 0 becomes the root and sees itself alone.
+        So an accepted path of likeliest children is contiguous in the caches' rows. Whatever the parents are, node 0
+        becomes the root and sees itself alone.
 
         Args:
             tokens: (nodes,) integers, the root first.
             parents: (nodes,) integers; parents come before their children.
-            deepest: Upper bound of the depths.
+            scores: (nodes,) float32, those of likelier children are higher; of equal ones the earlier node comes first.
+            deepest: Upper bound of the depths. If it is none, the result is not sound; see `PrefixTree.is_sound`.
+
+        Example: the tokens `[5, 7, 8, 9, 6]` with the parents `[-1, 0, 0, 1, 2]` and the scores `[0, -2, -1, -3, -4]`
+        become `[5, 8, 6, 7, 9]` with the parents `[-1, 0, 1, 0, 3]`.
         """
-        nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
+        nodes = mx.array(np.arange(tokens.shape[0], dtype=np.int32))  # made on the host: fewer launches
         parents = _before(parents, nodes)
-        ancestors = _one_step(parents, nodes)
+        paths = _one_step(parents, nodes)
         reached = 1
         while reached < deepest:  # doubles the number of edges each time
-            ancestors, reached = _reach(ancestors @ ancestors), 2 * reached
-        depths = mx.sum(ancestors, axis=1).astype(mx.int32) - 1
-        return cls(tokens.astype(mx.int32), parents, depths, ancestors > 0, deepest)
+            paths, reached = _reach(paths @ paths), 2 * reached
+        # A node's number is the sum, over the nodes of its path, of 1 and the sizes of the likelier siblings' subtrees.
+        steps = mx.sum(_steps(parents, scores, nodes, mx.sum(paths, axis=0)), axis=1, keepdims=True)
+        order = mx.argsort((paths @ steps)[:, 0])  # an old index for each new one
+        paths, moved = paths[order[:, None], order[None]], mx.argsort(order)[parents[order]]
+        parents, depths = _numbered(moved, mx.sum(paths, axis=1), nodes)
+        return cls(tokens.astype(mx.int32)[order], parents, depths, paths > 0, deepest)
 
     def below(self, root: int, vocabulary_size: int) -> "PackedTree":
         """Return the tree with this token as its root and all indices in range, which MLX would not check.
@@ -135,6 +145,27 @@ def _before(parents: mx.array, nodes: mx.array) -> mx.array:
 def _one_step(parents: mx.array, nodes: mx.array) -> mx.array:
     """Return (nodes, nodes) float32: 1 where column j is row i or its parent."""
     return ((nodes[:, None] == nodes) | (parents[:, None] == nodes)).astype(mx.float32)
+
+
+@partial(mx.compile, shapeless=False)
+def _steps(parents: mx.array, scores: mx.array, nodes: mx.array, sizes: mx.array) -> mx.array:
+    """Return (nodes, nodes) float32: 1 for a row's own node, and the sizes of the subtrees of its likelier siblings."""
+    likelier = (scores > scores[:, None]) | ((scores == scores[:, None]) & (nodes < nodes[:, None]))
+    sizes = mx.where((parents == parents[:, None]) & likelier, sizes, 0.0)
+    return mx.where(nodes == nodes[:, None], 1.0, sizes)
+
+
+@partial(mx.compile, shapeless=False)
+def _numbered(parents: mx.array, rows: mx.array, nodes: mx.array) -> tuple[mx.array, mx.array]:
+    """Return parents and depths, both (nodes,) int32; a node that is not behind its parent gets a wrong depth.
+
+    Args:
+        parents: (nodes,) the numbers of the parents.
+        rows: (nodes,) float32 number of nodes on the path to each.
+        nodes: (nodes,) int32.
+    """
+    parents = mx.where(nodes == 0, -1, parents.astype(mx.int32))
+    return parents, mx.where(parents < nodes, rows.astype(mx.int32) - 1, 0)
 
 
 @partial(mx.compile, shapeless=False)

@@ -22,12 +22,14 @@ from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
+from rdchat.inference.target import round_cache
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
 from scripts.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes, Event
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import Pair, shared_near
+from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
@@ -268,7 +270,11 @@ def test_the_path_that_is_walked_on_the_device_is_the_accepted_one() -> None:
         assert np.flatnonzero(np.array(lazy.nodes)).tolist() == path
         assert lazy.leads_to(path[-1], int(chosen[path[-1]]))
         assert not lazy.leads_to(path[-1], 9)
-        assert int(lazy.depth.item()) == len(path) - 1 <= lazy.deepest
+        assert int(lazy.depth.item()) == len(path) - 1 <= lazy.tree.deepest
+        by_depth = lazy.by_depth().tolist()
+        assert isinstance(by_depth, list)
+        assert len(by_depth) == 1 + lazy.tree.deepest
+        assert by_depth[: len(path)] == path
 
 
 def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
@@ -280,3 +286,27 @@ def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
         *_, end = RoundIterator(job, serving.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False)))
         assert isinstance(end, ReplyEnd)
         assert end.token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.parametrize("mode", ["plain", "lookup", "heads"])
+def test_a_wait_for_a_growing_buffer_is_counted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call waited for the device once a layer, and nobody was told."""
+    monkeypatch.setattr(round_cache, "_LARGE_BYTES", 0)
+    model, request = shared_llama(), ask("ab" * 115, max_tokens=40, temperature=0)
+    job = job_of(model, request)
+    assert len(job.prompt) < 256 < len(job.prompt) + 40, "the buffers grow while the reply is written"
+    iterator: Iterator[GenerationEvent]
+    grown = len(model.network.layers)
+    if mode == "plain":
+        iterator = AutoregressiveIterator(job)
+    elif mode == "lookup":
+        iterator = RoundIterator(job, LookupDrafter(job.prompt, 4))
+    else:
+        ready = fake_head(model, remembers=True)[1]
+        iterator = RoundIterator(
+            job, ready.drafter(job.prompt, with_beams(request, BeamShape(3, 4), False), job.ledger)
+        )
+        grown += 1
+    *_, end = iterator
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.host_syncs == end.statistics.target_calls + grown

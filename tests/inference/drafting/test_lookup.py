@@ -156,3 +156,18 @@ def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
 
 def test_a_draft_has_more_nodes_than_asked_for_only_where_calls_stay_small() -> None:
     assert [most_nodes(asked) for asked in (1, 4, 8, 20, 64)] == [4, 16, 32, 32, 64]
+
+
+def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> None:
+    tree = LookupTree([7, 8, 9, 6, 5], [0, 0, 2, 1, 3], [1, 1, 2, 2, 3], [0.5, 0.4, 0.3, 0.2, 0.1], [False] * 5)
+    assert tree.depth_first() == LookupTree(
+        [7, 6, 8, 9, 5], [0, 1, 0, 3, 4], [1, 2, 1, 2, 3], [0.5, 0.2, 0.4, 0.3, 0.1], [False] * 5
+    )
+    rng = np.random.default_rng(0)
+    drafted = LookupIndex(rng.integers(0, 4, size=100).tolist()).draft(24, least=0.01)
+    found = drafted.depth_first()
+    assert sorted(zip(found.tokens, found.depths, found.chances, strict=True)) == sorted(
+        zip(drafted.tokens, drafted.depths, drafted.chances, strict=True)
+    )
+    assert all(parent <= node for node, parent in enumerate(found.parents))
+    assert found.depths == [1 + (found.depths[parent - 1] if parent else 0) for parent in found.parents]

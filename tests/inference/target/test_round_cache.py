@@ -12,6 +12,7 @@ from mlx_lm.models import cache as stock
 
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import (
+    KeptRows,
     KVCache,
     RoundArraysCache,
     RoundKVCache,
@@ -71,7 +72,7 @@ def begin(cache: object, shape: tuple[mx.array, mx.array | None]) -> None:
 
 def commit(cache: object, path: list[int]) -> None:
     for leaf in leaves([cache]):
-        leaf.commit(path)
+        leaf.commit(KeptRows.of(path))
 
 
 def test_the_worked_example_of_update_and_fetch() -> None:
@@ -81,7 +82,7 @@ def test_the_worked_example_of_update_and_fetch() -> None:
     begin(cache, tree([c, d], [c, e])[1])
     found = [cache.update_and_fetch(*rows([c, d, e]))]
     commit(cache, [0, 2])
-    assert cache.buffer.rows == 3
+    assert cache.buffer.rows == 4
     found.append(cache.update_and_fetch(*rows([f])))
     for pair, tokens in zip(found, ([a, b, c, d, e], [a, b, c, e, f]), strict=True):
         assert all(mx.array_equal(part, wanted) for part, wanted in zip(pair, rows(tokens), strict=True))
@@ -200,12 +201,29 @@ def test_a_commit_writes_the_accepted_rows_only_whatever_the_context(
     begin(cache, shape)
     feed(cache, packed.tokens.tolist())
     writes.clear()
-    commit(cache, [0, 3, 4])  # not contiguous: rows 3 and 4 are written with the next round's
-    assert not writes
-    packed, shape = tree([6, 7])
+    following, shape = tree([6, 7])
+    parts = rows(following.tokens.tolist())
+    mx.eval(cache.state, cache._round_rows, parts)
+    held = sum(array.nbytes for array in cache.buffer.arrays)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    commit(cache, [0, 3, 4])  # not contiguous: rows 3 and 4 are written again, in the next round's graph
+    assert writes == [(cache.buffer, 2)]
     begin(cache, shape)
-    feed(cache, packed.tokens.tolist())
-    assert writes == [(cache.buffer, 2 + len(packed))]
+    cache.update_and_fetch(*parts)
+    mx.eval(cache.state)
+    assert writes[1:] == [(cache.buffer, len(following))]
+    assert mx.get_peak_memory() - before < held / 4, "nothing is copied"
+
+
+@pytest.mark.parametrize(
+    ("path", "in_place", "others"),
+    [([], 0, None), ([0, 1, 2], 3, None), ([0, 1, 4, 5, 6], 2, slice(4, 7)), ([0, 2, 5], 1, [2, 5])],
+)
+def test_rows_that_a_commit_keeps(path: list[int], in_place: int, others: slice | list[int] | None) -> None:
+    kept = KeptRows.of(path)
+    assert (kept.count, kept.in_place) == (len(path), in_place)
+    assert (kept.others.tolist() if isinstance(kept.others, mx.array) else kept.others) == others
 
 
 def test_buffers_grow_by_a_quarter_and_by_256_rows_at_least() -> None:
@@ -250,7 +268,7 @@ def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:
     assert cache[1] is None
     cache.begin()
     cache[0] = mx.array([5.0])
-    cache.commit([0, 1, 2])
+    cache.commit(KeptRows.of([0, 1, 2]))
     assert cache[0].item() == 5
 
 

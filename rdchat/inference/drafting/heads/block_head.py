@@ -7,10 +7,11 @@ from functools import partial
 from typing import override
 
 import mlx.core as mx
+import numpy as np
 
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, MarkovHead
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
-from rdchat.inference.drafting.heads.decoder import Rows
+from rdchat.inference.drafting.heads.decoder import RowPositions, Rows
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.target.target import LoadedModel, embedding_scale
@@ -80,32 +81,40 @@ class BlockMemory(ContextMemory):
         self._head = head
 
     @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+    def feed(
+        self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
+    ) -> mx.array | None:
         """See `ContextMemory`."""
         rows = self._head.network.context_rows(hidden.astype(self._head.dtype), positions)
         for buffer, parts in zip(self.buffers, rows, strict=True):
             buffer.write(parts, 0)
+        return None
 
     @override
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""
         self.catch_up(root)
         head, config, place = self._head, self._head.config, root.position
-        positions = range(place, place + config.block_size)
-        hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, place))
+        block = range(place, place + config.block_size)
+        positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
+        hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, root))
         hidden = hidden if config.from_anchor else hidden[1:]
         first = mx.array(root.token, mx.int32).reshape(1)
         return head.state(hidden, head.base_logits(hidden), 0, first, None)
 
-    def _extended(self, position: int, layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
-        """Return all rows that a block at a position attends to; its own rows are appended and not kept."""
-        config, buffer = self._head.config, self.buffers[layer]
-        window = config.windows[layer]
-        start = 0 if window is None else bisect_left(self.positions, position - window)
-        buffer.write(rows, 0)
-        seen = buffer.view(start)
-        buffer.cut(len(self.positions))
-        return seen, "causal" if config.causal[layer] else None
+    def _extended(self, root: Root, layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
+        """Return all rows that the block below a root attends to; its own rows are appended and not kept."""
+        config, size = self._head.config, self._head.config.block_size
+        window, causal = config.windows[layer], config.causal[layer]
+        start = 0 if window is None else bisect_left(self.positions, root.position - window)
+        seen = self.followed_by(layer, rows, start)
+        if root.later is None:
+            return seen, "causal" if causal else None
+        mask = self.visible(mx.array(np.tri(size, dtype=np.bool_)) if causal else None, size, start)
+        if window is not None and mask is not None:
+            positions = mx.array([*self.held[start:], *[root.position + root.latest] * size], mx.int32)
+            mask = mask & (positions >= root.position + root.later - window)
+        return seen, mask
 
 
 @dataclass(frozen=True, slots=True)

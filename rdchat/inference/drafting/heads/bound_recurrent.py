@@ -29,7 +29,6 @@ class BoundRecurrentHead(Head):
     kind = HeadKind.RECURRENT
     most_drafted = MOST_BEAM_ROWS
     remembers = False
-    drafts_ahead = True
 
     def __init__(self, head: RecurrentHead, vocabulary: mx.array, embeddings: TargetEmbeddings) -> None:
         if head.config.hidden_size != embeddings.width:

@@ -8,8 +8,9 @@ from typing import override
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, Root
-from rdchat.inference.target.round_cache import RowBuffer
+from rdchat.inference.target.round_cache import RowBuffer, take_waits
 
 _MANY = 64  # rows to compute at once instead of with the next draft: a prompt's hidden states take memory
 _UNKNOWN = -1  # in place of a token that `take` was not given
@@ -43,15 +44,24 @@ class ContextMemory(HeadMemory):
         self._text: list[int] = []  # all known tokens of the conversation, also those without rows
         self._waiting: list[int] = []  # positions of the tokens whose rows are still to be computed
         self._hidden: mx.array | None = None  # (waiting, width) their hidden states
+        self._fed: mx.array | None = None  # (1, width) output of the last row fed, where rows have one
+        self._last: mx.array | None = None  # (1, width) hidden state of the last row, where it was taken ahead
+        self._ahead: mx.array | None = None  # (n,) bool, lazy: which of the rows taken ahead are of committed tokens
 
     @abstractmethod
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+    def feed(
+        self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
+    ) -> mx.array | None:
         """Compute further rows and append them to the buffers.
 
         Args:
             hidden: (n, width) the target's hidden states.
             following: (n,) int32 the token after each; empty unless the memory looks ahead.
             positions: (n,) absolute positions of the hidden states.
+            every: Whether the outputs of all rows are wanted.
+
+        Returns:
+            (n, width) outputs, or (1, width) that of the last row; None where the head has keys and values alone.
         """
 
     @override
@@ -61,7 +71,7 @@ class ContextMemory(HeadMemory):
         differs = (i for i, (held, wanted) in enumerate(pairs) if held != wanted)
         shared = next(differs, min(len(self._text), len(prompt)))
         self._drop_from(shared - self._looks_ahead, waiting=shared)
-        self._text = list(prompt)
+        self._text, self._last = list(prompt), None
 
     @override
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
@@ -69,19 +79,103 @@ class ContextMemory(HeadMemory):
         known = len(self._text)
         # before a gap, a token's next token is unknown, so its row can never be computed
         self._drop_from(start, waiting=start if start <= known else known - self._looks_ahead)
+        self._last = None
         self._text += [_UNKNOWN] * (start - len(self._text))
         self._text[start:] = tokens
         self._wait(range(start, start + hidden.shape[0]), hidden)
         if len(self._waiting) > _MANY:
             self._feed_waiting()
-            mx.eval([buffer.arrays for buffer in self.buffers])
+            mx.async_eval([buffer.arrays for buffer in self.buffers])
+        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
+
+    @override
+    def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
+        """See `HeadMemory`.
+
+        Rows are computed for the longest path that there may be. A draft does not see those behind the path's end.
+        """
+        assert root.later is not None
+        self.catch_up(before)
+        places = mx.array(np.arange(root.latest + 1, dtype=np.int32))
+        following = mx.array([], mx.int32)
+        if self._looks_ahead:
+            following = mx.where(places == root.later, root.token, tokens[mx.minimum(places + 1, root.latest)])
+        positions = range(before.position, before.position + root.latest + 1)
+        outputs = self.feed(hidden, following, positions, every=True)
+        self._fed = None if outputs is None else outputs[root.later][None]
+        self._ahead = places <= root.later
+
+    @override
+    def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
+        """See `HeadMemory`."""
+        self._last = hidden if self._looks_ahead else None
+        start = self.positions[-1] + 1
+        self._text[start:] = tokens
+        self.positions += range(start, start + len(tokens))
+        self._end_ahead()
+
+    @override
+    def take_waits(self) -> int:
+        """See `HeadMemory`."""
+        return take_waits(self.buffers)
 
     def catch_up(self, root: Root) -> None:
         """Compute the rows of all tokens before a root, including the one just before it, taken or not."""
+        if root.later is not None:
+            assert self._ahead is not None
+            return
         known = self._waiting or self.positions
         if not known or known[-1] < root.position - 1:
             self._wait([root.position - 1], root.hidden[None])
         self._feed_waiting(root)
+
+    def output_before(self, root: Root) -> mx.array:
+        """Catch up and return the output, (1, width), of the row before a root, which contains the root."""
+        if root.later is None and self.positions[-1:] == [root.position - 1]:
+            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
+        self.catch_up(root)
+        assert self._fed is not None
+        return self._fed
+
+    def followed_by(self, layer: int, rows: Rows, first: int = 0) -> Rows:
+        """Return a layer's rows from index `first` on, with a draft's rows behind them.
+
+        The draft's are written into the buffer and not kept, so the committed ones are not copied.
+        """
+        buffer = self.buffers[layer]
+        held = buffer.rows
+        buffer.write(rows, 0)
+        seen = buffer.view(first)
+        buffer.cut(held)
+        return seen
+
+    @property
+    def held(self) -> list[int]:
+        """Positions of the rows in the buffers, those taken ahead included."""
+        if self._ahead is None:
+            return self.positions
+        first = self.positions[-1] + 1
+        return [*self.positions, *range(first, first + self._ahead.shape[0])]
+
+    def visible(self, seen: mx.array | None, drafted: int, first: int = 0) -> mx.array | None:
+        """Return which rows those of a draft see: of the rows in the buffers all that are of committed tokens.
+
+        Args:
+            seen: (n, drafted) bool: which they see of the draft's own; None for all.
+            drafted: Rows of the draft, their own included.
+            first: Index of the first row to consider, one of a committed token.
+
+        Returns:
+            (n, all rows) bool, n being 1 where `seen` is None; None where they see all.
+        """
+        if seen is None and self._ahead is None:
+            return None
+        seen = mx.ones((1, drafted), mx.bool_) if seen is None else seen
+        count = seen.shape[0]
+        parts = [mx.ones((count, len(self.positions) - first), mx.bool_), seen]
+        if self._ahead is not None:
+            parts.insert(1, mx.broadcast_to(self._ahead, (count, self._ahead.shape[0])))
+        return mx.concatenate(parts, axis=1)
 
     def _wait(self, positions: Sequence[int], hidden: mx.array) -> None:
         self._hidden = hidden if self._hidden is None else mx.concatenate([self._hidden, hidden])
@@ -101,7 +195,7 @@ class ContextMemory(HeadMemory):
         if count:
             assert self._hidden is not None
             positions = self._waiting[:count]
-            self.feed(self._hidden[:count], mx.array(following, mx.int32), positions)
+            self._fed = self.feed(self._hidden[:count], mx.array(following, mx.int32), positions)
             self.positions += positions
             self._keep_waiting(slice(count, None))
 
@@ -111,11 +205,17 @@ class ContextMemory(HeadMemory):
 
     def _drop_from(self, position: int, waiting: int | None = None) -> None:
         """Forget rows from a position on, and hidden states without rows from `waiting` on (by default the same)."""
-        kept = bisect_left(self.positions, position)
+        waiting = position if waiting is None else waiting
+        self._keep_waiting(slice(bisect_left(self._waiting, waiting)))
+        if self._last is not None and position <= self.positions[-1] < waiting:
+            self._wait(self.positions[-1:], self._last)
+        del self.positions[bisect_left(self.positions, position) :]
+        self._end_ahead()
+
+    def _end_ahead(self) -> None:
+        self._ahead = None
         for buffer in self.buffers:
-            buffer.cut(kept)
-        del self.positions[kept:]
-        self._keep_waiting(slice(bisect_left(self._waiting, position if waiting is None else waiting)))
+            buffer.cut(len(self.positions))
 
 
 def seen_by(seen: mx.array | None, drafted: int, beams: mx.array, count: int) -> mx.array | None:
@@ -137,3 +237,8 @@ def seen_by(seen: mx.array | None, drafted: int, beams: mx.array, count: int) ->
         return own
     before = mx.ones((count, drafted), mx.bool_) if seen is None else seen[beams]
     return mx.concatenate([before, own], axis=1)
+
+
+def joined(before: Rows, rows: Rows) -> Rows:
+    """Return rows with others behind them."""
+    return [mx.concatenate(list(pair), axis=2) for pair in zip(before, rows, strict=True)]

@@ -15,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import override
 
 import mlx.core as mx
@@ -23,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
-from rdchat.inference.drafting.heads.context_memory import ContextMemory, seen_by
-from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
+from rdchat.inference.drafting.heads.context_memory import ContextMemory, joined, seen_by
+from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Rows, Shape, add_modules, below
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.target.target import LoadedModel
@@ -169,14 +170,10 @@ class Eagle3Memory(ContextMemory):
         self._head = head
 
     @override
-    def reset(self) -> None:
-        """See `HeadMemory`."""
-        super().reset()
-        self._fed: mx.array | None = None  # (1, hidden_size) output of the last row fed
-
-    @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
-        """See `ContextMemory`; of the last layer only the last row's output is computed."""
+    def feed(
+        self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
+    ) -> mx.array | None:
+        """See `ContextMemory`; of the last layer only the wanted outputs are computed."""
         head, last = self._head, len(self.buffers) - 1
         x, embeddings = head.fuse(hidden), head.embed(following)
         asked: Sequence[int] = positions
@@ -184,7 +181,7 @@ class Eagle3Memory(ContextMemory):
         for number, (layer, buffer, window) in enumerate(zip(head.network.layers, self.buffers, windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
             buffer.write(layer.self_attn.rows(taken, positions), 0)
-            if number == last:
+            if number == last and not every:
                 taken, residual, asked = taken[-1:], residual[-1:], positions[-1:]
             mask: mx.array | str | None = None if len(asked) == 1 else "causal"
             first = 0
@@ -192,41 +189,28 @@ class Eagle3Memory(ContextMemory):
                 first = bisect_right(self.positions, asked[0] - window)
                 mask = _window_mask(asked, [*self.positions[first:], *positions], window)
             x = layer.outputs(residual, layer.self_attn(taken, asked, buffer.view(first), mask))
-        self._fed = x
-
-    @override
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
-        """See `HeadMemory`."""
-        super().take(tokens, hidden, start)
-        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
+        return x
 
     @override
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""
-        if self.positions[-1:] == [root.position - 1]:
-            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
-        self.catch_up(root)
-        assert self._fed is not None
-        rows = [buffer.view(0) for buffer in self.buffers]
+        output = self.output_before(root)
         windows = any(self._head.network.config.windows)
-        positions = np.array([*self.positions]) if windows else None
-        return _Eagle3State(self._head, self._fed, rows, len(self.positions), positions, root.position)
+        positions = np.array(self.held) if windows else None
+        return _Eagle3State(self._head, self, output, [], positions, root.position, root.later)
 
 
 @dataclass(frozen=True, slots=True)
 class _Eagle3State(HeadState):
-    """See `HeadState`.
-
-    The committed rows are copied once a level, followed by the level's own. That is little compared with the weights.
-    """
+    """See `HeadState`."""
 
     head: BoundEagle3Head  # the drafter
+    memory: Eagle3Memory  # the committed rows
     output: mx.array  # (beams, hidden_size) outputs for the beams' last tokens
-    # Keys and values of each layer: the committed rows, then those of the draft, level by level.
-    rows: list[list[mx.array]]
-    committed: int  # number of committed rows
+    rows: list[Rows]  # keys and values of each layer of the draft's own rows, level by level; empty before the first
     positions: npt.NDArray[np.int_] | None  # (rows,) positions of all rows; only where a layer has a window
     position: int  # position of the next level's rows
+    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
     # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
     seen: mx.array | None = None
 
@@ -238,26 +222,47 @@ class _Eagle3State(HeadState):
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
-        network, count = self.head.network, tokens.shape[0]
-        seen = seen_by(self.seen, self.rows[0][0].shape[2] - self.committed, beams, count)
-        visible = None if seen is None else mx.concatenate([mx.ones((count, self.committed), mx.bool_), seen], axis=1)
+        network, memory, count = self.head.network, self.memory, tokens.shape[0]
+        drafted = self.rows[0][0].shape[2] if self.rows else 0
+        seen = seen_by(self.seen, drafted, beams, count)
+        visible = memory.visible(seen, drafted + count)
+        position = self.position if self.later is None else self.position + self.later
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
         rows = []
-        for layer, held, window in zip(network.layers, self.rows, network.config.windows, strict=True):
+        for number, (layer, window) in enumerate(zip(network.layers, network.config.windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
-            own = layer.self_attn.rows(taken, self.position)
-            rows.append([mx.concatenate(list(pair), axis=2) for pair in zip(held, own, strict=True)])
+            own = layer.self_attn.rows(taken, position)
+            rows.append(joined(self.rows[number], own) if self.rows else own)
             mask = visible
             if window is not None:
                 assert positions is not None
                 near = _window_mask([self.position], positions, window)
+                if self.later is not None:
+                    moved = mx.array(np.arange(len(positions)) < len(memory.held))
+                    distances = mx.array((self.position - positions).astype(np.int32))
+                    near = _near(distances, moved, self.later, mx.array(window))
                 mask = near if visible is None else visible & near
-            x = layer.outputs(residual, layer.self_attn(taken, self.position, rows[-1], mask))
-        return _Eagle3State(self.head, x, rows, self.committed, positions, self.position + 1, seen)
+            attended = layer.self_attn(taken, position, memory.followed_by(number, rows[-1]), mask)
+            x = layer.outputs(residual, attended)
+        return _Eagle3State(self.head, memory, x, rows, positions, self.position + 1, self.later, seen)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
     """Return (n, k) bool: which rows at `positions`, (k,), are inside the window of rows at `asked`, (n,)."""
     distances = np.subtract.outer(asked, positions)
     return mx.array((distances >= 0) & (distances < window))
+
+
+@partial(mx.compile, shapeless=False)
+def _near(distances: mx.array, moved: mx.array, later: mx.array, window: mx.array) -> mx.array:
+    """Return (k,) bool: which rows are inside a window of positions, whose end is `later` positions behind.
+
+    Args:
+        distances: (k,) int: positions to the rows if `later` were 0.
+        moved: (k,) bool: whether these grow by `later`; those to the draft's own rows do not.
+        later: () int32.
+        window: () int32.
+    """
+    distances = distances + mx.where(moved, later, 0)
+    return (distances >= 0) & (distances < window)

@@ -61,8 +61,34 @@ class HeadMemory:
             start: Absolute position of the first.
         """
 
+    def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
+        """Take a round's tokens before the host knows which are committed; `take` or `keep` follows.
+
+        Args:
+            tokens: (root.latest + 1,) int32, lazy: the accepted path, its first token included. Those behind index
+                `root.later` are not committed.
+            hidden: (root.latest + 1, width) the target's hidden states at these tokens.
+            before: The round's own root, the first of the tokens.
+            root: Where the next draft begins; its position is lazy.
+        """
+
+    def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
+        """Keep of what `take_ahead` took what belongs to the committed tokens.
+
+        Args:
+            tokens: (n,) ids.
+            hidden: (1, width) the target's hidden state at the last of them.
+        """
+
+    def take_waits(self) -> int:
+        """Return how often it waited for the device since the last call."""
+        return 0
+
     def state(self, root: Root) -> HeadState:
-        """Return the state of a single beam with only the root; `take` must have had all tokens before it."""
+        """Return the state of a single beam with only the root; `take` must have had all tokens before it.
+
+        If the root's position is lazy, `take_ahead` must have had it.
+        """
         raise NotImplementedError
 
 
@@ -76,7 +102,6 @@ class Head(Protocol):
     inverse_temperature: float  # its log-probabilities are multiplied by this before noise is added
     most_drafted: int  # the most tokens that it drafts below a root
     remembers: bool  # whether it has a memory of the text, so that it must read the prompt
-    drafts_ahead: bool  # whether it can draft below a root that the device is still computing
 
     def memory(self) -> HeadMemory:
         """Return the memory of a new conversation."""

@@ -11,6 +11,7 @@ Embeddings and output rows are the target's: published copies of them are the sa
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, override
 
 import mlx.core as mx
@@ -20,7 +21,8 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
-from rdchat.inference.drafting.heads.context_memory import ContextMemory, seen_by
+from rdchat.inference.drafting.heads.context_memory import ContextMemory, joined, seen_by
+from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
 from rdchat.inference.target.device import on_gpu
 from rdchat.inference.target.hooks import HiddenReads, ModelHooks
@@ -115,6 +117,8 @@ class MtpNetwork(nn.Module):
         positions: Sequence[int],
         caches: Sequence[LayerCache],
         mask: mx.array | None,
+        *,
+        later: mx.array | None = None,
     ) -> mx.array:
         """Return the layer's outputs, (n, width), for n rows.
 
@@ -124,6 +128,7 @@ class MtpNetwork(nn.Module):
             positions: (n,) absolute positions of the hidden states.
             caches: The layer's caches.
             mask: (n, all rows) bool: which rows each one attends to; None where it attends to all.
+            later: () int32, lazy: to be added to the positions; None for 0.
         """
         parts = [self.enorm(embeddings), self.hnorm(hidden)]
         x = self.eh_proj(mx.concatenate(parts[::-1] if self._hidden_first else parts, axis=-1))
@@ -131,7 +136,10 @@ class MtpNetwork(nn.Module):
         for cache in caches:
             cache.offset = first
         consecutive = positions[-1] - first == len(positions) - 1 and positions[-1] >= first
-        depths = None if consecutive else mx.array(np.subtract(positions, first), mx.int32)
+        depths = None
+        if later is not None or not consecutive:
+            depths = mx.array(np.subtract(positions, first), mx.int32)
+            depths = depths if later is None else depths + later
         with self._hooks.packed(depths):
             output: mx.array = self.block(x[None], mask, caches[0] if self._caches == 1 else [*caches])
         return output[0]
@@ -139,8 +147,6 @@ class MtpNetwork(nn.Module):
 
 class BoundMtpHead(Head):
     """An MTP layer that is bound to its target; see `Head`.
-
-    It cannot draft below a root that the device is still computing, as other heads with a memory.
 
     Args:
         stored: The layer.
@@ -157,7 +163,6 @@ class BoundMtpHead(Head):
     kind = HeadKind.MTP
     most_drafted = MOST_BEAM_ROWS
     remembers = True
-    drafts_ahead = False
     inverse_temperature = 1.0
 
     def __init__(self, stored: "StoredMtp", model: LoadedModel) -> None:
@@ -248,35 +253,21 @@ class MtpMemory(ContextMemory):
         self._head = head
 
     @override
-    def reset(self) -> None:
-        """See `HeadMemory`."""
-        super().reset()
-        self._fed: mx.array | None = None  # (1, width) output of the last row fed
-
-    @override
-    def feed(self, hidden: mx.array, following: mx.array, positions: Sequence[int]) -> None:
+    def feed(
+        self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
+    ) -> mx.array | None:
         """See `ContextMemory`."""
         head, held, count = self._head, len(self.positions), len(positions)
         mask = None if count == 1 else mx.tril(mx.ones((count, held + count), mx.bool_), held)
         caches = [LayerCache(_appending(buffer)) for buffer in self.buffers]
         taken = hidden.astype(head.dtype)
-        self._fed = head.network.rows(head.embed(following), taken, positions, caches, mask)[-1:]
-
-    @override
-    def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
-        """See `HeadMemory`."""
-        super().take(tokens, hidden, start)
-        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
+        outputs = head.network.rows(head.embed(following), taken, positions, caches, mask)
+        return outputs if every else outputs[-1:]
 
     @override
     def state(self, root: Root) -> HeadState:
         """See `HeadMemory`."""
-        if self.positions[-1:] == [root.position - 1]:
-            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
-        self.catch_up(root)
-        assert self._fed is not None
-        rows = [buffer.view(0) for buffer in self.buffers]
-        return _MtpState(self._head, self._fed, rows, len(self.positions), root.position)
+        return _MtpState(self._head, self, self.output_before(root), [], root.position, root.later)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,10 +275,11 @@ class _MtpState(HeadState):
     """See `HeadState`."""
 
     head: BoundMtpHead  # the drafter
+    memory: MtpMemory  # the committed rows
     output: mx.array  # (beams, width) outputs for the beams' last tokens
-    rows: list[list[mx.array]]  # keys and values of each cache: the committed rows, then the draft's, level by level
-    committed: int  # number of committed rows
+    rows: list[Rows]  # keys and values of each cache of the draft's own rows, level by level; empty before the first
     position: int  # position of the next level's rows
+    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
     # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
     seen: mx.array | None = None
 
@@ -299,14 +291,20 @@ class _MtpState(HeadState):
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
-        head, count = self.head, tokens.shape[0]
-        seen = seen_by(self.seen, self.rows[0][0].shape[2] - self.committed, beams, count)
-        mask = None if seen is None else mx.concatenate([mx.ones((count, self.committed), mx.bool_), seen], axis=1)
-        rows: list[list[mx.array]] = []
-        caches = [LayerCache(_following(held, rows)) for held in self.rows]
+        head, memory, count = self.head, self.memory, tokens.shape[0]
+        drafted = self.rows[0][0].shape[2] if self.rows else 0
+        seen = seen_by(self.seen, drafted, beams, count)
+        rows: list[Rows] = []
+
+        def follow(number: int, own: Rows) -> Rows:
+            rows.append(joined(self.rows[number], own) if self.rows else own)
+            return memory.followed_by(number, rows[-1])
+
+        caches = [LayerCache(partial(follow, number)) for number in range(head.network.caches)]
         hidden = head.recycled(self.output[beams])
-        output = head.network.rows(head.embed(tokens), hidden, [self.position] * count, caches, mask)
-        return _MtpState(head, output, rows, self.committed, self.position + 1, seen)
+        positions, mask = [self.position] * count, memory.visible(seen, drafted + count)
+        output = head.network.rows(head.embed(tokens), hidden, positions, caches, mask, later=self.later)
+        return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen)
 
 
 def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
@@ -315,16 +313,6 @@ def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
     def extend(new: list[mx.array]) -> list[mx.array]:
         buffer.write(new, 0)
         return buffer.view(0)
-
-    return extend
-
-
-def _following(held: list[mx.array], rows: list[list[mx.array]]) -> Callable[[list[mx.array]], list[mx.array]]:
-    """Return the function that puts new rows after those held, and appends the result to `rows`."""
-
-    def extend(new: list[mx.array]) -> list[mx.array]:
-        rows.append([mx.concatenate(list(pair), axis=2) for pair in zip(held, new, strict=True)])
-        return rows[-1]
 
     return extend
 

@@ -45,16 +45,12 @@ class StoredNetwork[C: DecoderConfig](StoredHead):
 class BoundNetwork(Head):
     """A drafter in the target's precision or quantised, with its own tables or the target's; see `Head`.
 
-    It cannot draft below a root that the device is still computing: the rows of the accepted path would have to be
-    computed before the host knows their number.
-
     Raises:
         ModelError: If the target's hidden states or tables do not suit it.
         ModelError: If the target's hidden states or tables are not such as it needs.
     """
 
     remembers = True
-    drafts_ahead = False
     inverse_temperature = 1.0
     network_of: ClassVar[Any]  # class of the network; takes its configuration
 

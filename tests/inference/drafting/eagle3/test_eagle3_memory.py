@@ -140,3 +140,24 @@ def test_another_root_at_the_same_place_is_computed_anew() -> None:
     np.testing.assert_allclose(found[0], found[2], atol=1e-5)
     assert np.abs(found[0] - found[1]).max() > 1e-3
     assert memory.positions == list(range(12))
+
+
+def test_a_draft_does_not_copy_the_committed_rows() -> None:
+    """Each level copied all of them."""
+    head, rows = bound(shared_llama(), heads=4, head_size=64), 4096
+    memory = head.memory()
+    memory.begin([1] * rows)
+    memory.take([1] * rows, mx.random.normal((rows, 64), key=mx.random.key(0)), 0)
+
+    def drafted(token: int) -> mx.array:
+        state = memory.state(Root(token, rows, mx.zeros(64)))
+        for _ in range(3):
+            state = state.after(mx.array([0, 0]), mx.array([3, 4]))
+        return state.logits()
+
+    mx.eval(drafted(2), [buffer.arrays for buffer in memory.buffers])
+    held = sum(array.nbytes for buffer in memory.buffers for array in buffer.arrays)
+    before = mx.get_active_memory()
+    mx.reset_peak_memory()
+    mx.eval(drafted(3))
+    assert mx.get_peak_memory() - before < held / 2

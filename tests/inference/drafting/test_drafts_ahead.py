@@ -1,0 +1,180 @@
+"""Heads that remember the text begin their next draft before the host knows the accepted path, as others do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.beam_search import NodePool
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.head_drafter import HeadDrafter
+from rdchat.inference.drafting.heads.block_network import Markov
+from rdchat.inference.drafting.heads.context_memory import ContextMemory
+from rdchat.inference.drafting.heads.head import Head, HeadState, Root
+from rdchat.inference.target.target import LoadedModel
+from scripts.device_stand_in import DeviceStandIn, DeviceTimes
+from tests.inference.decoding.test_device_waits import decoding, order, waits
+from tests.inference.drafting.block.block_drafters import stored_block
+from tests.inference.drafting.eagle3.eagle3_heads import bound
+from tests.inference.drafting.mtp.mtp_targets import golden_folder, golden_target
+from tests.inference.fakes import ask, shared_llama, with_beams
+from tests.inference.plain_replies import plain
+
+pytestmark = pytest.mark.across_rows
+
+Made = tuple[LoadedModel, Head]
+
+
+def eagle3(**changes: Any) -> Callable[[], Made]:
+    return lambda: (shared_llama(), bound(shared_llama(), **changes))
+
+
+def block(**changes: Any) -> Callable[[], Made]:
+    return lambda: (shared_llama(), stored_block(shared_llama(), **changes).bind(shared_llama(), 0))
+
+
+def mtp(case: str) -> Callable[[], Made]:
+    return lambda: (
+        golden_target(case),
+        load_drafter(golden_folder(case), golden_target(case)).bind(golden_target(case)),
+    )
+
+
+HEADS: dict[str, Callable[[], Made]] = {
+    "eagle3": eagle3(),
+    "eagle3, two layers": eagle3(windows=(None, None), takes_embedding=(True, False)),
+    "eagle3, sliding": eagle3(windows=(4, None), takes_embedding=(True, False)),
+    "eagle3, sliding second": eagle3(windows=(None, 3), takes_embedding=(True, False)),
+    "dflash": block(),
+    "dspark": block(markov=Markov.RNN, from_anchor=True),
+    "dspark, causal, sliding": block(markov=Markov.VANILLA, windows=(None, 4), causal=(True, True)),
+    "mtp, mimo": mtp("mimo"),
+    "mtp, deepseek_v32": mtp("deepseek_v32"),
+    "mtp, qwen3_5": mtp("qwen3_5"),
+}
+SHAPES = [BeamShape(3, 4), BeamShape(1, 4)]
+
+
+class Reply:
+    """A reply with a head, as long as it takes.
+
+    Attributes:
+        pools: The tokens of each draft, and its paths.
+        used: For each draft whether it had been begun in the round before.
+    """
+
+    def __init__(self, made: Made, request: GenerationRequest, shape: BeamShape, *, ahead: bool = True) -> None:
+        self.model, head = made
+        self.model.hooks.read(head.reads)
+        prompt = self.model.encode_chat(request.messages, False)
+        self.memory = head.memory()
+        self.memory.begin(prompt)
+        asked = with_beams(request, shape, False)
+        self.drafter = drafter = HeadDrafter(self.model, head, self.memory, prompt, request=asked, ledger=Ledger())
+        self.pools, self.used = list[list[Any]](), list[bool]()
+        search, begin, begun = drafter.search, drafter._search, list[object]()
+        monkey: Any = drafter
+        monkey._search = lambda *arguments: (begun.append(arguments), begin(*arguments))[1]
+
+        def noted(root: int, shape: BeamShape) -> NodePool:
+            before = len(begun)
+            pool = search(root, shape)
+            self.used.append(len(begun) == before)
+            self.pools.append([pool.tokens, pool.parents, pool.scores])
+            return pool
+
+        monkey.search = noted
+        if not ahead:
+            monkey.drafts_ahead = lambda limit: False
+        self.iterator = RoundIterator(ReplyJob.fresh(self.model, prompt, request), drafter)
+
+    def write(self) -> ReplyEnd:
+        *_, end = self.iterator
+        assert isinstance(end, ReplyEnd)
+        return end
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("shape", SHAPES, ids=["tree", "chain"])
+def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(name: str, shape: BeamShape) -> None:
+    made = HEADS[name]()
+    for temperature in (0.0, 1.0):
+        request = ask("abcabcabc", seed=4, max_tokens=24, temperature=temperature)
+        replies = [Reply(made, request, shape, ahead=ahead) for ahead in (True, False)]
+        ends = [reply.write() for reply in replies]
+        assert [set(reply.used[1:-1]) for reply in replies] == [{True}, {False}]
+        assert ends[0].token_ids == ends[1].token_ids == plain(made[0], request).token_ids
+        for mine, wanted in zip(*(reply.pools for reply in replies), strict=True):
+            np.testing.assert_array_equal(np.array(mine[0]), np.array(wanted[0])[: mine[0].shape[0]])
+            np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> None:
+    """Rows that were computed for a longer path are not seen, and those of the path are kept."""
+    model, head = HEADS[name]()
+    rng = np.random.default_rng(3)
+    size = model.info.vocabulary_size - 1
+    model.hooks.read(head.reads)
+    text = rng.integers(3, size, 16)
+    model.network(mx.array(text)[None])
+    assert model.hooks.hidden is not None
+    hidden, start, latest = model.hooks.hidden[0], 9, 3
+    stale = mx.concatenate([hidden[:13], -hidden[4:7]])
+    for later in range(latest + 1):
+        known, lazy = head.memory(), head.memory()
+        for memory in (known, lazy):
+            memory.begin(text[:start].tolist())
+            memory.take(text[: start - 1].tolist(), hidden[: start - 1], 0)
+            memory.take(text[start - 1 : start].tolist(), hidden[start - 1 : start], start - 1)
+        end = start + later + 1  # position of the next root
+        committed = text[start:end].tolist()
+        wrong = rng.integers(3, size, latest - later).tolist()
+        mixed = mx.concatenate([hidden[start:end], stale[end : start + latest + 1]])
+        ahead = Root(mx.array(int(text[end])), start + 1, hidden[end - 1], mx.array(later), latest)
+        lazy.take_ahead(mx.array([*committed, *wrong]), mixed, Root(committed[0], start, hidden[start - 1]), ahead)
+        known.take(committed, hidden[start:end], start)
+        assert_alike(lazy.state(ahead), known.state(Root(int(text[end]), end, hidden[end - 1])))
+        lazy.keep(committed, hidden[end - 1][None])
+        assert isinstance(lazy, ContextMemory)
+        assert isinstance(known, ContextMemory)
+        assert lazy.positions == known.positions == list(range(end))
+        for mine, wanted in zip(lazy.buffers, known.buffers, strict=True):
+            for rows, expected in zip(mine.view(0), wanted.view(0), strict=True):
+                np.testing.assert_allclose(np.array(rows), np.array(expected), atol=1e-4)
+        if later % 2:
+            again = Root(int(text[end]), end, hidden[end - 1])
+            assert_alike(lazy.state(again), known.state(again))
+        else:  # the next turn's prompt goes on with another token
+            lazy.begin([*text[:end].tolist(), 5, 6])
+            lazy.take([5, 6], hidden[:2], end)
+            lazy.state(Root(7, end + 2, hidden[1]))
+            assert lazy.positions == list(range(end + 2)), "no gap"
+
+
+def assert_alike(mine: HeadState, wanted: HeadState) -> None:
+    """Compare two levels of a draft and its root's logits."""
+    for beams, tokens in (([0, 0, 0], [3, 8, 9]), ([2, 0, 2], [4, 4, 7]), ([1, 0], [5, 6])):
+        np.testing.assert_allclose(np.array(mine.logits()), np.array(wanted.logits()), atol=1e-4)
+        mine, wanted = (state.after(mx.array(beams), mx.array(tokens)) for state in (mine, wanted))
+
+
+@pytest.mark.parametrize("name", ["eagle3, sliding", "dspark", "mtp, mimo"])
+def test_the_next_draft_is_queued_behind_the_call_before_the_host_waits(name: str) -> None:
+    """It was built when the call was done, while the device had nothing to do."""
+    made = HEADS[name]()
+    request = ask("abcabcabc", max_tokens=20, temperature=0.7)
+    device = DeviceStandIn(made[0].network, times=DeviceTimes().scaled(100))
+    end, events = decoding(device, Reply(made, request, SHAPES[0]).iterator)
+    assert waits(events) == end.statistics.host_syncs == end.statistics.rounds
+    steps = order(events)
+    calls = [i for i, step in enumerate(steps) if step == "queue target"]
+    for call in calls[:-2]:  # the last ones leave no room for another draft
+        assert steps[call : call + 4] == ["queue target", "build beams", "queue beams", "wait"]
