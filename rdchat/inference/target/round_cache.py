@@ -230,7 +230,6 @@ class AttentionRows:
 
     def copy_from(self, start: int) -> list[mx.array]:
         """Return a copy of the rows from position `start` on: for keys and for values (1, heads, n, width)."""
-        self._flush()
         # a gather, since a slice may be a view of the buffer; evaluated at once, before the buffer is written again
         rows = [part[..., mx.arange(part.shape[2]), :] for part in self.buffer.view(start)]
         mx.eval(rows)
@@ -238,7 +237,6 @@ class AttentionRows:
 
     def append(self, rows: list[mx.array]) -> None:
         """Append rows that `copy_from` gave, at the positions that they had."""
-        self._flush()
         self.buffer.write(rows, self.buffer.first)
         self.offset = self.buffer.first + self.buffer.rows
 
