@@ -40,16 +40,18 @@ def texts(tokens: int, rng: np.random.Generator) -> list[list[int]]:
 def growth_bytes(path: Path) -> int:
     """Return what a process's resident size grows by with a store; runs in a fresh process."""
     rng = np.random.default_rng(1)
-    replies, process = texts(ENDINGS + MOST_SINCE, rng), psutil.Process()
+    replies = texts(ENDINGS, rng)
+    since = rng.integers(0, VOCABULARY, (MOST_SINCE // REPLY, REPLY)).tolist()  # hardly anything of it repeats
     LookupIndex(replies[0]).draft(1)  # imports and allocates what lookup alone needs
+    process = psutil.Process()
     before = process.memory_info().rss
     store = ReplyStore(path)
-    for reply in replies[: ENDINGS // REPLY]:
+    for reply in replies:
         for end in range(1, len(reply)):
             store.places(reply[:end])
-    for reply in replies[ENDINGS // REPLY :]:
+    for reply in since:
         store.add(reply)
-    store.places(replies[-1])  # indexes what was added
+    store.places(replies[0])  # indexes what was added
     return int(process.memory_info().rss - before)
 
 
