@@ -156,3 +156,9 @@ def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
 
 def test_a_draft_has_more_nodes_than_asked_for_only_where_calls_stay_small() -> None:
     assert [most_nodes(asked) for asked in (1, 4, 8, 20, 64)] == [4, 16, 32, 32, 64]
+
+
+def test_a_place_in_earlier_replies_counts_half() -> None:
+    """Replies copy one another; with whole votes they took a tenth more rows and brought nothing for them."""
+    chat, replies = LookupEstimate().odds()
+    assert replies[LONGEST_MATCH] == chat[LONGEST_MATCH] / 2, "a long match is as sure in both"
