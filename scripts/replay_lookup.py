@@ -2,47 +2,82 @@
 
     python scripts/replay_lookup.py PROMPTS --records FILE.jsonl [--every 5] [--store] [--draft-tokens 4]
 
-Each prompt is answered once, plainly, and kept in a file. Of every 5 prompts the first is measured; with --store lookup
-also has the replies to the others. Replies that loop, with a fifth of their runs of 8 tokens repeated, are shown apart.
+Each prompt is answered once, plainly, several at a time, and kept in a file. Of every 5 prompts the first is measured;
+with --store lookup also has the replies to the others. Replies that loop, with a fifth of their runs of 8 tokens
+repeated, are shown apart.
 """
 
 import argparse
 import json
 import tempfile
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.prompt_files import Prompt, read_prompts
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, most_nodes
 from rdchat.inference.drafting.reply_store import ReplyStore, write_store
 
+if TYPE_CHECKING:
+    from rdchat.inference.target.target import LoadedModel
+
 LOOPS, RUN = 0.2, 8
+BATCH = 16  # replies made at once
 Record = dict[str, Any]  # text and group of a prompt; token ids of prompt and reply
 
 
 def recorded(prompts: Sequence[Prompt], file: Path, tokens: int) -> list[Record]:
-    """Return the replies, made where the file lacks them."""
+    """Return the replies, made where the file lacks them; an interrupted run goes on where it was."""
     kept = (
         {record["text"]: record for record in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
     )
     if missing := [prompt for prompt in prompts if prompt.text not in kept]:
         from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only where it is needed
-        from rdchat.inference.session import ChatSession  # noqa: PLC0415
 
-        session, sampling = ChatSession(load_model(None)), SamplingParams(0.0, max_tokens=tokens)
+        model = load_model(None)
+        asked: list[Record] = []
+        for prompt in missing:
+            ids = model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False)
+            asked.append({"text": prompt.text, "group": prompt.group, "prompt": ids})
+        asked.sort(key=lambda record: len(record["prompt"]))  # so that a batch needs little padding
         with file.open("a") as lines:
-            for prompt in missing:
-                message = ChatMessage(Role.USER, prompt.text)
-                *_, end = session.generate(GenerationRequest((message,), sampling, draft=DraftSettings(Mode.OFF)))
-                assert isinstance(end, ReplyEnd)
-                ids = session.model.encode_chat((message,), continue_last=False)
-                record = {"text": prompt.text, "group": prompt.group, "prompt": ids, "reply": list(end.token_ids)}
-                kept[prompt.text] = record
-                lines.write(json.dumps(record) + "\n")
+            for batch in (asked[at : at + BATCH] for at in range(0, len(asked), BATCH)):
+                for record, reply in zip(
+                    batch, answers(model, [each["prompt"] for each in batch], tokens), strict=True
+                ):
+                    kept[record["text"]] = {**record, "reply": reply}
+                    lines.write(json.dumps(kept[record["text"]]) + "\n")
+                lines.flush()
     return [kept[prompt.text] for prompt in prompts]
+
+
+def answers(model: "LoadedModel", prompts: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
+    """Return the greedy replies to a batch of prompts, a token of each per call."""
+    import mlx.core as mx  # noqa: PLC0415
+
+    from rdchat.inference.target.fetch import fetch  # noqa: PLC0415
+    from rdchat.inference.training.data.batched_decoding import BatchedDecoder  # noqa: PLC0415
+
+    columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)
+    shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
+    decoder = BatchedDecoder.read(model, prompts[0][:shared], [prompt[shared:-1] for prompt in prompts])
+    replies: list[list[int]] = [[] for _ in prompts]
+    running, fed = list(range(len(prompts))), [prompt[-1] for prompt in prompts]
+    while running:
+        chosen = fetch(mx.argmax(decoder.step(fed)[0], axis=-1)).tolist()
+        for number, token in zip(running, chosen, strict=True):
+            replies[number].append(token)
+        rows = [
+            row
+            for row, number in enumerate(running)
+            if chosen[row] not in model.end_tokens and len(replies[number]) < tokens
+        ]
+        if rows and len(rows) < len(running):
+            decoder.keep(rows)
+        running, fed = [running[row] for row in rows], [chosen[row] for row in rows]
+    return replies
 
 
 def accepted(tree: LookupTree, text: Sequence[int]) -> int:

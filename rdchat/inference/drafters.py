@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 
-from rdchat.errors import ModelError, RdchatError
+from rdchat.errors import ModelError, OutOfMemoryError, RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, EarlierReplies, Mode
@@ -28,6 +28,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.reply_store import ReplyStore
+from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_files import TargetBinding, display_name, shown_name
 from rdchat.inference.models.mtp_families import said_layers, unreadable
@@ -70,6 +71,7 @@ class Drafters:
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
         self._heads: dict[Path, HeadModel] = {}  # by folder, the last used one last
+        self._failures: dict[Path, tuple[str, str, str]] = {}  # stamp of a drafter's files; message and hint
         self.most_heads = 1
         self._earlier: tuple[EarlierReplies, ReplyStore] | None = None  # the last one used
         self.auto = AutoState(model)
@@ -275,5 +277,22 @@ class Drafters:
         head = self._heads.pop(folder, None)
         while len(self._heads) >= self.most_heads:  # before another one is loaded
             del self._heads[next(iter(self._heads))]
-        self._heads[folder] = head or HeadModel(self._model, load_drafter(folder, self._model))
+        self._heads[folder] = head or self._read_head(folder)
         return folder, self._heads[folder]
+
+    def _read_head(self, folder: Path) -> HeadModel:
+        """Read a drafter; what was wrong with it is remembered until its files change.
+
+        One that does not fit into memory is tried anew: headers tell that, and closing other apps helps.
+        """
+        digest = stamp_of(folder).digest
+        known, message, hint = self._failures.get(folder, ("", "", ""))
+        if known == digest:
+            raise ModelError(message, hint)
+        try:
+            return HeadModel(self._model, load_drafter(folder, self._model))
+        except OutOfMemoryError:
+            raise
+        except ModelError as error:
+            self._failures[folder] = digest, error.message, error.hint
+            raise

@@ -47,8 +47,8 @@ _SLOW_MS = 40  # slower steps are measured only once in a slice, because a promp
 _SHORT_S = 0.05  # chunks that take less are doubled
 _LONGEST_CHUNK = 512
 _COMMITTED = 2  # tokens that a typical round adds
-_SUBJECT = "Explain in a few sentences how rain forms."  # what a model writes about to test MTP layers
-_WRITTEN, _CHAIN = 96, 3  # tokens that it writes, and tokens that are drafted below every third of them
+_SUBJECT = "Explain in detail how rain forms."  # what a model writes about, at length, to test MTP layers
+_WRITTEN, _CHAIN = 288, 3  # tokens that it writes, and tokens that are drafted below every third of them
 
 
 class Measured(NamedTuple):

@@ -21,6 +21,7 @@ from rdchat.inference.target.verifier import PackedTree, Verified
 
 _LEAST = 0.1  # chance of a lookup branch's last node: a beam's last nodes are less likely
 _LEAST_ALONE = 0.5  # chance of its first node where it takes the place of the beams
+_CLEARLY = 3.0  # wrong tokens in a hundred; less is chance in a test
 _NO_BRANCH = LookupTree()
 _LEAVES = 2  # nodes kept at each level, in beam widths; those beyond the width may still be among the best
 
@@ -87,17 +88,20 @@ class HeadModel:
     def read_as(self, wrong: Mapping[Reading, float]) -> None:
         """Have MTP layers read the hidden states with which the fewest tokens were wrong, in a hundred.
 
-        Equal ones are as likely as the layers' authors' code says. A new choice clears the memory.
+        Of those that are not clearly worse the most likely is chosen. A new choice clears the memory.
         """
         head = self.head
         assert isinstance(head, BoundMtpHead)
-        best = min((each for each in head.readings if each in wrong), key=wrong.__getitem__, default=head.reading)
-        others = [share for each, share in wrong.items() if each != best]
-        if others:
-            head.facts = (
-                f"It {best.words}: {100 - wrong[best]:.0f} % of the tokens it drafted in a test were right, "
-                f"and {100 - min(others):.0f} % in the next best way."
-            )
+        tested = [each for each in head.readings if each in wrong]
+        if not tested:
+            return
+        limit = min(wrong[each] for each in tested) + _CLEARLY
+        best = next(each for each in tested if wrong[each] < limit)
+        worse = [wrong[each] for each in tested if wrong[each] >= limit]
+        others = f"{100 - min(worse):.0f} % in the best other way" if worse else "about as many in any other way"
+        head.facts = (
+            f"It {best.words}: {100 - wrong[best]:.0f} % of the tokens it drafted in a test were right, {others}."
+        )
         if best != head.reading:
             head.read_as(best)
             self.forget()

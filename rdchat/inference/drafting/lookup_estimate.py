@@ -5,6 +5,7 @@ _MATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)  # classes of matches, by their
 # Chance that the token after the longest, newest match is right, by class; see docs/adr/0026.
 _IN_CHAT = (0.22, 0.5, 0.62, 0.68, 0.74, 0.76, 0.82, 0.82, 0.86, 0.9, 0.95)
 _IN_REPLIES = (0.15, 0.3, 0.45, 0.55, 0.62, 0.66, 0.74, 0.82, 0.86, 0.9, 0.95)
+_ALIKE = 0.5  # weight of a place's vote in earlier replies: those that agree are often copies of one another
 _WEIGHT, _FADE = 20.0, 0.998  # of these values, in observations; share of what was seen that each new one leaves
 _SUREST = 0.99  # highest chance that is believed
 _CLASSES = [sum(match >= least for least in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
@@ -46,17 +47,17 @@ class LookupEstimate:
     """The odds that the token after an earlier place comes next, by how many tokens before both places agree.
 
     Each place votes for its token with these odds, and 1 is the vote for none of them. So the chance of a token is the
-    sum of its votes over the sum of all votes and 1. Of one place that is the chance learnt; places that agree raise
-    it, others lower it.
+    sum of its votes over the sum of all votes and 1. Of one place in the chat that is the chance learnt; places that
+    agree raise it, others lower it. Places in earlier replies count half.
     """
 
     def __init__(self) -> None:
         self._rates = [[Rate(prior, _WEIGHT, _FADE) for prior in priors] for priors in (_IN_CHAT, _IN_REPLIES)]
 
     def odds(self) -> tuple[list[float], list[float]]:
-        """Return the odds in this chat and in earlier replies, by the length of the match, 0 to `LONGEST_MATCH`."""
+        """Return the votes of places in this chat and in earlier replies, by the match, 0 to `LONGEST_MATCH`."""
         chat, replies = ([_odds(rate.value) for rate in rates] for rates in self._rates)
-        return [chat[each] for each in _CLASSES], [replies[each] for each in _CLASSES]
+        return [chat[each] for each in _CLASSES], [_ALIKE * replies[each] for each in _CLASSES]
 
     def learn(self, match: int, earlier: bool, right: bool) -> None:
         """Learn whether the token after the longest match came.

@@ -28,6 +28,7 @@ CONVERTER_REVISION = 1
 _GROUP = 32
 _QUANTISED_BITS = {GgmlType.Q4_0: 4, GgmlType.Q4_1: 4, GgmlType.Q8_0: 8}
 _FLOATS = {GgmlType.F32, GgmlType.F16, GgmlType.Q6_K}  # Q6_K has no MLX counterpart and becomes float16
+_MTP_HINT = "Then get its MTP layers, which draft for it, with `rdchat models mtp`."
 _TOP_MODULES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_MODULES = {
     "attn_norm": "input_layernorm",
@@ -74,7 +75,7 @@ def plan_conversion(source: Path, header: GgufHeader) -> tuple[dict[str, Any], l
         ModelError: See `convert_gguf`; the tokenizer is not checked.
     """
     with _import_errors(source):
-        _refuse_unknown_kinds(header.metadata)
+        _refuse_unknown_kinds(header)
         tensors = {tensor.name: tensor for tensor in header.tensors}
         _refuse_unknown_types(tensors)
         config = _config(header.metadata, tensors)
@@ -117,10 +118,13 @@ def _damaged(key: str, value: Any) -> ModelError:
     return ModelError(f"Its metadata is damaged: '{key}' is {shown}.", CONVERT_HINT)
 
 
-def _refuse_unknown_kinds(metadata: Mapping[str, Any]) -> None:
+def _refuse_unknown_kinds(header: GgufHeader) -> None:
+    metadata = header.metadata
     architecture = metadata.get("general.architecture")
     if architecture != "llama":
-        raise ModelError(f"Its architecture is '{architecture}'; only 'llama' can be imported.", CONVERT_HINT)
+        has_mtp = any(".nextn." in tensor.name for tensor in header.tensors)
+        hint = f"{CONVERT_HINT} {_MTP_HINT}" if has_mtp else CONVERT_HINT
+        raise ModelError(f"Its architecture is '{architecture}'; only 'llama' can be imported.", hint)
     scaling = metadata.get("llama.rope.scaling.type", "none")
     if scaling != "none":
         raise ModelError(f"It scales positions by '{scaling}', which cannot be imported.", CONVERT_HINT)

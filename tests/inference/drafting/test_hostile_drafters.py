@@ -12,13 +12,14 @@ import mlx.core as mx
 import pytest
 
 from rdchat import paths
-from rdchat.errors import ModelError
+from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import CostFile
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
+from rdchat.inference.drafting.heads.head import StoredHead
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.target.target import LoadedModel
@@ -199,3 +200,45 @@ def test_a_home_that_is_none_is_named(target: LoadedModel) -> None:
     assert told[Mode.DRAFTER].reason.startswith(
         "The drafter cannot be ~nosuchuser/drafter: there is no home folder ~nosuchuser."
     )
+
+
+@pytest.mark.parametrize("mode", [Mode.DRAFTER, Mode.AUTO])
+def test_a_drafter_that_failed_is_read_again_only_when_its_files_change(
+    mode: Mode, target: LoadedModel, drafter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights were read at every reply."""
+    weights = drafter / "model.safetensors"
+    good = weights.read_bytes()
+    os.truncate(weights, 5000)
+    reads, drafters = list[Path](), Drafters(target)
+
+    def counted(folder: Path, model: LoadedModel) -> StoredHead:
+        reads.append(folder)
+        return load_drafter(folder, model)
+
+    monkeypatch.setattr("rdchat.inference.drafters.load_drafter", counted)
+    settings = DraftSettings(mode, drafter=str(drafter))
+    told = {drafters.try_load(settings) for _ in range(3)}
+    assert len(told) == 1
+    assert (None in told) is (mode is Mode.AUTO)
+    assert drafters.auto.available.head is None
+    assert reads == [drafter]
+    weights.write_bytes(good)
+    os.utime(weights, (1, 1))  # surely another time than before
+    assert drafters.try_load(settings) is None
+    assert reads == [drafter, drafter]
+
+
+def test_mtp_layers_that_do_not_fit_are_loaded_once_there_is_room(
+    target: LoadedModel, drafter: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hint says to close other apps."""
+    drafters, settings = Drafters(target), DraftSettings(Mode.DRAFTER, drafter=str(drafter))
+    with monkeypatch.context() as patch:
+        patch.setattr("rdchat.inference.drafters.load_drafter", refuse)
+        assert drafters.try_load(settings) == "No room. Close other apps."
+    assert drafters.try_load(settings) is None
+
+
+def refuse(folder: Path, model: LoadedModel) -> StoredHead:
+    raise DoesNotFitError("No room.", "Close other apps.")

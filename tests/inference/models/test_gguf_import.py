@@ -160,6 +160,20 @@ def test_unknown_kinds_are_refused_by_name(tmp_path: Path, field: str, value: ob
     assert caught.value.hint
 
 
+def test_a_file_with_mtp_layers_is_refused_and_says_where_to_get_them(tmp_path: Path) -> None:
+    layers = {"blk.2.nextn.eh_proj.weight": np.zeros((gguf_samples.HIDDEN, 2 * gguf_samples.HIDDEN), np.float32)}
+    source = write_gguf(tmp_path / "model.gguf", architecture="glm4moe", extra=layers)
+    with pytest.raises(ModelError, match=r"Its architecture is 'glm4moe'; only 'llama' can be imported\.") as caught:
+        converted(source)
+    assert caught.value.hint.endswith("get its MTP layers, which draft for it, with `rdchat models mtp`.")
+
+
+def test_what_is_imported_never_has_mtp_layers() -> None:
+    """They would be lost in silence: who adds an architecture that has some must import them, too."""
+    parts = gguf.MODEL_TENSORS[gguf.MODEL_ARCH.LLAMA]
+    assert not [name for name in map(gguf.TENSOR_NAMES.__getitem__, parts) if "nextn" in name]
+
+
 def test_heads_that_do_not_match_their_rows_are_refused(tmp_path: Path) -> None:
     rows = np.zeros((96, gguf_samples.HIDDEN), np.float32)
     source = write_gguf(tmp_path / "model.gguf", extra={"blk.0.attn_k.weight": rows})

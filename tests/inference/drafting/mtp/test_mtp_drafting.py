@@ -14,7 +14,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.models.mtp_families import PLAIN
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
@@ -63,6 +63,33 @@ def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tupl
     drafters.head.read_as(next(each for each in READINGS if each == reading))
     request = ask(temperature=0.9, max_tokens=24, seed=3)
     assert read(drafters, model, request, TREE).token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.parametrize(
+    ("wrong", "chosen", "facts"),
+    [
+        (
+            (50, 50.5, 48, 50.5),
+            READINGS[0],
+            "50 % of the tokens it drafted in a test were right, about as many in any other",
+        ),
+        (
+            (50, 52, 40, 39),
+            READINGS[2],
+            "60 % of the tokens it drafted in a test were right, 50 % in the best other way.",
+        ),
+    ],
+)
+def test_another_reading_than_the_likeliest_must_be_clearly_better(
+    wrong: tuple[float, ...], chosen: Reading, facts: str
+) -> None:
+    """A few tokens more are chance."""
+    model = golden_target("glm4_moe")
+    drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
+    assert isinstance(drafters.head, BoundMtpHead)
+    drafters.read_as(dict(zip(READINGS, wrong, strict=True)))
+    assert drafters.head.reading == chosen
+    assert f"It {chosen.words}: {facts}" in drafters.head.facts
 
 
 def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
