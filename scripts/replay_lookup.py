@@ -28,15 +28,15 @@ BATCH = 16  # replies made at once
 Record = dict[str, Any]  # text and group of a prompt; token ids of prompt and reply
 
 
-def recorded(prompts: Sequence[Prompt], file: Path, tokens: int) -> list[Record]:
-    """Return the replies, made where the file lacks them; an interrupted run goes on where it was."""
+def recorded(prompts: Sequence[Prompt], file: Path, tokens: int, model_name: str | None) -> list[Record]:
+    """Return a model's replies, made where the file lacks them; an interrupted run goes on where it was."""
     kept = (
         {record["text"]: record for record in map(json.loads, file.read_text().splitlines())} if file.exists() else {}
     )
     if missing := [prompt for prompt in prompts if prompt.text not in kept]:
         from rdchat.inference.models.loading import load_model  # noqa: PLC0415  MLX: only where it is needed
 
-        model = load_model(None)
+        model = load_model(model_name)
         asked: list[Record] = []
         for prompt in missing:
             ids = model.encode_chat((ChatMessage(Role.USER, prompt.text),), continue_last=False)
@@ -110,6 +110,7 @@ def loops(reply: Sequence[int]) -> bool:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("prompts", type=Path)
+    parser.add_argument("--model", help="whose replies are made (default: the default model's)")
     parser.add_argument("--records", type=Path, required=True, help="file that keeps the replies")
     parser.add_argument("--tokens", type=int, default=128, help="of a reply")
     parser.add_argument("--every", type=int, default=5, help="1 measures all")
@@ -117,12 +118,13 @@ def main() -> None:
     parser.add_argument("--draft-tokens", type=int, default=4)
     args = parser.parse_args()
     prompts = read_prompts(args.prompts)
-    measured = recorded(prompts[:: args.every], args.records, args.tokens)
+    measured = recorded(prompts[:: args.every], args.records, args.tokens, args.model)
     with tempfile.TemporaryDirectory() as folder:
         store = None
         if args.store:
             others = [prompt for number, prompt in enumerate(prompts) if number % args.every]
-            write_store(Path(folder) / "store", [each["reply"] for each in recorded(others, args.records, args.tokens)])
+            replies = [each["reply"] for each in recorded(others, args.records, args.tokens, args.model)]
+            write_store(Path(folder) / "store", replies)
             store = ReplyStore(Path(folder) / "store", grows=False)
         found: dict[str, list[tuple[int, int, int]]] = {}
         for record in measured:
