@@ -196,7 +196,7 @@ class Eagle3Memory(ContextMemory):
         """See `HeadMemory`."""
         output = self.output_before(root)
         windows = any(self._head.network.config.windows)
-        positions = np.array(self.held) if windows else None
+        positions = np.array([*self.held]) if windows else None
         return _Eagle3State(self._head, self, output, [], positions, root.position, root.later)
 
 
