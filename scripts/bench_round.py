@@ -37,8 +37,8 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import search_draf
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 

@@ -27,9 +27,9 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.prefix_caches import PrefixCaches
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 # isort: split

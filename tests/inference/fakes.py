@@ -31,9 +31,9 @@ from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Recurrent
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.target.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, TREES, network_of

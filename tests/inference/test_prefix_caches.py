@@ -11,8 +11,8 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, Gen
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target import prefix_caches
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_caches import PrefixCaches, usual_limit
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_family, shared_llama

@@ -20,8 +20,8 @@ from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.capability import median_error, rounding_limit, row_errors
 from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import grid, share

@@ -24,8 +24,8 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree, Verifier
 

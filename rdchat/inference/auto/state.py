@@ -35,7 +35,7 @@ from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)

@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import find_tool_calls
-from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 RowsFor = Callable[[int, int], int]  # rows of a call, by the nodes of a draft and the tokens in the cache

@@ -16,8 +16,8 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors, was_stopped
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from rdchat.thoughts import begins_thought
 

@@ -35,9 +35,9 @@ from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tok
 from rdchat.inference.target.capability import check_capability
 from rdchat.inference.target.device import device_name, memory_room, on_gpu, wire_memory
 from rdchat.inference.target.hooks import ModelHooks
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.prefill_pace import PrefillPace
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 _SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature

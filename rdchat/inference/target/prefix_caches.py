@@ -7,7 +7,7 @@ import mlx.nn as nn
 
 from rdchat.inference.api.events import PrefixCacheFacts
 from rdchat.inference.target.device import total_memory_bytes
-from rdchat.inference.target.round_cache import KVCache, shared_prefix
+from rdchat.inference.target.kv_cache import KVCache, shared_prefix
 
 _SHARE = 8  # the usual limit is 1/n of the memory that models could take
 _LEAST_TAIL = 16  # tokens; fewer are quickly read again

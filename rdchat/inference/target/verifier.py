@@ -12,8 +12,8 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 
 

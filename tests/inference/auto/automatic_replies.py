@@ -15,7 +15,7 @@ from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 

@@ -14,7 +14,7 @@ from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.kv_cache import KVCache
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.measurements import finished

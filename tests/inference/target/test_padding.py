@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from rdchat.inference.decoding.accepted_path import accepted_path
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.verifier import PackedTree, Verifier
 from tests.inference.fakes import tiny_llama
 

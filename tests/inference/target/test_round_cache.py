@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from mlx_lm.models import cache as stock
 
+from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import (
     KeptRows,
-    KVCache,
     RoundArraysCache,
     RoundKVCache,
     RowBuffer,
