@@ -15,7 +15,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import PromptTooLongError
+from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.requests import (
@@ -31,7 +31,7 @@ from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator, opens_thought
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeMatcher, ShapeVocabulary
 from rdchat.inference.drafters import Drafters
@@ -142,6 +142,11 @@ class ChatSession:
         request, matcher = self._shaped(request, stopped)
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
+        if matcher is not None and opens_thought(self.model, prompt):
+            raise ModelError(
+                f"{self.model.info.name} thinks before each answer, so its answers cannot have a shape.",
+                "Choose a model that does not think, or whose thinking can be switched off.",
+            )
         self._check_length(len(prompt))
         mx.reset_peak_memory()
         self.cache = cache = self.caches.take(prompt, request.partition)
@@ -175,7 +180,7 @@ class ChatSession:
         """Return a request with thinking switched off, and a matcher, where the answer has a shape."""
         if (shape := request.shape) is None:
             return request, None
-        self.model.prompts.process.check_shape(shape, lambda: _go_on(stopped))
+        self.model.prompts.check_shape(shape, lambda: _go_on(stopped))
         if self._vocabulary is None:
             self._vocabulary = ShapeVocabulary(self.model)
         if ThinkingChoice.OFF in self.model.info.thinking:  # a thought would not have the shape

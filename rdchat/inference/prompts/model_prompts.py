@@ -262,6 +262,10 @@ class ModelPrompts:
         merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}", own_control=())
         return self._encode_turns((merged, *messages[2:]), unfinished, limit, waiting, thinking=thinking, tools=tools)
 
+    def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
+        """See `TokenizerProcess.check_shape`."""
+        self.process.check_shape(shape, waiting)
+
     def encode_raw(self, text: str, limit: int, waiting: Waiting = lambda: None) -> list[int]:
         """Return the ids of a text without a chat template; words that look like control tokens are plain text.
 
