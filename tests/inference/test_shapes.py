@@ -2,10 +2,12 @@
 
 import json
 import random
+import re
 from dataclasses import replace
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError, ModelError
@@ -14,7 +16,7 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
+from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import share
@@ -143,6 +145,8 @@ def test_other_kinds_of_shapes(kind: ShapeKind, source: str) -> None:
         '{"$ref": "https://example.org/schema.json"}',
         json.dumps({"enum": list(range(60_000))}),
         json.dumps({"not": {"type": "string"}}),
+        json.dumps({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}),
+        json.dumps({"type": "object", "properties": {"a": False}, "required": ["a"]}),
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_in_a_line(source: str) -> None:
@@ -172,3 +176,37 @@ def test_a_schema_that_refers_to_itself_ends() -> None:
         "more": {"$ref": "#/$defs/tree"}}, "additionalProperties": False}}}  # fmt: skip
     end = reply(json_model(), shaped(tree, temperature=0.9), Mode.LOOKUP)
     assert end.finish_reason in {FinishReason.EOS, FinishReason.LENGTH}
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
+def test_a_shape_that_fails_in_the_middle_ends_the_reply_with_an_error_and_spoils_nothing(mode: Mode) -> None:
+    """An expression may compile fast and need too many states while it is followed."""
+    session, fine = ChatSession(json_model()), shaped(schema(random.Random(3)), seed=3)
+    hostile = replace(ask(), shape=AnswerShape(ShapeKind.REGEX, "(?:a?){5000}a{5000}"), draft=DraftSettings(mode))
+    for _ in range(2):
+        with pytest.raises(ModelError) as refusal:
+            list(session.generate(hostile))
+        assert "cannot be followed any further" in refusal.value.message
+        assert "\n" not in refusal.value.message
+    *_, end = session.generate(replace(fine, draft=DraftSettings(mode)))
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == reply(json_model(), fine, Mode.OFF).token_ids
+
+
+def test_every_kind_of_end_of_an_expression_is_drafted_over() -> None:
+    """Drafts go beyond the end of the expression, and the matcher comes back from there."""
+    for number in range(12):
+        source = random.Random(number).choice(["(yes|no)!", "a{1,3}", "[a-c]{2}(x|yz)?", "true|null|ab"])
+        request = replace(ask(max_tokens=40, seed=number, temperature=0.9), shape=AnswerShape(ShapeKind.REGEX, source))
+        plain = reply(json_model(), request, Mode.OFF)
+        assert plain.finish_reason is FinishReason.EOS
+        assert re.fullmatch(source, plain.text)
+        for width in (1, 3):
+            assert scripted(json_model(), request, list(plain.token_ids), width)[-1].token_ids == plain.token_ids
+
+
+def test_a_mask_has_a_bit_for_each_token() -> None:
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 2**32, (3, 5), dtype=np.uint32)
+    expected = [[bool(row[token // 32] >> (token % 32) & 1) for token in range(141)] for row in words.tolist()]
+    assert mask_of(words, 141).tolist() == expected

@@ -7,7 +7,6 @@ token changes what is verified, never a mask along the chosen path.
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import llguidance
 import mlx.core as mx
@@ -216,13 +215,12 @@ class ShapeMatcher:
 
 
 def mask_of(words: Words, size: int) -> mx.array:
-    """Return (n, size) bool from the bits of (n, words)."""
-    return _unpacked(mx.array(words), mx.arange(size, dtype=mx.uint32))
+    """Return (n, size) bool from the bits of (n, words).
 
-
-@partial(mx.compile, shapeless=False)
-def _unpacked(words: mx.array, ids: mx.array) -> mx.array:
-    return (words[:, ids >> 5] >> (ids & 31)) & 1 != 0
+    They are unpacked on the host: 0.3 ms for 16 rows of 150,000 tokens, where MLX on a CPU needs 57 ms to index them.
+    """
+    bits = np.unpackbits(words.view(np.uint8), axis=-1, count=size, bitorder="little")
+    return mx.array(bits.view(np.bool_))
 
 
 def masked(logits: mx.array, mask: mx.array | None) -> mx.array:

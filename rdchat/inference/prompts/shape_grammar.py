@@ -5,8 +5,10 @@ from typing import Any
 import llguidance
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape, ShapeKind
 
+_NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
+_MOST_WORDS = 200
 _ANY_OBJECT = '{"type": "object"}'
 # Whitespace is one space or none, since a small model may write blank lines for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
@@ -39,14 +41,23 @@ def limits() -> llguidance.LLParserLimits:
 
 
 def check_grammar(shape: AnswerShape) -> None:
-    """Compile a shape's grammar without a vocabulary; run in a child process, since this may take long.
+    """Compile a shape's grammar, and take its first step byte by byte; run in a child process: this may take long.
 
     Raises:
-        ModelError: If it is wrong, or too large; the message has one line.
+        ModelError: If it is wrong or too large, or no text has the shape; the message has one line.
     """
     try:
-        problem = llguidance.LLMatcher.validate_grammar(grammar_of(shape), limits=limits())
+        matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar_of(shape), log_level=0, limits=limits())
+        if not matcher.is_error():
+            matcher.compute_bitmask()
+            matcher.compute_ff_tokens()
+        problem = matcher.get_error() if matcher.is_error() else ""
     except ValueError as error:
         problem = str(error)
-    if problem and not problem.startswith("WARNING"):
-        raise ModelError(f"The {shape.words} cannot be used: {' '.join(problem.split())[:300].rstrip('.')}.")
+    if _NO_TEXT in problem:
+        raise ModelError(
+            f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
+        )
+    if problem:
+        words = " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
+        raise ModelError(f"The {shape.words} cannot be used: {words}.", SHAPE_HINT)
