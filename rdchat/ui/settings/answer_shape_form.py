@@ -57,7 +57,8 @@ class AnswerShapeForm(QWidget):
         self.problem.say("")
 
     def _read(self) -> None:
-        kind, source = self.kind.currentData(), self.schema.toPlainText()
+        data, source = self.kind.currentData(), self.schema.toPlainText()
+        kind = None if data is None else ShapeKind(data)  # Qt gives the name back as a plain string
         self.schema.setVisible(kind is ShapeKind.SCHEMA)
         shape: AnswerShape | None = None
         if kind is ShapeKind.SCHEMA:
