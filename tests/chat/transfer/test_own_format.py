@@ -14,6 +14,7 @@ from rdchat.chat.storage.whole_chat import WholeChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import importing, source_files
 from rdchat.errors import StorageError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
@@ -35,7 +36,8 @@ def full_chat(store: ConversationStore) -> int:
     """A chat with all there can be: options, alternatives of both kinds, figures, a trace, a failed reply."""
     chat = store.create_conversation("All: <there> is")
     sampling = SamplingParams(temperature=0.1, stop=("END",))
-    options = replace(chat, system_prompt="Be *brief*.", sampling=sampling, thinking_choice=ThinkingChoice.LOW)
+    options = replace(chat, system_prompt="Be *brief*.", sampling=sampling, thinking_choice=ThinkingChoice.LOW,
+                      answer_shape=AnswerShape(ShapeKind.SCHEMA, "{}"))  # fmt: skip
     store.set_chat_options(options)
     question = store.add_message(chat.id, None, Role.USER, "Why?\n\n# A heading")
     failed = store.add_message(chat.id, question.id, Role.ASSISTANT, "", status=MessageStatus.STREAMING, model="tiny")

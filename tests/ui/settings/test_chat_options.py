@@ -3,6 +3,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import Role, SamplingDefaults, SamplingParams, ThinkingChoice
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.theme import Theme
@@ -118,3 +119,22 @@ def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat
     assert options.form.sources["top_p"].text() == ""
     options.form.fields["max_tokens"].setValue(5)
     assert options.form.sources["temperature"].text() == "", "the chat has its own now"
+
+
+def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat, options: ChatOptions) -> None:
+    form, desk = options.shape, chat.controller.chats
+    form.kind.setCurrentIndex(1)
+    form.kind.activated.emit(1)
+    chat.say("Hello")
+    assert chat.engine.requests[-1].shape == AnswerShape(ShapeKind.JSON)
+    form.kind.setCurrentIndex(2)
+    form.kind.activated.emit(2)
+    form.schema.setPlainText('{"type": "object"}')
+    wanted = AnswerShape(ShapeKind.SCHEMA, '{"type": "object"}')
+    assert desk.chat.about.answer_shape == wanted
+    form.schema.setPlainText('{"type": ')
+    assert form.problem.text()
+    assert desk.chat.about.answer_shape == wanted
+    desk.chat.start_new()
+    options.refresh()
+    assert form.shape() is None
