@@ -17,7 +17,9 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     listed = fields.items("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
-    return tuple(_read_message(Fields(object_of(each, f"messages[{at}]"), f"messages[{at}]")) for at, each in enumerate(listed))
+    return tuple(
+        _read_message(Fields(object_of(each, f"messages[{at}]"), f"messages[{at}]")) for at, each in enumerate(listed)
+    )
 
 
 def object_of(value: Any, place: str) -> Mapping[str, Any]:
@@ -75,7 +77,10 @@ def _read_call(fields: Fields) -> ToolCall:
 
 def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
     """Read `tools`: only functions are known."""
-    return tuple(_read_tool(Fields(object_of(each, f"tools[{at}]"), f"tools[{at}]")) for at, each in enumerate(fields.items("tools")))
+    return tuple(
+        _read_tool(Fields(object_of(each, f"tools[{at}]"), f"tools[{at}]"))
+        for at, each in enumerate(fields.items("tools"))
+    )
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:

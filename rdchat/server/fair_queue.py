@@ -25,27 +25,30 @@ class FairQueue[T]:
         self._busy = False
         self._last = ""  # the client whose request runs, or was the last to run
 
-    async def enter(self, client: str, request: T) -> None:
-        """Wait until it is a request's turn; `leave` must follow.
+    def join(self, client: str, request: T) -> asyncio.Future[None]:
+        """Return a future that is done when it is the request's turn; then `leave` must follow, else `give_up`.
 
         Raises:
             QueueFullError: If too many wait.
         """
+        turn = asyncio.get_running_loop().create_future()
         if not self._busy:
             self._busy, self._last = True, client
-            return
+            turn.set_result(None)
+            return turn
         if len(self) >= self._most:
             raise QueueFullError
-        turn = asyncio.get_running_loop().create_future()
         self._lanes.setdefault(client, deque()).append((request, turn))
-        try:
-            await turn
-        except BaseException:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.leave()  # its turn came at the moment when it gave up
-            else:
-                self._remove(client, turn)
-            raise
+        return turn
+
+    def give_up(self, client: str, turn: asyncio.Future[None]) -> None:
+        """Remove a request that does not wait any longer."""
+        if turn.done() and not turn.cancelled() and turn.exception() is None:
+            self.leave()  # its turn came at the same moment
+            return
+        kept = deque(each for each in self._lanes.pop(client, deque()) if each[1] is not turn)
+        if kept:
+            self._lanes[client] = kept
 
     def leave(self) -> None:
         """End a request's turn, and begin the next one's."""
@@ -83,11 +86,3 @@ class FairQueue[T]:
             yield lane.popleft()[0]
             if lane:
                 lanes[last] = lane
-
-    def _remove(self, client: str, turn: asyncio.Future[None]) -> None:
-        lane = self._lanes.get(client, deque())
-        kept = deque(each for each in lane if each[1] is not turn)
-        if kept:
-            self._lanes[client] = kept
-        else:
-            self._lanes.pop(client, None)

@@ -1,10 +1,13 @@
 """Reads the fields of a request's JSON, and knows which were not read."""
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from rdchat.server.api_error import ApiError, unsupported, wrong
+
+_SURROGATE = re.compile(rb"\\u[dD][89abcdefABCDEF]")
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -15,6 +18,11 @@ def parse_body(body: bytes) -> dict[str, Any]:
         raise ApiError(400, "The body is not JSON, or is nested too deep.") from error
     if not isinstance(parsed, dict):
         raise ApiError(400, "The body is not a JSON object.")
+    if _SURROGATE.search(body):  # perhaps of a pair, which is a character
+        try:
+            json.dumps(parsed, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ApiError(400, "A text in the body has half a character (a lone surrogate).") from error
     return parsed
 
 
@@ -46,14 +54,17 @@ class Fields:
 
     def text(self, field: str, default: str | None = None) -> str:
         """Return a text; without a default it must be there."""
-        return self._of_kind(field, str, default, "a text")
+        text: str = self._of_kind(field, str, default, "a text")
+        return text
 
     def flag(self, field: str, default: bool = False) -> bool:
-        return self._of_kind(field, bool, default, "true or false")
+        flag: bool = self._of_kind(field, bool, default, "true or false")
+        return flag
 
     def items(self, field: str) -> list[Any]:
         """Return a list; empty where it is absent."""
-        return self._of_kind(field, list, [], "a list")
+        items: list[Any] = self._of_kind(field, list, [], "a list")
+        return items
 
     def part(self, field: str) -> "Fields | None":
         """Return an object; None where it is absent."""
