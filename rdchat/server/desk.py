@@ -31,7 +31,7 @@ class Ticket:
     """One request: its facts, and what of it runs at the engine."""
 
     facts: RequestFacts
-    stopped: bool = False  # by the person
+    stopped: ApiError | None = None  # what its client is told, where it was stopped here
     running: Cancellable | None = None
     _began: float = 0.0  # when the reply's first token came
     _tokens: int = 0  # of the reply that is written
@@ -211,7 +211,7 @@ class Desk:
                 ended = isinstance(last := batch[-1], _FINAL)
                 cancelled = isinstance(last, ReplyEnd) and last.finish_reason is FinishReason.CANCELLED
                 if cancelled or (ticket.stopped and isinstance(last, EngineFailure)):
-                    raise ApiError(503, _STOPPED)
+                    raise ticket.stopped or ApiError(503, _STOPPED)
                 if isinstance(last, EngineFailure):
                     raise ApiError(400 if last.refused else 500, f"{last.message} {last.hint}".strip())
                 yield batch
@@ -234,7 +234,7 @@ class Desk:
             self._stop(ticket, _closing())
 
     def _stop(self, ticket: Ticket, error: ApiError) -> None:
-        ticket.stopped = True
+        ticket.stopped = error
         if not self._queue.fail(ticket, error) and ticket.running is not None:
             ticket.running.cancel()
 
