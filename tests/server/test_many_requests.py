@@ -255,7 +255,7 @@ def test_a_reader_that_stalls_keeps_nobody_waiting(engine: EchoingEngine) -> Non
 
 
 def test_a_reader_that_stalls_is_dropped(server: Server) -> None:
-    with closing(opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048)) as link:
+    with closing(opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048)):
         wait_until(lambda: server.facts.answered == 1)
         wait_until(lambda: not connected(server))
 
