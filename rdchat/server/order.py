@@ -112,6 +112,7 @@ class Choice:
     """One reply to a request, while it is written and when it has ended."""
 
     index: int
+    seed: int  # the reply's own
     thought: str = ""
     answer: str = ""
     tokens: list[TokenEvent] = field(default_factory=list)  # kept where log-probabilities are asked for

@@ -36,7 +36,7 @@ def test_a_whole_reply(openai: OpenAI, gate: ScriptedGate) -> None:
     assert reply.usage.prompt_tokens_details
     assert reply.usage.prompt_tokens_details.cached_tokens == 2
     drafting = {"drafted": 4, "accepted": 3, "target_calls": 2, "tokens_per_second": 8.0, "cached_tokens": 2}
-    assert reply.usage.to_dict()["rdchat"] == drafting
+    assert reply.usage.to_dict()["rdchat"] == drafting | {"reply_seeds": [gate.requests[0].seed]}
     (request,) = gate.requests
     assert request.seed == reply_seed(7, 1, 0)
     assert request.partition.startswith("server-")
