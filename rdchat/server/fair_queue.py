@@ -12,7 +12,7 @@ class QueueFullError(Exception):
 class FairQueue[T]:
     """The requests that wait for the engine; all on one event loop.
 
-    The client whose last turn is the longest ago is next; each client keeps the order of its requests. With `a1 a2 b1 c1`
+    The client whose last turn is the longest ago is next; each keeps the order of its requests. With `a1 a2 b1 c1`
     waiting behind a request of `a`, the order is `b1 c1 a1 a2`.
 
     Args:
