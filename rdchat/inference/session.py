@@ -149,7 +149,8 @@ class ChatSession:
             )
         self._check_length(len(prompt))
         mx.reset_peak_memory()
-        self.cache = cache = self.caches.take(prompt, request.partition)
+        with device_errors("for this reply"):
+            self.cache = cache = self.caches.take(prompt, request.partition)
         costs = self.drafters.auto.costs
         job = ReplyJob(
             self.model,

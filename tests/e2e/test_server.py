@@ -90,12 +90,8 @@ def test_token_ids_are_those_of_rdchat_ask(openai: OpenAI, default_model: Path, 
         written = b"".join(bytes(token.bytes or ()) for token in listed)
         assert written.decode() == report["text"]
         assert all(-token.logprob < 30 and len(token.top_logprobs) == 3 for token in listed)
-    (streamed, *_) = [
-        "".join(chunk.choices[0].delta.content or "" for chunk in stream)
-        for stream in [
-            openai.chat.completions.create(**ASK, seed=11, temperature=temperature, max_tokens=24, stream=True)
-        ]
-    ]
+    chunks = openai.chat.completions.create(**ASK, seed=11, temperature=temperature, max_tokens=24, stream=True)
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
     assert streamed == reply.choices[0].message.content
 
 
@@ -140,3 +136,22 @@ def test_many_clients_leave_memory_and_folders_as_they_were(served: Served, open
     assert not [each for each in served.data.rglob("*") if each.suffix == ".db"]
     log = served.data / "logs" / "rdchat.log"
     assert PROMPT not in (log.read_text() if log.exists() else "")
+
+
+def test_answers_in_a_shape_and_calls_that_must_be(openai: OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "blue"]}, "rank": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["colour", "rank"],
+        "additionalProperties": False,
+    }
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    reply = openai.chat.completions.create(**ASK, max_tokens=60, seed=2, response_format=shape)
+    assert reply.choices[0].finish_reason == "stop"
+    assert set(json.loads(reply.choices[0].message.content or "")) == {"colour", "rank"}
+    tool: Any = {"type": "function", "function": {"name": "paint", "parameters": schema}}
+    called = openai.chat.completions.create(**ASK, max_tokens=80, seed=2, tools=[tool], tool_choice="required")
+    (call,) = called.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert (call.function.name, called.choices[0].finish_reason) == ("paint", "tool_calls")
+    assert set(json.loads(call.function.arguments)) == {"colour", "rank"}
