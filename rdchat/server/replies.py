@@ -38,10 +38,10 @@ async def make_replies(
 class _ReplyWriter:
     """Turns the events of one reply into pieces."""
 
-    def __init__(self, index: int, order: ReplyOrder, info: ModelInfo) -> None:
+    def __init__(self, index: int, order: ReplyOrder, info: ModelInfo, seed: int) -> None:
         marker = info.tool_markers[0] if info.tool_markers and order.tools and not order.must_call else ""
         self._order = order
-        self._choice = Choice(index)
+        self._choice = Choice(index, seed)
         self._text = VisibleText(raw=order.raw, call_marker=marker, hold=order.must_call)
         self._sent = 0  # tokens whose log-probabilities are sent
 
