@@ -84,9 +84,7 @@ class ChatCompletions:
             return {"shape": shape}
         if choice == "auto":
             if tools and shape:
-                raise unsupported(
-                    "response_format", "an answer of this shape cannot be a call of a tool."
-                )
+                raise unsupported("response_format", "an answer of this shape cannot be a call of a tool.")
             return {"shape": shape, "tools": tools}
         match choice:
             case "required":

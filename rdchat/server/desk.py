@@ -255,14 +255,17 @@ class Desk:
 
 
 def _error_of(event: _Event, stopped: ApiError | None) -> ApiError | None:
-    """Return the error with which an event ends a request, `stopped` where it was stopped here; None without one."""
+    """Return the error with which an event ends a request; None for other events.
+
+    Args:
+        event: The event.
+        stopped: What the client of a request that was stopped here is told.
+    """
     if isinstance(event, ReplyEnd) and event.finish_reason is FinishReason.CANCELLED:
         return stopped or ApiError(503, _STOPPED)
     if not isinstance(event, EngineFailure):
         return None
-    if stopped:
-        return stopped
-    return ApiError(400 if event.refused else 500, f"{event.message} {event.hint}".strip())
+    return stopped or ApiError(400 if event.refused else 500, f"{event.message} {event.hint}".strip())
 
 
 def _closing() -> ApiError:
