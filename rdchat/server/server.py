@@ -74,6 +74,7 @@ class Server:
             ws="none",
             lifespan="off",
             log_config=None,
+            log_level="critical",  # what it logs of broken requests would go to the terminal
             access_log=False,
             proxy_headers=False,
             server_header=False,
