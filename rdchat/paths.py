@@ -54,6 +54,11 @@ def settings_path() -> Path:
     return data_dir() / "settings.json"
 
 
+def server_key_path() -> Path:
+    """Return the file of the server's key on a machine without a keychain."""
+    return data_dir() / "server-key"
+
+
 def downloads_path() -> Path:
     """Return the file that remembers unfinished downloads; it exists while there are some."""
     return data_dir() / "downloads.json"

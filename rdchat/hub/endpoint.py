@@ -4,7 +4,6 @@
 names its host; a token given for a mirror's host is sent to that host only. Other tokens are in the system's keychain.
 """
 
-import logging
 import os
 import re
 import threading
@@ -12,11 +11,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
 from urllib.parse import quote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from rdchat.errors import InvalidSettingError, NetworkError
+from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,500}")
@@ -140,8 +139,6 @@ def proxy_of(endpoint: Endpoint) -> str:
 
 HOST_VARIABLE = "RDCHAT_HUB_TOKEN_HOST"
 _SERVICE = "rdchat: Hugging Face token"
-_LEAST_PRIORITY = 1  # of keyring's backends: those below store tokens in plain text, or nowhere
-_LOG = logging.getLogger(__name__)
 
 
 class Tokens:
@@ -180,7 +177,7 @@ class Tokens:
             known = self._known.get(name)
             if known is None or (again and known.source is TokenSource.KEYCHAIN):
                 self._known.pop(name, None)
-                kept = _ask_keychain("get_password", name)
+                kept = ask_keychain(_SERVICE, "get_password", name)
                 if isinstance(kept, str):
                     with suppress(InvalidSettingError):
                         self._known[name] = Token(kept, TokenSource.KEYCHAIN)
@@ -190,7 +187,7 @@ class Tokens:
         """Store a token for a hub's host; True if the keychain has it, False if it is kept until the app quits."""
         name = endpoint.token_key
         with self._asking:
-            kept = _ask_keychain("set_password", name, token.reveal()) is not _FAILED
+            kept = ask_keychain(_SERVICE, "set_password", name, token.reveal()) is not FAILED
             self._known[name] = Token(token.reveal(), TokenSource.KEYCHAIN if kept else TokenSource.THIS_RUN)
         return kept
 
@@ -199,7 +196,7 @@ class Tokens:
         name = endpoint.token_key
         with self._asking:
             known = self._known.pop(name, None)
-            gone = _ask_keychain("delete_password", name) is not _FAILED
+            gone = ask_keychain(_SERVICE, "delete_password", name) is not FAILED
         return gone or (known is not None and known.source is TokenSource.THIS_RUN)
 
 
@@ -208,27 +205,6 @@ def hub_token_file() -> Path:
     home = os.environ.get("HF_HOME") or f"{os.environ.get('XDG_CACHE_HOME', '~/.cache')}/huggingface"
     path = os.path.expandvars(os.environ.get("HF_TOKEN_PATH") or f"{home}/token")
     return Path(os.path.expanduser(path))  # noqa: PTH111  pathlib raises for unknown users
-
-
-_FAILED = object()
-
-
-def _ask_keychain(method: str, *arguments: str) -> Any:
-    """Call a method of the system's keychain; `_FAILED` if it is missing or refuses. Not yet tried on a Mac."""
-    import keyring  # noqa: PLC0415  slow to import
-    import keyring.errors  # noqa: PLC0415
-
-    try:
-        backend = keyring.get_keyring()
-        if backend.priority < _LEAST_PRIORITY:
-            return _FAILED
-        return getattr(backend, method)(_SERVICE, *arguments)
-    except keyring.errors.PasswordDeleteError:
-        return _FAILED
-    except Exception as error:  # foreign code, over D-Bus or the keychain's own interface
-        # The error's text might contain the token.
-        _LOG.warning("The keychain cannot be used: %s", type(error).__name__)
-        return _FAILED
 
 
 def _from_file() -> str:

@@ -4,7 +4,7 @@ from typing import Any
 
 import llguidance
 
-from rdchat.errors import ModelError
+from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape, ShapeKind
 
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
@@ -44,7 +44,7 @@ def check_grammar(shape: AnswerShape) -> None:
     """Compile a shape's grammar, and take its first step byte by byte; run in a child process: this may take long.
 
     Raises:
-        ModelError: If it is wrong or too large, or no text has the shape; the message has one line.
+        ShapeRefusedError: If it is wrong or too large, or no text has the shape; the message has one line.
     """
     try:
         matcher = llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar_of(shape), log_level=0, limits=limits())
@@ -55,9 +55,9 @@ def check_grammar(shape: AnswerShape) -> None:
     except ValueError as error:
         problem = str(error)
     if _NO_TEXT in problem:
-        raise ModelError(
+        raise ShapeRefusedError(
             f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
         )
     if problem:
         words = " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
-        raise ModelError(f"The {shape.words} cannot be used: {words}.", SHAPE_HINT)
+        raise ShapeRefusedError(f"The {shape.words} cannot be used: {words}.", SHAPE_HINT)

@@ -32,7 +32,7 @@ class ModelSlot(QObject):
         self.loading = True  # a model is being loaded, or none was asked for yet
         self.info: ModelInfo | None = None  # of the loaded model
         self.failure: Failure | None = None  # why there is none
-        engine.thread_died.connect(self._on_event)
+        engine.thread_died.connect(self.take)
 
     @property
     def name(self) -> str | None:
@@ -49,10 +49,15 @@ class ModelSlot(QObject):
 
         With `anyway` it is loaded also where it seems too large for the memory.
         """
-        self.chosen, self.dtype = model, dtype or self.dtype
+        self.dtype = dtype or self.dtype
+        self.begin(model)
+        self.engine.submit(LoadModel(model, self.dtype, anyway), self.take)
+
+    def begin(self, model: str | None) -> None:
+        """Take note that a model is being loaded, here or by the server; `take` has the rest."""
+        self.chosen = model
         self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
-        self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
     def load_precision(self, dtype: Dtype) -> None:
         """Load the model that was chosen last in another precision, also where it did not load in the present one."""
@@ -62,7 +67,7 @@ class ModelSlot(QObject):
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
         self.loading, self.info, self.failure = False, None, None
         self.unload_started.emit()
-        self.engine.submit(UnloadModel(), self._on_event)
+        self.engine.submit(UnloadModel(), self.take)
 
     @Slot()
     def retry(self) -> None:
@@ -82,7 +87,8 @@ class ModelSlot(QObject):
         return replace(settings, model=model, dtype=self.dtype, recent_models=recent)
 
     @Slot(Failure)
-    def _on_event(self, event: EngineEvent) -> None:
+    def take(self, event: EngineEvent) -> None:
+        """Take an event of loading or unloading."""
         match event:
             case LoadProgress():
                 self.load_progressed.emit(event)

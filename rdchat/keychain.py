@@ -1,0 +1,36 @@
+"""Secrets in the system's keychain. It may ask the person before it answers: never call it where nothing may wait.
+
+Not yet tried on a Mac.
+"""
+
+import logging
+from typing import Any
+
+FAILED = object()
+"""The answer where there is no keychain, or it refuses."""
+_LEAST_PRIORITY = 1  # of keyring's backends: those below store secrets in plain text, or nowhere
+_LOG = logging.getLogger(__name__)
+
+
+def ask_keychain(service: str, method: str, *arguments: str) -> Any:
+    """Call a method of the system's keychain; `FAILED` if it is missing or refuses.
+
+    Args:
+        service: Names the kind of secret, for people who look into their keychain.
+        method: `get_password`, `set_password` or `delete_password`.
+        arguments: The name of the secret, and what the method takes after it.
+    """
+    import keyring  # noqa: PLC0415  slow to import
+    import keyring.errors  # noqa: PLC0415
+
+    try:
+        backend = keyring.get_keyring()
+        if backend.priority < _LEAST_PRIORITY:
+            return FAILED
+        return getattr(backend, method)(service, *arguments)
+    except keyring.errors.PasswordDeleteError:
+        return FAILED
+    except Exception as error:  # foreign code, over D-Bus or the keychain's own interface
+        # The error's text might contain the secret.
+        _LOG.warning("The keychain cannot be used: %s", type(error).__name__)
+        return FAILED

@@ -1,0 +1,54 @@
+"""What the server needs of the engine; `services` has the implementation for the window and the command."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rdchat.inference.api.events import GenerationEvent, ModelInfo
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFailure:
+    """A request that the engine did not carry out, in words for people."""
+
+    message: str
+    hint: str = ""
+    refused: bool = False  # the request itself is wrong: too long for the model, or its chat template refuses it
+
+
+class Cancellable(Protocol):
+    """A request at the engine."""
+
+    def cancel(self) -> None:
+        """Ask for an early end, from any thread; its last event still comes."""
+
+
+class EngineGate(Protocol):
+    """The engine as the server sees it. All methods may be called from any thread, and none waits but `installed`."""
+
+    @property
+    def model(self) -> ModelInfo | None:
+        """The loaded model; None where none is loaded."""
+
+    @property
+    def draft(self) -> DraftSettings:
+        """How the person wants replies to be drafted."""
+
+    def installed(self) -> Sequence[ModelCard]:
+        """Find the models on this machine that can be loaded. This may take seconds."""
+
+    def generate(
+        self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]
+    ) -> Cancellable:
+        """Begin a reply.
+
+        Args:
+            request: The request.
+            on_event: Called on the engine thread with each event, so it must be quick. The last one is a `ReplyEnd` or
+                an `EngineFailure`.
+        """
+
+    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | EngineFailure], object]) -> Cancellable:
+        """Load an installed model in place of the present one; `on_end` is called once, on the engine thread."""

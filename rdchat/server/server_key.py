@@ -1,0 +1,96 @@
+"""The key that every request to the server must have: made at first use, kept in the keychain or in a private file."""
+
+import os
+import secrets
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rdchat import paths
+from rdchat.errors import InvalidSettingError, file_error
+from rdchat.files.atomic_file import make_folder
+from rdchat.keychain import FAILED, ask_keychain
+
+_SERVICE, _NAME = "rdchat: server key", "server"
+_BYTES = 32  # of randomness
+_LONGEST = 1000  # bytes of a key's file
+_OTHERS = 0o077
+
+
+@dataclass(frozen=True, slots=True)
+class ServerKey:
+    """The key, and where it is kept."""
+
+    text: str = field(repr=False)
+    place: str  # for people, such as "the keychain"
+
+
+def find_key(file: Path | None = None) -> ServerKey:
+    """Return the key, made if there is none yet. A keychain may ask the person first: call it where waiting is allowed.
+
+    Args:
+        file: Where a person keeps it; None is the keychain, or a file of rdchat's own without a keychain.
+
+    Raises:
+        InvalidSettingError: If other users can read the file, or it holds no key.
+        StorageError: If it cannot be read or written.
+    """
+    if file is None:
+        kept = ask_keychain(_SERVICE, "get_password", _NAME)
+        if isinstance(kept, str) and kept:
+            return ServerKey(kept, "the keychain")
+        if kept is None:  # there is a keychain, without the key
+            return replace_key()
+        file = paths.server_key_path()
+    return ServerKey(_read(file) if file.exists() else _write(file, new_key()), str(file))
+
+
+def replace_key() -> ServerKey:
+    """Make a new key in place of the present one, which is of no use once the server runs with the new one.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    key = new_key()
+    if ask_keychain(_SERVICE, "set_password", _NAME, key) is not FAILED:
+        return ServerKey(key, "the keychain")
+    file = paths.server_key_path()
+    return ServerKey(_write(file, key), str(file))
+
+
+def new_key() -> str:
+    """Return a random key."""
+    return f"rdchat-{secrets.token_urlsafe(_BYTES)}"
+
+
+def _read(file: Path) -> str:
+    problem = f"The server's key {file} cannot be read"
+    try:
+        with file.open("rb") as opened:
+            if os.fstat(opened.fileno()).st_mode & _OTHERS:
+                raise InvalidSettingError(
+                    f"Other users of this machine can read the server's key {file}.", f"Run: chmod 600 {file}"
+                )
+            key = opened.read(_LONGEST + 1).decode("ascii").strip()
+    except OSError as error:
+        raise file_error(error, problem, "Check the path.") from error
+    except UnicodeDecodeError:
+        key = ""
+    if not 8 <= len(key) <= _LONGEST or not key.isprintable() or " " in key:
+        raise InvalidSettingError(
+            f"{file} holds no key: one line of 8 to {_LONGEST} letters and digits.", "Delete it, and rdchat makes one."
+        )
+    return key
+
+
+def _write(file: Path, key: str) -> str:
+    """Write a key for this user alone, and return it."""
+    make_folder(file.parent)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(file, flags, stat.S_IRUSR | stat.S_IWUSR), "w", encoding="ascii") as opened:
+            os.fchmod(opened.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+            opened.write(f"{key}\n")
+    except OSError as error:
+        raise file_error(error, f"The server's key {file} cannot be written", "Choose another path.") from error
+    return key

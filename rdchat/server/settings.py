@@ -1,0 +1,43 @@
+"""Where the server listens, and its limits."""
+
+from dataclasses import dataclass, field
+
+from rdchat.inference.api.requests import require
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8817
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of requests and connections."""
+
+    body_bytes: int = 8 * 2**20  # parsing 8 MB of JSON holds Python's lock for less than 0.1 s
+    body_seconds: float = 30.0  # until a body has come whole
+    header_bytes: int = 32 * 2**10  # of one request's headers, and its first line
+    header_seconds: float = 10.0  # until they have come whole
+    idle_seconds: float = 60.0  # that a connection is kept open between two requests
+    send_seconds: float = 30.0  # that a reader may take to read what was sent; then its reply is stopped
+    connections: int = 200  # open at the same time
+    choices: int = 16  # replies to one request (`n`)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How the server runs.
+
+    Raises:
+        InvalidSettingError: If a value is out of range.
+    """
+
+    key: str = field(repr=False)  # every request must have it; see `server_key`
+    host: str = DEFAULT_HOST  # address to listen on; "0.0.0.0" lets other machines in
+    port: int = DEFAULT_PORT  # 0 takes a free one
+    may_load_models: bool = False  # whether a request that names another installed model loads it
+    queue_length: int = 64  # requests that wait at most; more are answered with 429
+    limits: Limits = Limits()
+
+    def __post_init__(self) -> None:
+        require(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
+        require(self.queue_length >= 1, "queue length", self.queue_length, "at least 1")
+        require(len(self.key) >= 8, "length of the server's key", len(self.key), "at least 8 characters")
