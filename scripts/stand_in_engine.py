@@ -2,11 +2,19 @@
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
-from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, ModeOption
+from rdchat.inference.api.events import (
+    DraftOptions,
+    GenerationEvent,
+    LoadProgress,
+    ModelInfo,
+    ModeOption,
+    PrefixCacheFacts,
+)
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode
@@ -37,6 +45,9 @@ class StandInEngine:
         return DraftOptions(Path(), tuple(ModeOption(mode, True) for mode in Mode))
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None: ...
+
+    def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
+        return PrefixCacheFacts(0, 0, limit_bytes or 0)
 
     def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
         return sum(len(message.content) // 4 for message in messages)
@@ -69,6 +80,9 @@ class StandInReply:
         raise NotImplementedError
 
     def update(self, settings: DraftSettings) -> None: ...
+
+    def paused(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def cancel(self) -> None: ...
 

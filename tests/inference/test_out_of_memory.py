@@ -93,6 +93,17 @@ def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
     assert "".join(again) == whole
 
 
+def test_the_caches_of_other_chats_make_room(device: Device) -> None:
+    session = ChatSession(shared_llama(), cache_bytes=2**30)
+    for prompt in ("one", "two"):
+        write(session, ask(prompt, max_tokens=3), [])
+    assert session.caches.facts.count == 2
+    device.calls_left = 2
+    with pytest.raises(OutOfMemoryError):
+        write(session, ask("three", max_tokens=30), [])
+    assert session.caches.facts.count == 0
+
+
 def test_a_model_that_cannot_be_run_for_want_of_memory_is_said_plainly(device: Device) -> None:
     session = ChatSession(tiny_llama())
     device.calls_left = 0

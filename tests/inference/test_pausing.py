@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from time import perf_counter_ns
 from typing import Any
 
 import pytest
 
+from rdchat.inference import session
 from rdchat.inference.api.events import GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding import ledger, reply, reply_iterator
@@ -40,18 +40,18 @@ def said(events: list[GenerationEvent]) -> tuple[list[tuple[int, int, str]], Rep
 
 
 def paused_each_time(
-    session: ChatSession, asked: GenerationRequest, between: Callable[[int], GenerationRequest | None]
+    chat: ChatSession, asked: GenerationRequest, between: Callable[[int], GenerationRequest | None]
 ) -> list[GenerationEvent]:
     """Make a reply; after each of its events make one of another chat, where `between` has one."""
     events = list[GenerationEvent]()
-    running = session.generate(asked)
+    running = chat.generate(asked)
     for event in running:
         events.append(event)
         if (other := between(len(events))) is not None and not isinstance(event, ReplyEnd):
             with running.paused():
-                *_, end = session.generate(other)
+                *_, end = chat.generate(other)
             assert isinstance(end, ReplyEnd)
-            assert end.token_ids == plain(session.model, replace(other, draft=ask().draft, partition="")).token_ids
+            assert end.token_ids == plain(chat.model, replace(other, draft=ask().draft, partition="")).token_ids
     return events
 
 
@@ -61,16 +61,16 @@ def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mo
     asked = replace(ask("abcabcabcabc abcabc", seed=4, **sampling), draft=settings_of(mode))
     alone, whole = said(list(ready_session(model).generate(asked)))
     other = replace(ask(OTHER, temperature=0.9, max_tokens=4), draft=settings_of(mode))
-    session = ready_session(model)
-    tokens, end = said(paused_each_time(session, asked, lambda _: replace(other, partition="person")))
+    chat = ready_session(model)
+    tokens, end = said(paused_each_time(chat, asked, lambda _: replace(other, partition="person")))
     assert tokens == alone
     assert (end.text, end.trailing_text, end.token_ids) == (whole.text, whole.trailing_text, whole.token_ids)
     assert (end.finish_reason, end.mode) == (whole.finish_reason, whole.mode)
     counted = end.statistics
     assert (counted.prompt_tokens, counted.generated_tokens) == (whole.statistics.prompt_tokens, len(end.token_ids))
-    assert positions(session.cache) == len(session.cache.tokens), "of the last reply in between"
+    assert positions(chat.cache) == len(chat.cache.tokens), "of the last reply in between"
     following = replace(asked, seed=5)
-    *_, last = session.generate(following)
+    *_, last = chat.generate(following)
     assert isinstance(last, ReplyEnd)
     assert last.token_ids == plain(model, replace(following, draft=ask().draft)).token_ids
 
@@ -89,23 +89,23 @@ def test_its_drafts_are_the_same_too(mode: Mode) -> None:
 
 
 def test_a_pause_while_the_prompt_is_read_reads_nothing_twice() -> None:
-    session, asked = ChatSession(shared_llama()), ask("a" * 60, max_tokens=5)
-    events = paused_each_time(session, asked, lambda count: ask(OTHER, max_tokens=3) if count == 3 else None)
+    chat, asked = ChatSession(shared_llama()), ask("a" * 60, max_tokens=5)
+    events = paused_each_time(chat, asked, lambda count: ask(OTHER, max_tokens=3) if count == 3 else None)
     read = [event.processed for event in events if isinstance(event, PrefillProgress)]
     assert read == sorted(set(read))
-    assert said(events)[1].token_ids == plain(session.model, asked).token_ids
+    assert said(events)[1].token_ids == plain(chat.model, asked).token_ids
 
 
 def test_a_reply_that_is_not_paused_is_closed_by_the_next() -> None:
-    session = ChatSession(shared_llama())
-    running = session.generate(ask(max_tokens=20))
+    chat = ChatSession(shared_llama())
+    running = chat.generate(ask(max_tokens=20))
     next(running)
-    list(session.generate(ask(OTHER, max_tokens=3)))
+    list(chat.generate(ask(OTHER, max_tokens=3)))
     assert list(running) == []
 
 
 def test_its_times_leave_the_pause_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [perf_counter_ns()]
+    now = [10**9]
 
     def tick() -> int:
         now[0] += 1000
@@ -113,6 +113,7 @@ def test_its_times_leave_the_pause_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (reply, reply_iterator, ledger):
         monkeypatch.setattr(module, "perf_counter_ns", tick)
+    monkeypatch.setattr(session, "Clock", lambda: reply.Clock(tick()))
     hour_ms = 3_600_000
     running = ChatSession(shared_llama()).generate(ask(max_tokens=8))
     events = list[GenerationEvent]()

@@ -66,7 +66,8 @@ class ReplyJob:
     plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
     # Returns the rows to verify a draft with, if the draft does not say.
     rows_for: RowsFor = lambda nodes, _depth: nodes
-    release: Callable[[], None] = lambda: None  # called once, when the reply is over and its cache in order
+    # Called once, when the reply is over and its cache in order: with whether it failed.
+    release: Callable[[bool], None] = lambda _failed: None
 
     @classmethod
     def fresh(

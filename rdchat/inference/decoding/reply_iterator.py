@@ -131,10 +131,10 @@ class ReplyIterator(ABC):
         self._events.close()
         self._end()  # also where nothing was asked of the generator
 
-    def _end(self) -> None:
+    def _end(self, failed: bool = False) -> None:
         """Give the cache back, once."""
-        release, self._release = self._release, lambda: None
-        release()
+        release, self._release = self._release, lambda _failed: None
+        release(failed)
 
     @property
     def statistics(self) -> Statistics:
@@ -158,7 +158,7 @@ class ReplyIterator(ABC):
             raise
         finally:
             self._trim_cache(len(self._prompt) + len(self._reply.token_ids) if in_order else 0)
-            self._end()
+            self._end(failed=not in_order)
 
     def _trim_cache(self, length: int) -> None:
         """Keep at most the first `length` tokens in the cache; with 0, none."""

@@ -33,11 +33,12 @@ def find_tool_calls(
         ended: Whether the model ended the reply itself. Then a call without an end marker is parsed too.
     """
     calls, pieces, done = list[ToolCall](), list[str](), 0
+    known = json.loads(tools)
     answers = split_thoughts(text, begun=begun, ended=ended).spans
     for start, inside, after in _places(text, markers, ended):
         if start < done or not any(first <= start < last for first, last in answers):
             continue
-        found = _parsed(text[start + len(markers[0]) : inside], parse, json.loads(tools))
+        found = _parsed(text[start + len(markers[0]) : inside], parse, known)
         if found:
             calls += found
             pieces.append(text[done:start])

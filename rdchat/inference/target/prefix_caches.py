@@ -53,9 +53,11 @@ class PrefixCaches:
         self._drop(self._limit_bytes - found.nbytes, keep=0)
         return found
 
-    def give_back(self, cache: KVCache, owner: str) -> None:
-        """Keep a cache after its reply, unless it is empty."""
-        if cache.tokens:
+    def give_back(self, cache: KVCache, owner: str, failed: bool = False) -> None:
+        """Keep a cache after its reply, unless it is empty. If the reply failed, memory may be short: none is kept."""
+        if failed:
+            self.clear()
+        elif cache.tokens:
             self._kept.append((owner, cache))
             self._drop(self._limit_bytes, keep=1)
 

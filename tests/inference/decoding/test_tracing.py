@@ -6,14 +6,16 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
-from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, tiny_llama
+from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, shared_llama, tiny_llama
+from tests.inference.plain_replies import plain
+from tests.inference.ready_drafters import ready_session, settings_of
 
 pytestmark = pytest.mark.across_rows
 
@@ -92,6 +94,34 @@ def test_without_a_trace_nothing_is_added() -> None:
     assert {(event.log_prob, event.tree) for event in events} == {(None, None)}
 
 
+@pytest.mark.parametrize("mode", list(Mode))
+def test_the_most_likely_tokens_are_listed_beside_each_token_in_every_mode(mode: Mode) -> None:
+    model = shared_llama()
+    asked = ask("abcabcabcabc", seed=5, max_tokens=30, temperature=0.9, repetition_penalty=1.2)
+    asked = replace(asked, draft=settings_of(mode), top_log_probs=4)
+    *events, end = ready_session(model).generate(asked)
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(model, replace(asked, draft=DraftSettings(Mode.OFF), top_log_probs=None)).token_ids
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    ids, prompt = [event.token_id for event in tokens], model.encode_chat(asked.messages, False)
+    logits = model.network(mx.array([[*prompt, *ids]]))[0, len(prompt) - 1 : -1]
+    expected = np.array(logits - mx.logsumexp(logits, axis=-1, keepdims=True))
+    np.testing.assert_allclose([e.log_prob for e in tokens], expected[np.arange(len(ids)), ids], atol=2e-3)
+    for event, row in zip(tokens, expected, strict=True):
+        assert (event.data, event.tree) == (ALPHABET[event.token_id].encode(), None)
+        listed = [each.log_prob for each in event.alternatives]
+        np.testing.assert_allclose(listed, np.sort(row)[: -4 - 1 : -1], atol=2e-3)
+        np.testing.assert_allclose(listed, row[[each.token_id for each in event.alternatives]], atol=2e-3)
+        assert [each.data for each in event.alternatives] == [ALPHABET[e.token_id].encode() for e in event.alternatives]
+
+
+def test_with_none_listed_each_token_has_its_own_log_probability() -> None:
+    for mode in (Mode.OFF, Mode.LOOKUP):
+        asked = replace(ask("abcabcabc", temperature=0), draft=DraftSettings(mode), top_log_probs=0)
+        events = tokens_of(shared_llama(), asked)
+        assert all(event.log_prob is not None and event.data and not event.alternatives for event in events)
+
+
 def test_a_trace_can_be_switched_on_while_the_reply_is_written() -> None:
     iterator = ChatSession(tiny_llama()).generate(replace(ask(temperature=0), draft=DraftSettings(Mode.OFF)))
     found = []
@@ -129,3 +159,25 @@ def test_a_tokens_text_has_its_leading_space() -> None:
 
     model = replace(tiny_llama(), tokenizer=Pieces())
     assert [model.token_text(token) for token in (1, 2, 1)] == [" word", "s", " word"]
+
+
+@pytest.mark.parametrize(
+    ("spelled", "data"),
+    [("\u0120\u00e2\u013e", b" \xe2\x9c"), ("<0xE2>", b"\xe2"), ("\u4e00\ufffd", "\ufffd".encode())],
+    ids=["byte-level", "a byte", "neither"],
+)
+def test_a_token_with_a_part_of_a_character_has_its_bytes(spelled: str, data: bytes) -> None:
+    class Parts:
+        """Knows a token that is no whole character."""
+
+        def encode(self, _text: str, **_options: object) -> list[int]:
+            return [0]
+
+        def decode(self, token_ids: list[int], **_options: object) -> str:
+            return "".join(["a", "\ufffd"][token] for token in token_ids)
+
+        def convert_ids_to_tokens(self, _token_id: int) -> str:
+            return spelled
+
+    model = replace(tiny_llama(), tokenizer=Parts())
+    assert (model.token_data(1), model.token_data(0)) == (data, b"a")

@@ -1,0 +1,145 @@
+"""Tool calls in replies, as mlx-lm's own parsers read them; what they cannot read stays text."""
+
+import json
+from dataclasses import replace
+from importlib import import_module
+
+import mlx.core as mx
+import pytest
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.requests import ToolCall
+from rdchat.inference.decoding.tool_calls import find_tool_calls
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import ALPHABET, CharacterTokenizer, ask, tiny_llama
+
+TOOLS = json.dumps([
+    {"type": "function", "function": {
+        "name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    }},
+])  # fmt: skip
+CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Köln"}}\n</tool_call>'
+WEATHER = ToolCall("weather", '{"city": "Köln"}')
+
+
+def find(text: str, parser: str = "json_tools", *, begun: bool = False, ended: bool = True) -> tuple[object, str]:
+    module = import_module(f"mlx_lm.tool_parsers.{parser}")
+    markers = (module.tool_call_start, module.tool_call_end)
+    return find_tool_calls(text, markers, module.parse_tool_call, TOOLS, begun=begun, ended=ended)
+
+
+@pytest.mark.parametrize(
+    ("parser", "text"),
+    [
+        ("json_tools", CALL),
+        ("qwen3_coder", "<tool_call>\n<function=weather>\n<parameter=city>\nKöln\n</parameter>\n</function>\n"
+         "</tool_call>"),
+        ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": "Köln"}'),
+        ("mistral", '[TOOL_CALLS] [{"name": "weather", "arguments": {"city": "Köln"}}]'),
+        ("pythonic", '<|tool_call_start|>[weather(city="Köln")]<|tool_call_end|>'),
+        ("glm47", "<tool_call>weather<arg_key>city</arg_key><arg_value>Köln</arg_value></tool_call>"),
+        ("gemma4", '<|tool_call>call:weather{city:<|"|>Köln<|"|>}<tool_call|>'),
+        ("minimax_m2", '<minimax:tool_call>\n<invoke name="weather">\n<parameter name="city">Köln</parameter>\n'
+         "</invoke>\n</minimax:tool_call>"),
+    ],
+)  # fmt: skip
+def test_calls_of_the_families_are_found(parser: str, text: str) -> None:
+    assert find("I look.\n" + text, parser) == ((WEATHER,), "I look.\n")
+
+
+def test_several_calls_and_the_text_around_them() -> None:
+    assert find(f"A{CALL}\n{CALL}B") == ((WEATHER, WEATHER), "AB")
+
+
+def test_ids_that_the_model_gives_are_kept() -> None:
+    calls, text = find('[TOOL_CALLS][{"name": "weather", "arguments": {"city": "Köln"}, "id": "abc123def"}]', "mistral")
+    assert calls == (replace(WEATHER, call_id="abc123def"),)
+    assert not text
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "no call",
+        "<tool_call>not JSON</tool_call>",
+        '<tool_call>{"name": "weather", "arguments": [1]}</tool_call>',
+        '<tool_call>{"name": "weather", "arguments": {"a": NaN}}</tool_call>',
+        '<tool_call>{"name": 5, "arguments": {}}</tool_call>',
+        '<tool_call>{"arguments": {}}</tool_call>',
+        "<tool_call>" + "[" * 100_000 + "</tool_call>",
+        "<tool_call><tool_call><tool_call>",
+        f"<think>\nPerhaps {CALL}\n</think>\nNo.",
+    ],
+    ids=lambda text: text[:40],
+)
+def test_what_is_no_call_stays_text(text: str) -> None:
+    assert find(text) == ((), text)
+
+
+def test_a_call_behind_a_marker_that_is_none_and_behind_a_thought_is_found() -> None:
+    assert find(f"<think>\n{CALL}</think>\nThe tag <tool_call> says {CALL}") == (
+        (WEATHER,),
+        f"<think>\n{CALL}</think>\nThe tag <tool_call> says ",
+    )
+    assert find(f"so {CALL}</think>\n{CALL}", begun=True) == ((WEATHER,), f"so {CALL}</think>\n")
+
+
+def test_a_call_that_the_model_ended_without_its_marker_counts_and_one_that_was_cut_off_does_not() -> None:
+    text = CALL.removesuffix("</tool_call>")
+    assert find(text) == ((WEATHER,), "")
+    assert find(text, ended=False) == ((), text)
+    cut = '[TOOL_CALLS]weather[ARGS]{"city": "Köln"}'
+    assert find(cut, "mistral", ended=False) == ((), cut)
+
+
+def test_arguments_must_be_a_json_object() -> None:
+    for arguments in ("", "[]", "{", "1"):
+        with pytest.raises(InvalidSettingError, match="tool weather are not a JSON object"):
+            ToolCall("weather", arguments)
+
+
+class CallingTokenizer(CharacterTokenizer):
+    """Its tool calls are `:name.`, and their parser takes any name."""
+
+    @staticmethod
+    def tool_parser(text: str, tools: list[dict[str, object]]) -> dict[str, object]:
+        assert tools == json.loads(TOOLS)
+        return {"name": text, "arguments": {"text": text}}
+
+
+def saying(text: str) -> LoadedModel:
+    """Return a model that says a text whatever it is asked."""
+    model = tiny_llama()
+    tokenizer = CallingTokenizer()
+    ids = [*tokenizer.encode(text), 0]
+    prompt = len(model.encode_chat(ask().messages, False))
+    plain = type(model.network).__call__
+
+    class Scripted(type(model.network)):  # type: ignore[misc]
+        def __call__(self, inputs: mx.array, cache: list[object] | None = None) -> mx.array:
+            start = cache[0].offset if cache else 0  # type: ignore[attr-defined]
+            logits = plain(self, inputs, cache=cache)
+            said = [ids[min(max(start + row + 1 - prompt, 0), len(ids) - 1)] for row in range(inputs.shape[1])]
+            return mx.zeros_like(logits) + 100.0 * (mx.arange(len(ALPHABET)) == mx.array(said)[:, None])[None]
+
+    model.network.__class__ = Scripted
+    return replace(model, tokenizer=tokenizer, info=replace(model.info, tool_markers=(":", ".")))
+
+
+def test_a_reply_to_a_request_with_tools_has_its_calls() -> None:
+    asked = ask(temperature=0, max_tokens=40)
+    *_, end = ChatSession(saying("well :weather.")).generate(replace(asked, tools=TOOLS))
+    assert isinstance(end, ReplyEnd)
+    assert (end.text, end.finish_reason) == ("well :weather.", FinishReason.EOS)
+    assert (end.tool_calls, end.content) == ((ToolCall("weather", '{"text": "weather"}'),), "well ")
+    *_, end = ChatSession(saying("well :weather.")).generate(asked)
+    assert isinstance(end, ReplyEnd)
+    assert (end.tool_calls, end.content) == ((), "well :weather.")
+
+
+def test_tools_that_are_no_list_are_refused() -> None:
+    for tools in ("{}", "[1]", "[", '"a"'):
+        with pytest.raises(InvalidSettingError, match="JSON list"):
+            replace(ask(), tools=tools)

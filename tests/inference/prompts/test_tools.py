@@ -1,0 +1,114 @@
+"""Tools, calls and their results in prompts, and texts without a chat template."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from transformers import AutoTokenizer
+
+from rdchat.errors import InvalidSettingError, TemplateRefusedError
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, ToolCall
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.turns import answers_only
+from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
+
+START, END = 1, 2  # <|im_start|> and <|im_end|>
+TEMPLATE = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }} {{ m.name }} {{ m.tool_call_id }}:{{ m.content }}"
+    "{% for call in m.tool_calls or [] %}{{ call.id }} {{ call.function.name }} ARGUMENTS{% endfor %}<|im_end|>"
+    "{% endfor %}"
+)
+OBJECTS = TEMPLATE.replace("ARGUMENTS", "{{ call.function.arguments.city }}")
+TEXTS = TEMPLATE.replace("ARGUMENTS", "{{ '' + call.function.arguments }}")  # as DeepSeek's
+TOOL = {"type": "function", "function": {"name": "weather", "description": "Says <|im_end|>."}}
+CALL = ToolCall("weather", '{"city": "Bonn <|im_end|>"}', "id1")
+CHAT = (
+    user("How is it?"),
+    ChatMessage(Role.ASSISTANT, "", tool_calls=(CALL,)),
+    ChatMessage(Role.TOOL, "rain <|im_end|>", tool_call_id="id1", name="weather"),
+)
+
+
+def made(small_model: Path, place: Path, process: TokenizerProcess, template: str) -> ModelPrompts:
+    return prompts_of(with_template(small_model, place / "tools", template), process)
+
+
+def text_of(prompts: ModelPrompts, small_model: Path, *messages: ChatMessage, tools: str = "") -> tuple[str, list[int]]:
+    """Return a prompt's text, and its control tokens."""
+    ids = prompts.encode(messages, None, 8192, tools=tools)
+    tokenizer = AutoTokenizer.from_pretrained(small_model, trust_remote_code=False)
+    return tokenizer.decode(ids), [token for token in ids if token in {START, END}]
+
+
+@pytest.mark.parametrize(("template", "arguments"), [(OBJECTS, "Bonn <|im_end|>"), (TEXTS, CALL.arguments)])
+def test_templates_get_arguments_as_objects_or_as_text_whichever_they_take(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess, template: str, arguments: str
+) -> None:
+    prompts = made(small_model, tmp_path, process, template)
+    text, control = text_of(prompts, small_model, *CHAT, tools=json.dumps([TOOL]))
+    assert text == (
+        json.dumps(TOOL) + "<|im_start|>user  :How is it?<|im_end|>"
+        f"<|im_start|>assistant  :id1 weather {arguments}<|im_end|>"
+        "<|im_start|>tool weather id1:rain <|im_end|><|im_end|>"
+    )
+    assert control == [START, END] * 3, "what tools and results spell is text"
+
+
+def test_a_template_without_tools_says_so_plainly(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
+    prompts = made(small_model, tmp_path, process, TEMPLATE.replace("tools", "x"))
+    with pytest.raises(InvalidSettingError, match="The chat template of tools has no place for tools"):
+        prompts.encode(CHAT, None, 8192, tools=json.dumps([TOOL]))
+    assert prompts.encode(CHAT[:1], None, 8192)
+
+
+def test_a_template_that_refuses_calls_says_so(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
+    refusing = "{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('no calls') }}{% endif %}{% endfor %}"
+    with pytest.raises(TemplateRefusedError, match="no calls"):
+        made(small_model, tmp_path, process, refusing).encode(CHAT, None, 8192)
+
+
+def test_a_base_model_has_no_tools(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
+    folder = changed(
+        small_model, tmp_path / "base", "tokenizer_config.json", lambda config: config.pop("chat_template")
+    )
+    with pytest.raises(InvalidSettingError, match="no place for tools"):
+        prompts_of(folder, process).encode(CHAT[:1], None, 8192, tools=json.dumps([TOOL]))
+
+
+def test_calls_and_results_stay_where_thoughts_are_left_out() -> None:
+    """A call without a text was once left out, and two results were joined."""
+    result = ChatMessage(Role.TOOL, "", tool_call_id="id2")
+    chat = [*CHAT, result, assistant("hm"), assistant("well"), user("and")]
+    kept = answers_only([replace(chat[0], answer=None), *chat[1:]])
+    assert kept == [*CHAT, result, assistant("hm\n\nwell"), user("and")]
+
+
+def test_a_raw_text_begins_as_the_tokenizer_begins_texts_and_spells_no_control_token(
+    default_model_folder: Path, process: TokenizerProcess
+) -> None:
+    prompts = prompts_of(default_model_folder, process)
+    tokenizer = AutoTokenizer.from_pretrained(default_model_folder, trust_remote_code=False)
+    for text in ("def reverse(", "  Es war  einmal\n", "é 😀"):
+        assert prompts.encode_raw(text, 8192) == tokenizer.encode(text)
+    ids = prompts.encode_raw("a<|im_end|>b", 8192)
+    assert tokenizer.decode(ids) == "a<|im_end|>b"
+    assert not {START, END} & set(ids)
+
+
+def test_requests_end_with_a_person_a_tool_or_a_text() -> None:
+    GenerationRequest(CHAT, tools=json.dumps([TOOL]))
+    GenerationRequest((*CHAT[:2], replace(CHAT[2], content="")))
+    assert GenerationRequest((), text="Once").text == "Once"
+    for wrong in (
+        lambda: GenerationRequest(CHAT[:2]),
+        lambda: GenerationRequest(()),
+        lambda: GenerationRequest((), text=""),
+        lambda: GenerationRequest(CHAT, text="Once"),
+        lambda: GenerationRequest((), text="Once", tools="[]"),
+        lambda: GenerationRequest(CHAT, top_log_probs=21),
+        lambda: GenerationRequest(CHAT, top_log_probs=-1),
+    ):
+        with pytest.raises(InvalidSettingError):
+            wrong()

@@ -1,0 +1,172 @@
+"""KV caches of several conversations: each turn reads only what is new, and nobody's cache serves another."""
+
+from dataclasses import replace
+
+import mlx.core as mx
+import pytest
+
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role
+from rdchat.inference.local_engine import LocalEngine
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.prefix_caches import PrefixCaches, usual_limit
+from rdchat.inference.target.round_cache import KVCache
+from rdchat.inference.target.target import LoadedModel
+from tests.grids import grid
+from tests.inference.fakes import ask, shared_family, shared_llama
+from tests.inference.plain_replies import plain
+from tests.inference.ready_drafters import ready_session, settings_of
+
+pytestmark = pytest.mark.across_rows
+
+PLENTY = 2**30
+MODELS = {
+    "llama": shared_llama,
+    "a sliding window": lambda: shared_llama(sliding_window=10),
+    "recurrent state": lambda: shared_family("qwen3_next"),
+    "convolutions": lambda: shared_family("lfm2"),
+}
+
+
+def filled(model: LoadedModel, tokens: list[int]) -> KVCache:
+    cache = KVCache(model.network)
+    model.network(mx.array([tokens]), cache=cache.layers)
+    cache.tokens += tokens
+    cache.evaluate()
+    return cache
+
+
+def kept(model: LoadedModel, *conversations: list[int], limit: int = PLENTY, owner: str = "") -> PrefixCaches:
+    caches = PrefixCaches(model.network, limit)
+    for tokens in conversations:
+        caches.give_back(filled(model, tokens), owner)
+    return caches
+
+
+A, B = [1] * 20 + [2] * 10, [3] * 20 + [2] * 10
+
+
+def test_the_longest_common_prefix_is_taken_and_the_rest_stays() -> None:
+    caches = kept(shared_llama(), A, B)
+    taken = caches.take([*A, 4, 5], "")
+    assert taken.tokens == A
+    assert caches.facts.count == 1
+    assert caches.take([*A, 4, 5], "").tokens == [], "one reply has it"
+    caches.give_back(taken, "")
+    assert caches.take([*B, 4], "").tokens == B
+
+
+def test_a_cache_is_trimmed_where_less_is_lost_than_shared_and_left_alone_otherwise() -> None:
+    caches = kept(shared_llama(), A)
+    assert caches.take([1] * 9 + [5], "").tokens == [], "21 would be lost for 9"
+    assert caches.take([1] * 20 + [5], "").tokens == [1] * 20
+    assert caches.facts.count == 0, "the long prefix is held once"
+
+
+def test_of_two_that_share_as_much_the_one_that_loses_less_is_taken() -> None:
+    long, short = [1] * 30 + [2] * 20, [1] * 30 + [3]
+    for conversations in ((long, short), (short, long)):
+        caches = kept(shared_llama(), *conversations)
+        caches.take([1] * 30 + [4, 4], "")
+        assert caches.take([*long, 5], "").tokens == long
+
+
+def test_the_last_token_of_a_prompt_is_always_read() -> None:
+    assert kept(shared_llama(), A).take(A, "").tokens == A[:-1]
+    assert kept(shared_family("qwen3_next"), A).take(A, "").tokens == [], "its state cannot go back"
+    assert kept(shared_family("qwen3_next"), A).take([*A, 1], "").tokens == A
+
+
+def test_nobody_gets_the_cache_of_another() -> None:
+    caches = kept(shared_llama(), A, owner="key 1")
+    assert caches.take([*A, 4], "").tokens == []
+    assert caches.take([*A, 4], "key 2").tokens == []
+    assert caches.take([*A, 4], "key 1").tokens == A
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_least_recently_used_go_first(name: str) -> None:
+    model = MODELS[name]()
+    size = filled(model, A).nbytes
+    conversations = [[first, *A] for first in range(5)]
+    caches = kept(model, *conversations, limit=3 * size)
+    assert (caches.facts.count, caches.facts.held_bytes) == (3, 3 * size)
+    held = caches.take([*conversations[2], 1], "")
+    assert held.tokens == conversations[2]
+    caches.give_back(held, "")
+    caches.limit(size)
+    assert caches.facts.count == 1
+    assert caches.take([*conversations[2], 1], "").tokens == conversations[2]
+
+
+def test_one_is_kept_whatever_its_size_and_the_others_make_room_for_one_that_grows() -> None:
+    caches = kept(shared_llama(), A, B, limit=0)
+    assert caches.facts.count == 1
+    caches.limit(2 * filled(shared_llama(), A).nbytes)
+    caches.give_back(filled(shared_llama(), A), "")
+    assert caches.facts.count == 2
+    taken = caches.take([*A, 1], "")
+    caches.limit(taken.nbytes)
+    caches.give_back(taken, "")
+    assert caches.facts.count == 1
+    caches.clear()
+    assert caches.facts.held_bytes == 0
+
+
+def answer(session: ChatSession, asked: GenerationRequest) -> ReplyEnd:
+    *_, end = session.generate(asked)
+    assert isinstance(end, ReplyEnd)
+    expected = replace(asked, draft=DraftSettings(Mode.OFF), partition="")
+    assert end.token_ids == plain(session.model, expected).token_ids
+    return end
+
+
+def whole(model: LoadedModel, asked: GenerationRequest) -> GenerationRequest:
+    """Return a request whose reply has no end token, which the small models' template does not write again."""
+    asked = replace(asked, partition="", draft=DraftSettings(Mode.OFF))
+    seeds = (replace(asked, seed=seed) for seed in range(100))
+    return next(each for each in seeds if plain(model, each).finish_reason is FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize(("mode", "name"), grid(list(Mode), list(MODELS)))
+def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode, name: str) -> None:
+    session = ready_session(MODELS[name](), cache_bytes=PLENTY)
+    chats = [ask("a long text about apples", max_tokens=6), ask("something else about pears", max_tokens=6)]
+    held = [0, 0]
+    for _ in range(3):
+        for which, chat in enumerate(chats):
+            asked = whole(session.model, chat)
+            end = answer(session, replace(asked, draft=settings_of(mode), partition=str(which)))
+            counted = end.statistics
+            assert counted.cached_prompt_tokens == held[which]
+            held[which] = len(session.cache.tokens)
+            assert held[which] in range(counted.prompt_tokens, counted.context_tokens + 1), "the round is closed"
+            said = ChatMessage(Role.ASSISTANT, end.text)
+            chats[which] = replace(asked, messages=(*asked.messages, said, ChatMessage(Role.USER, "more")))
+    assert session.caches.facts.count == 2
+
+
+@pytest.mark.parametrize("mode", [Mode.SPECULATIVE, Mode.DRAFTER])
+def test_what_a_drafter_read_for_one_serves_no_other(mode: Mode) -> None:
+    """A draft model that has read a prompt already would tell so by its time."""
+    session = ready_session(shared_llama(), cache_bytes=PLENTY)
+    asked = replace(ask("abcabcabc", max_tokens=6), draft=settings_of(mode))
+    answer(session, replace(asked, partition="one"))
+    small = session.drafters._draft_models["small"]
+    before = small.cache
+    answer(session, replace(asked, partition="one"))
+    assert small.cache is before
+    answer(session, replace(asked, partition="two"))
+    assert small.cache is not before
+
+
+def test_the_engine_tells_their_size_and_keeps_the_limit_for_the_next_model(default_model_folder: str) -> None:
+    engine = LocalEngine()
+    assert engine.prefix_caches().limit_bytes == usual_limit()
+    assert engine.prefix_caches(5000).limit_bytes == 5000
+    engine.load(str(default_model_folder), Dtype.AUTO, lambda _: None)
+    list(engine.generate(ask(max_tokens=3)))
+    facts = engine.prefix_caches()
+    assert (facts.count, facts.limit_bytes) == (1, 5000)
+    assert facts.held_bytes > 5000
+    engine.close()
