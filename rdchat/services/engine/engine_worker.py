@@ -10,7 +10,14 @@ from functools import partial
 from PySide6.QtCore import QObject, Qt, QThread, Signal, Slot
 
 from rdchat import paths
-from rdchat.errors import DoesNotFitError, ModelError, RdchatError
+from rdchat.errors import (
+    DoesNotFitError,
+    InvalidSettingError,
+    ModelError,
+    PromptTooLongError,
+    RdchatError,
+    TemplateRefusedError,
+)
 from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import FinishReason, LoadProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
@@ -28,6 +35,7 @@ from rdchat.services.engine.engine_request import (
 
 _LOG = logging.getLogger(__name__)
 _STATISTICS_INTERVAL_S = 0.1
+_REFUSALS = InvalidSettingError, TemplateRefusedError, PromptTooLongError
 _WHAT_FAILED = {
     LoadModel: "The model did not load",
     UnloadModel: "The model was not unloaded",
@@ -90,7 +98,8 @@ class EngineWorker(QObject):
         except StoppedError:
             last = _stopped(request)
         except RdchatError as error:
-            last = Failure(error.message, error.hint, isinstance(error, DoesNotFitError))
+            too_large, refused = isinstance(error, DoesNotFitError), isinstance(error, _REFUSALS)
+            last = Failure(error.message, error.hint, too_large, refused)
         except Exception:
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)
