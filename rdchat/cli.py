@@ -85,6 +85,7 @@ _COMMANDS: _Commands = {
             "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
         },
     ),
+    "serve": ("answer other programs over HTTP, as OpenAI and Anthropic do", "serve"),
     "train-drafter": ("train a drafter for a model", "train_drafter"),
     "eval-drafter": ("measure a drafter on a file of prompts", "eval_drafter --json"),
     "report": ("measure this machine and its models, in one file to send", "report"),

@@ -1,4 +1,4 @@
-"""Secrets in the system's keychain. A keychain may ask the person before it answers: do not call it where nothing may wait.
+"""Secrets in the system's keychain. It may ask the person before it answers: never call it where nothing may wait.
 
 Not yet tried on a Mac.
 """

@@ -1,10 +1,25 @@
 """The HTTP server on a thread of its own: it is started, stopped and watched from any other thread."""
 
+import asyncio
+import logging
+import socket
+import threading
 from collections.abc import Callable
 
+import uvicorn
+
+from rdchat.errors import RdchatError
+from rdchat.server.connection import Connection
+from rdchat.server.desk import Desk
+from rdchat.server.endpoints import build_app
 from rdchat.server.facts import ServerFacts
 from rdchat.server.gate import EngineGate
+from rdchat.server.guard import Guard
 from rdchat.server.settings import ServerSettings
+
+_BACKLOG = 128  # connections that the system holds until they are accepted
+_STOP_SECONDS = 2  # for replies that are sent when the server stops
+_LOG = logging.getLogger(__name__)
 
 
 class Server:
@@ -13,8 +28,8 @@ class Server:
     Args:
         settings: Where it listens, its key and its limits.
         gate: The engine.
-        on_change: Called on the server's thread when `facts` have changed, at most some 10 times a second; it must be
-            quick.
+        on_change: Called on the server's thread when `facts` have changed; progress of a reply at most 10 times a
+            second. It must be quick.
     """
 
     def __init__(
@@ -24,30 +39,93 @@ class Server:
         on_change: Callable[[ServerFacts], object] = lambda _facts: None,
     ) -> None:
         self.settings = settings
-        self._gate, self._on_change = gate, on_change
+        self._desk = Desk(settings, gate, on_change)
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server: uvicorn.Server | None = None
 
     @property
     def address(self) -> str:
         """Its address, such as `http://127.0.0.1:8817`; empty while it does not run."""
-        raise NotImplementedError
+        return self._desk.address
 
     @property
     def facts(self) -> ServerFacts:
-        """The server at this moment."""
-        raise NotImplementedError
+        """The server at this moment; progress of a reply is up to a tenth of a second old."""
+        return self._desk.facts
 
     def start(self) -> None:
-        """Listen, and begin to answer.
+        """Listen, and begin to answer. A server is started once.
 
         Raises:
             RdchatError: If the address cannot be listened on, such as a port in use.
         """
-        raise NotImplementedError
+        assert self._thread is None
+        listener = self._listen()
+        port = listener.getsockname()[1]
+        host = self.settings.host
+        self._desk.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._desk.facts = ServerFacts(self._desk.address)
+        limits = self.settings.limits
+        config = uvicorn.Config(
+            build_app(self._desk, Guard(self.settings, port)),
+            http=Connection.limited_to(limits.header_seconds),
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            backlog=_BACKLOG,
+            limit_concurrency=limits.connections,
+            timeout_keep_alive=round(limits.idle_seconds),
+            timeout_graceful_shutdown=_STOP_SECONDS,
+            h11_max_incomplete_event_size=limits.header_bytes,
+        )
+        self._server = uvicorn.Server(config)
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, args=(listener,), name="server", daemon=True)
+        self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> bool:
         """Stop all replies, close all connections and end the thread; False if it did not end in time."""
-        raise NotImplementedError
+        if self._thread is None:
+            return True
+        self._call(self._begin_to_stop)
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            _LOG.error("The server's thread did not end within %.0f s", timeout_s)
+            return False
+        self._desk.address = ""
+        self._desk.facts = ServerFacts("")
+        return True
 
     def cancel(self, request_id: int) -> None:
         """Stop a request that waits or runs; one that has ended stays as it is."""
-        raise NotImplementedError
+        self._call(lambda: self._desk.cancel(request_id))
+
+    def _listen(self) -> socket.socket:
+        host, port = self.settings.host, self.settings.port
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        try:
+            return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        except OSError as error:
+            raise RdchatError(
+                f"The server cannot listen on {host}, port {port}: {error.strerror}.", "Choose another port."
+            ) from error
+
+    def _run(self, listener: socket.socket) -> None:
+        assert self._server is not None
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+            runner.run(self._server.serve([listener]))
+
+    def _begin_to_stop(self) -> None:
+        assert self._server is not None
+        self._desk.close()
+        self._server.should_exit = True
+
+    def _call(self, function: Callable[[], None]) -> None:
+        """Call a function on the server's thread, unless it has ended."""
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(function)

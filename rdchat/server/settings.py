@@ -35,7 +35,7 @@ class ServerSettings:
     port: int = DEFAULT_PORT  # 0 takes a free one
     may_load_models: bool = False  # whether a request that names another installed model loads it
     queue_length: int = 64  # requests that wait at most; more are answered with 429
-    limits: Limits = Limits()  # noqa: RUF009  it is frozen
+    limits: Limits = Limits()
 
     def __post_init__(self) -> None:
         require(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")

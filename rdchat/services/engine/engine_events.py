@@ -44,7 +44,7 @@ class Failure:
     message: str
     hint: str  # what to do about it; may be empty
     can_load_anyway: bool = False  # the model seems too large for the memory, and can be loaded all the same
-    refused: bool = False  # the request itself is wrong, such as too long for the model: it would fail again
+    refused: bool = False  # the request itself is wrong: another one may succeed
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from rdchat.services.engine.engine_request import (
 
 _LOG = logging.getLogger(__name__)
 _STATISTICS_INTERVAL_S = 0.1
-_REFUSALS = InvalidSettingError, TemplateRefusedError, PromptTooLongError
+_REFUSALS = (InvalidSettingError, PromptTooLongError, TemplateRefusedError)
 _WHAT_FAILED = {
     LoadModel: "The model did not load",
     UnloadModel: "The model was not unloaded",
@@ -98,8 +98,7 @@ class EngineWorker(QObject):
         except StoppedError:
             last = _stopped(request)
         except RdchatError as error:
-            too_large, refused = isinstance(error, DoesNotFitError), isinstance(error, _REFUSALS)
-            last = Failure(error.message, error.hint, too_large, refused)
+            last = Failure(error.message, error.hint, isinstance(error, DoesNotFitError), isinstance(error, _REFUSALS))
         except Exception:
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)
@@ -117,6 +116,8 @@ class EngineWorker(QObject):
         match request.command:
             case LoadModel() as load:
                 report = partial(self._report_load, request)
+                if request.direct:
+                    report(LoadProgress("Loading the model", None))  # so that it is known to have begun
                 return engine.load(load.model, load.dtype, report, load.anyway)
             case UnloadModel():
                 return Unloaded(engine.unload())

@@ -58,7 +58,7 @@ class ModelSlot(QObject):
     def follow(self, request: EngineRequest, event: EngineEvent) -> None:
         """Take an event of a load that another program asked for. If that fails, the model from before comes back."""
         if request is not self._followed:
-            if request.cancelled or isinstance(event, Failure):  # it did not begin, or the person chose another model
+            if request.reason or isinstance(event, Failure):  # the person chose another model, or it did not begin
                 return
             assert isinstance(request.command, LoadModel)
             self._followed, self._before = request, (self.chosen, self.dtype) if self.info else None

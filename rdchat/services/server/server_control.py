@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -11,13 +12,14 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.server.facts import ServerFacts
 from rdchat.server.settings import DEFAULT_HOST, ServerSettings
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.server.slot_gate import SlotGate
+from rdchat.services.engine.server_gate import ServerGate
 
 if TYPE_CHECKING:
     from rdchat.server.server import Server
@@ -68,7 +70,7 @@ class ServerControl(QObject):
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
         self._runner = _Runner()
-        self._gate: SlotGate | None = None  # of the server that runs or starts
+        self._gate: ServerGate | None = None  # of the server that runs or starts
         self._running = _wanted(preferences.settings)  # what that was started with
         self._key = ""
         self.on = False
@@ -126,11 +128,15 @@ class ServerControl(QObject):
             self._start()
 
     def _start(self, *, told: bool = False) -> None:
-        gate = self._gate = SlotGate(self._slot, self._find, lambda: self._drafting.requested, self._slot)
+        gate = self._gate = ServerGate(self._slot, self._find, self._draft, self._slot)
         self._running = _wanted(self._preferences.settings)
         tell = self._main.bring(partial(self._on_facts, gate))
         start = partial(self._runner.start, self._running, gate, tell)
         self._work.do(start, partial(self._on_started, gate, told))
+
+    def _draft(self) -> DraftSettings:
+        """Return how replies are drafted, without what only the window shows; called on the server's thread."""
+        return replace(self._drafting.requested, trace=False, profile=False)
 
     def _stop(self) -> None:
         if self._gate is not None:
@@ -140,7 +146,7 @@ class ServerControl(QObject):
         self._main.forget()
         self._show(_OFF)
 
-    def _on_started(self, gate: SlotGate, told: bool, outcome: "_Started | RdchatError") -> None:
+    def _on_started(self, gate: ServerGate, told: bool, outcome: "_Started | RdchatError") -> None:
         if gate is not self._gate:  # stopped meanwhile
             return
         if isinstance(outcome, RdchatError):
@@ -154,7 +160,7 @@ class ServerControl(QObject):
             self._show(outcome.facts)
         self.changed.emit()
 
-    def _on_facts(self, gate: SlotGate, facts: ServerFacts) -> None:
+    def _on_facts(self, gate: ServerGate, facts: ServerFacts) -> None:
         if gate is self._gate and self.address:
             self._show(facts)
 
@@ -178,7 +184,7 @@ class _Runner:
     def __init__(self) -> None:
         self._server: Server | None = None
 
-    def start(self, wanted: _Wanted, gate: SlotGate, tell: Callable[[ServerFacts], object]) -> _Started:
+    def start(self, wanted: _Wanted, gate: ServerGate, tell: Callable[[ServerFacts], object]) -> _Started:
         """Find the key, and listen. Raises RdchatError if that cannot be done."""
         from rdchat.server.server import Server  # noqa: PLC0415  not before it is wanted
         from rdchat.server.server_key import find_key  # noqa: PLC0415

@@ -1,0 +1,125 @@
+"""`rdchat serve`: the HTTP server without a window."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QCoreApplication, QObject, Qt
+
+from rdchat import host
+from rdchat.chat.settings import Settings
+from rdchat.commands import options
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine
+from rdchat.errors import RdchatError
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.protocol import Engine
+from rdchat.inference.api.requests import Dtype
+from rdchat.server.guard import is_loopback
+from rdchat.server.server import Server
+from rdchat.server.server_key import find_key
+from rdchat.server.settings import DEFAULT_HOST, DEFAULT_PORT, ServerSettings
+from rdchat.services.app.event_loop import QuitSignals
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.server_gate import ServerGate
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `serve`."""
+    parser.add_argument(
+        "--host",
+        default=DEFAULT_HOST,
+        help="address to listen on; only 127.0.0.1, the default, keeps other machines out",
+    )
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one (default: %(default)s)")
+    options.add_model(parser)
+    parser.add_argument("--load-models", action="store_true", help="load the installed model that a request names")
+    parser.add_argument(
+        "--api-key-file",
+        metavar="FILE",
+        type=Path,
+        help="the key that requests must have; made if there is none (default: one in the system's keychain)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C; the exit status is 130 then."""
+    key = find_key(args.api_key_file)
+    settings = ServerSettings(key.text, args.host, args.port, args.load_models)
+    qt = QCoreApplication.instance() or QCoreApplication(sys.argv[:1])
+    with ProgressLine() as progress:
+        serving = _Serving(settings, f"The key is in {key.place}.", Dtype(args.dtype), progress)
+        signals = QuitSignals()
+        signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
+        serving.begin(args.model, args.load_anyway)
+        qt.exec()
+        ended = serving.end()
+        signals.release()
+    if not ended:  # a thread that hangs must not be destroyed: exit without Qt's clean-up
+        os._exit(INTERRUPTED)
+    if serving.problem is not None:
+        raise serving.problem
+    return INTERRUPTED
+
+
+class _Serving(QObject):
+    """The engine and the server, from loading the model to the end."""
+
+    def __init__(self, settings: ServerSettings, key_words: str, dtype: Dtype, progress: ProgressLine) -> None:
+        super().__init__()
+        self.problem: RdchatError | None = None
+        self._key_words, self._progress = key_words, progress
+        self._engine = EngineClient(_engine, host.keep_awake)
+        self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
+        self._server = Server(settings, ServerGate(self._slot, _models))
+        self._slot.load_progressed.connect(progress.show)
+        self._slot.loaded.connect(self._start)
+        self._slot.failed.connect(self._fail)
+
+    def begin(self, model: str | None, anyway: bool) -> None:
+        """Load the model, then listen."""
+        self._slot.load(model, anyway=anyway)
+
+    def _start(self, info: ModelInfo) -> None:
+        if self._server.address:  # a client's request loaded another model
+            return
+        self._progress.clear()
+        options.print_warning(info)
+        try:
+            self._server.start()
+        except RdchatError as error:
+            self._give_up(error)
+            return
+        print(f"rdchat serves {info.name} at {self._server.address}/v1. {self._key_words} Ctrl-C ends it.", flush=True)
+        if not is_loopback(self._server.settings.host):
+            print("Other machines can reach it; what they send and get is not encrypted.", flush=True)
+
+    def _fail(self, failure: Failure) -> None:
+        if not self._server.address:  # else a client was told
+            self._give_up(RdchatError(failure.message, failure.hint))
+
+    def _give_up(self, problem: RdchatError) -> None:
+        self.problem = problem
+        QCoreApplication.exit(1)
+
+    def end(self) -> bool:
+        """Stop the server and the engine; False if a thread did not end."""
+        stopped = self._server.stop()
+        return self._engine.shutdown() and stopped
+
+
+def _engine() -> Engine:
+    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: on the engine thread
+
+    return LocalEngine()
+
+
+def _models() -> Sequence[ModelCard]:
+    from rdchat.inference.library import model_library  # noqa: PLC0415  only where a request names another model
+
+    with model_library.facts_reader() as read:
+        return tuple(model_library.library_models("", read))

@@ -1,0 +1,52 @@
+"""Errors in the words of the interfaces: each is a status, and has a shape for OpenAI's clients and for Anthropic's."""
+
+from dataclasses import dataclass
+from typing import Any
+
+_OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+_ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error"}
+
+
+@dataclass
+class ApiError(Exception):
+    """A request that is refused, or that failed.
+
+    Attributes:
+        status: The HTTP status.
+        message: What happened and what to do, in words for people.
+        param: The field of the request that is wrong; empty where none is.
+        code: OpenAI's code; empty for none.
+        retry_s: After how many seconds the same request may succeed; None where that is unknown.
+    """
+
+    status: int
+    message: str
+    param: str = ""
+    code: str = ""
+    retry_s: int | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {} if self.retry_s is None else {"retry-after": str(self.retry_s)}
+
+    def openai(self) -> dict[str, Any]:
+        """Return the body of the error for OpenAI's clients."""
+        kind = _OPENAI.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+        named = {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
+        return {"error": named}
+
+    def anthropic(self) -> dict[str, Any]:
+        """Return the body of the error for Anthropic's clients."""
+        kind = _ANTHROPIC.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
+        message = f"{self.param}: {self.message}" if self.param else self.message
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+
+def wrong(param: str, message: str) -> ApiError:
+    """Return the error for a field with a wrong value."""
+    return ApiError(400, message, param)
+
+
+def unsupported(param: str, why: str) -> ApiError:
+    """Return the error for a field that is known but cannot be honoured."""
+    return ApiError(400, f"`{param}` is not supported: {why}", param, "unsupported_parameter")

@@ -1,0 +1,208 @@
+"""OpenAI's `/v1/chat/completions`."""
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rdchat.inference.api.events import FinishReason, LikelyToken, TokenEvent
+from rdchat.inference.api.requests import MOST_LOG_PROBS
+from rdchat.server.api_error import ApiError, unsupported, wrong
+from rdchat.server.chat_messages import call_for_client, read_messages, read_tools
+from rdchat.server.fields import Fields
+from rdchat.server.interface import event
+from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.usage import openai_usage
+
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
+HINTS = (
+    "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "prediction", "verbosity",
+)  # fmt: skip
+_EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
+_ONE_PENALTY = "rdchat has one penalty, `repetition_penalty`."
+
+
+def read_common(fields: Fields) -> dict[str, Any]:
+    """Read what both of OpenAI's interfaces have; return it as fields of `ReplyOrder`."""
+    sampling = read_sampling(fields, *SAMPLING)
+    stop = fields.take("stop", [])
+    stop = [stop] if isinstance(stop, str) else stop
+    if not isinstance(stop, list) or not all(isinstance(each, str) for each in stop):
+        raise wrong("stop", "`stop` must be a text, or a list of texts.")
+    sampling["stop"] = tuple(each for each in stop if each)
+    fields.refuse(_ONE_PENALTY, "frequency_penalty", "presence_penalty", neutral=(0,))
+    fields.refuse("a token's chance cannot be changed.", "logit_bias")
+    fields.refuse("rdchat stores nothing for clients.", "store")
+    fields.ignore(*HINTS)
+    stream = fields.flag("stream")
+    options = fields.part("stream_options")
+    if options is not None:
+        options.ignore("include_obfuscation")
+    return {
+        "model": fields.text("model", ""),
+        "sampling": sampling,
+        "seed": read_seed(fields),
+        "choices": fields.whole("n", 1, 128) or 1,
+        "stream": stream,
+        "include_usage": options is not None and options.flag("include_usage"),
+        "token_ids": fields.flag("return_token_ids"),
+    }
+
+
+class ChatCompletions:
+    """Reads requests and writes replies of `/v1/chat/completions`."""
+
+    def read(self, fields: Fields) -> ReplyOrder:
+        """Read a request; see `Interface.read`."""
+        common = read_common(fields)
+        limits = [fields.whole(name, 1, MOST_TOKENS) for name in ("max_completion_tokens", "max_tokens")]
+        if (limit := limits[0] or limits[1]) is not None:
+            common["sampling"]["max_tokens"] = limit
+        fields.refuse("use `tools` and `tool_choice`.", "functions", "function_call")
+        fields.refuse("rdchat reads and writes texts only.", "audio")
+        fields.refuse("rdchat reads and writes texts only.", "modalities", neutral=(["text"],))
+        fields.refuse("rdchat does not search the web.", "web_search_options")
+        effort = fields.text("reasoning_effort", "")
+        if effort and effort not in _EFFORTS:
+            raise wrong("reasoning_effort", f"`reasoning_effort` must be one of {', '.join(_EFFORTS)}.")
+        return ReplyOrder(
+            prompts=(Prompt(read_messages(fields)),),
+            tools=self._tools(fields),
+            one_call=not fields.flag("parallel_tool_calls", default=True),
+            top_log_probs=self._log_probs(fields),
+            effort=effort,
+            ignored=fields.unread(),
+            **common,
+        )
+
+    def _tools(self, fields: Fields) -> tuple[Any, ...]:
+        """Read the tools that the model may call."""
+        tools, choice = read_tools(fields), fields.take("tool_choice", "auto")
+        if choice not in ("auto", "none"):
+            raise unsupported("tool_choice", "the model decides whether it calls a tool; give `auto` or `none`.")
+        return () if choice == "none" else tools
+
+    def _log_probs(self, fields: Fields) -> int | None:
+        wanted, top = fields.flag("logprobs"), fields.whole("top_logprobs", 0, MOST_LOG_PROBS)
+        if top and not wanted:
+            raise wrong("top_logprobs", "`top_logprobs` needs `logprobs`: true.")
+        return (top or 0) if wanted else None
+
+    def whole(self, order: ReplyOrder, model: str, choices: Sequence[Choice], reply_id: str) -> dict[str, Any]:
+        """Return the body of a reply; see `Interface.whole`."""
+        listed = []
+        for choice in choices:
+            message: dict[str, Any] = {"role": "assistant", "content": choice.answer, "refusal": None}
+            if choice.thought:
+                message["reasoning_content"] = choice.thought
+            if choice.calls:
+                message["content"] = choice.answer or None
+                message["tool_calls"] = calls_of(choice, reply_id)
+            each = {"index": choice.index, "message": message, "finish_reason": finish_of(choice)}
+            each["logprobs"] = None if order.top_log_probs is None else log_probs(choice.listed())
+            listed.append(each | token_ids_of(order, choice))
+        head = {"id": f"chatcmpl-{reply_id}", "object": "chat.completion", "created": int(time.time()), "model": model}
+        return head | {"choices": listed, "usage": openai_usage(choices, order.choices)}
+
+    def stream(self, order: ReplyOrder, model: str, reply_id: str) -> "ChatStream":
+        """Return what writes a stream; see `Interface.stream`."""
+        return ChatStream(order, model, reply_id)
+
+    def stream_error(self, error: ApiError) -> str:
+        """Return the event for a failure; OpenAI's clients raise it."""
+        return event(error.openai())
+
+
+class ChatStream:
+    """Writes one streamed reply as chunks."""
+
+    def __init__(self, order: ReplyOrder, model: str, reply_id: str) -> None:
+        self._order, self._reply_id = order, reply_id
+        self._head = {
+            "id": f"chatcmpl-{reply_id}",
+            "object": "chat.completion.chunk",
+            "created": int(time.time()),
+            "model": model,
+        }
+        self._begun = -1  # the reply whose first chunk was sent
+
+    def begin(self) -> str:
+        return ""
+
+    def delta(self, delta: Delta) -> str:
+        """Return the chunks for more text; the first of each reply names the role."""
+        return self._first(delta.index) + self._chunk(delta.index, self._text(delta), tokens=delta.tokens)
+
+    def finish(self, choice: Choice, tail: Delta) -> str:
+        """Return the rest of the text, the tool calls, and why the reply ended."""
+        text = self._first(choice.index)
+        if tail.thought or tail.answer or tail.tokens:
+            text += self._chunk(choice.index, self._text(tail), tokens=tail.tokens)
+        if choice.calls:
+            calls = [{"index": at} | call for at, call in enumerate(calls_of(choice, self._reply_id))]
+            text += self._chunk(choice.index, {"tool_calls": calls})
+        return text + self._chunk(choice.index, {}, finish_of(choice), token_ids_of(self._order, choice))
+
+    def end(self, choices: Sequence[Choice]) -> str:
+        """Return the counters, if they are asked for, and the mark of the end."""
+        usage = ""
+        if self._order.include_usage:
+            usage = event(self._head | {"choices": [], "usage": openai_usage(choices, self._order.choices)})
+        return usage + event("[DONE]")
+
+    def _first(self, index: int) -> str:
+        if index == self._begun:
+            return ""
+        self._begun = index
+        return self._chunk(index, {"role": "assistant", "content": ""})
+
+    def _text(self, delta: Delta) -> dict[str, Any]:
+        named = {"reasoning_content": delta.thought, "content": delta.answer}
+        return {name: text for name, text in named.items() if text}
+
+    def _chunk(
+        self,
+        index: int,
+        delta: dict[str, Any],
+        finish: str | None = None,
+        more: dict[str, Any] | None = None,
+        tokens: Sequence[TokenEvent] = (),
+    ) -> str:
+        choice = {"index": index, "delta": delta, "finish_reason": finish} | (more or {})
+        choice["logprobs"] = log_probs(tokens) if tokens else None
+        usage = {"usage": None} if self._order.include_usage else {}
+        return event(self._head | {"choices": [choice]} | usage)
+
+
+def finish_of(choice: Choice) -> str:
+    """Return OpenAI's word for why a reply ended."""
+    if choice.calls:
+        return "tool_calls"
+    return "length" if choice.finish in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL) else "stop"
+
+
+def calls_of(choice: Choice, reply_id: str) -> list[dict[str, Any]]:
+    """Return the tool calls of a reply; one without an id gets one."""
+    return [
+        call_for_client(call, call.call_id or f"call_{reply_id}_{choice.index}_{at}")
+        for at, call in enumerate(choice.calls)
+    ]
+
+
+def token_ids_of(order: ReplyOrder, choice: Choice) -> dict[str, Any]:
+    """Return the token ids of a reply, if they are asked for, as vLLM names them."""
+    return {"token_ids": list(choice.last.token_ids)} if order.token_ids else {}
+
+
+def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+    """Return the log-probabilities of tokens, before temperature and filters."""
+    return {"content": [_log_prob(token) for token in tokens], "refusal": None}
+
+
+def _log_prob(token: TokenEvent) -> dict[str, Any]:
+    own = LikelyToken(token.token_id, token.data, token.log_prob or 0.0)
+    return _likely(own) | {"top_logprobs": [_likely(each) for each in token.alternatives]}
+
+
+def _likely(token: LikelyToken) -> dict[str, Any]:
+    return {"token": token.data.decode(errors="replace"), "logprob": token.log_prob, "bytes": list(token.data)}

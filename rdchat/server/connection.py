@@ -1,0 +1,40 @@
+"""A connection that waits only so long for the headers of a request."""
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class Connection(H11Protocol):
+    """uvicorn's connection, which alone would wait for ever for a request that comes byte by byte."""
+
+    header_seconds = 10.0
+
+    @classmethod
+    def limited_to(cls, seconds: float) -> "type[Connection]":
+        """Return the class with another limit."""
+        return type("Connection", (cls,), {"header_seconds": seconds})
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._headers_until = 0.0  # by the loop's clock; 0 between requests
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Begin to wait for the first request."""
+        super().connection_made(transport)
+        self.app_state = {"abort": transport.abort}  # each request has a copy of it in `scope["state"]`
+        self._limit()
+
+    def data_received(self, data: bytes) -> None:
+        """Take data; what begins a request has a limit for its end."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._limit()
+        else:
+            self._headers_until = 0.0
+
+    def _limit(self) -> None:
+        self._headers_until = self._headers_until or self.loop.time() + self.header_seconds
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_at(self._headers_until, self.timeout_keep_alive_handler)

@@ -1,0 +1,217 @@
+"""Answers requests: reads them, waits for their turn, and sends the reply at once or as a stream."""
+
+import asyncio
+import logging
+import re
+import secrets
+import traceback
+from collections.abc import Awaitable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any
+
+from starlette.datastructures import Headers
+from starlette.exceptions import HTTPException
+from starlette.routing import Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from rdchat.inference.api.events import ModelInfo
+from rdchat.server.api_error import ApiError
+from rdchat.server.chat_completions import ChatCompletions
+from rdchat.server.completions import Completions
+from rdchat.server.desk import Desk, Ticket
+from rdchat.server.fields import Fields, parse_body
+from rdchat.server.guard import Guard
+from rdchat.server.interface import Interface, ReplyStream
+from rdchat.server.messages import Messages
+from rdchat.server.order import Choice, ReplyOrder
+from rdchat.server.outlet import ClientGoneError, Outlet, read_body, until_gone
+from rdchat.server.replies import make_replies
+
+_LOG = logging.getLogger(__name__)
+_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)  # of a field, in a header
+_MOST_NAMES = 20
+_ANTHROPIC_PATH = "/v1/messages"
+
+
+def build_app(desk: Desk, guard: Guard) -> ASGIApp:
+    """Return the application."""
+    replies: dict[str, Interface] = {
+        "/v1/chat/completions": ChatCompletions(),
+        "/v1/completions": Completions(),
+        _ANTHROPIC_PATH: Messages(),
+    }
+    routes = [Route(path, _Replies(desk, guard, interface), methods=["POST"]) for path, interface in replies.items()]
+    models = _Models(desk)
+    routes += [Route(path, models, methods=["GET"]) for path in ("/v1/models", "/v1/models/{name:path}")]
+    return _Front(Router(routes, redirect_slashes=False, default=_unknown), desk, guard)
+
+
+class _Front:
+    """Stands before all paths: checks who asks, and sends every error in the shape of the path."""
+
+    def __init__(self, app: ASGIApp, desk: Desk, guard: Guard) -> None:
+        self._app, self._desk, self._guard = app, desk, guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        assert scope["type"] == "http"
+        outlet = Outlet(scope, send, self._desk.settings.limits.send_seconds)
+        scope.update(outlet=outlet, app=self)  # with an app, the router raises its errors
+        try:
+            self._guard.check(Headers(scope=scope))
+            await self._app(scope, receive, send)
+        except ClientGoneError:
+            pass
+        except ApiError as error:
+            await _send_error(scope, outlet, error)
+        except HTTPException as error:
+            await _send_error(scope, outlet, ApiError(error.status_code, f"{error.detail}: {scope['path'][:200]}"))
+        except Exception as error:
+            # Its message might hold a client's text.
+            place = "".join(traceback.format_tb(error.__traceback__))
+            _LOG.error("A request failed unexpectedly: %s\n%s", type(error).__name__, place)
+            await _send_error(scope, outlet, ApiError(500, "Something unexpected went wrong in rdchat."))
+
+
+async def _unknown(scope: Scope, _receive: Receive, _send: Send) -> None:
+    raise ApiError(404, f"There is nothing at {scope['path'][:200]}.")
+
+
+async def _send_error(scope: Scope, outlet: Outlet, error: ApiError) -> None:
+    """Send an error, unless a reply has begun: the client then sees that it ends too early."""
+    if outlet.started:
+        scope["state"]["abort"]()
+        return
+    is_anthropic = scope["path"].startswith(_ANTHROPIC_PATH)
+    body = error.anthropic() if is_anthropic else error.openai()
+    closed = {"connection": "close"} if error.status in {401, 403, 413} else {}  # its body is not read
+    try:
+        await outlet.json(error.status, body, error.headers | closed)
+    except ClientGoneError:
+        return
+
+
+class _Models:
+    """`GET /v1/models`, for the clients of both interfaces."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        listed = await self._listed()
+        name = scope["path_params"].get("name")
+        body: Any = {"object": "list", "data": listed, "has_more": False, "first_id": None, "last_id": None}
+        if listed:
+            body |= {"first_id": listed[0]["id"], "last_id": listed[-1]["id"]}
+        if name is not None:
+            body = next((each for each in listed if each["id"] == name), None)
+            if body is None:
+                raise ApiError(404, f"There is no model named {name[:200]!r} here.", "model", "model_not_found")
+        await scope["outlet"].json(200, body, {})
+
+    async def _listed(self) -> list[dict[str, Any]]:
+        """Return the models that a client may name, the loaded one first."""
+        info = self._desk.gate.model
+        made = {info.name: 0.0} if info else {}
+        if self._desk.settings.may_load_models:
+            made |= {card.name: card.changed for card in await self._desk.models()}
+        return [_model(name, changed) for name, changed in made.items()]
+
+
+def _model(name: str, changed: float) -> dict[str, Any]:
+    moment = datetime.fromtimestamp(int(changed), UTC)
+    openai = {"id": name, "object": "model", "created": int(changed), "owned_by": "rdchat"}
+    return openai | {"type": "model", "display_name": name, "created_at": moment.isoformat().replace("+00:00", "Z")}
+
+
+class _Replies:
+    """A path that answers with replies of the model."""
+
+    def __init__(self, desk: Desk, guard: Guard, interface: Interface) -> None:
+        self._desk, self._guard, self._interface = desk, guard, interface
+
+    async def __call__(self, scope: Scope, receive: Receive, _send: Send) -> None:
+        order = await self._read(receive)
+        await _unless_gone(receive, self._answer(scope, order))
+
+    async def _read(self, receive: Receive) -> ReplyOrder:
+        limits = self._desk.settings.limits
+        try:
+            body = await asyncio.wait_for(read_body(receive, limits.body_bytes), limits.body_seconds)
+        except TimeoutError as error:
+            raise ApiError(408, "The body did not come in time.") from error
+        if body is None:
+            raise ApiError(413, f"The body is longer than {limits.body_bytes // 2**20} MB.")
+        order = self._interface.read(Fields(parse_body(body)))
+        if len(order.prompts) * order.choices > limits.choices:
+            raise ApiError(400, f"One request may have at most {limits.choices} replies.", "n")
+        await self._desk.card(order.model)
+        return order
+
+    async def _answer(self, scope: Scope, order: ReplyOrder) -> None:
+        headers = Headers(scope=scope)
+        agent = headers.get("user-agent", "")
+        host = scope["client"][0] if scope.get("client") else ""
+        async with self._desk.turn(f"{host} {agent}", scope["path"], agent, order.model) as ticket:
+            info = await self._desk.ready_model(ticket, order.model)
+            await self._send_replies(scope["outlet"], ticket, order, info)
+
+    async def _send_replies(self, outlet: Outlet, ticket: Ticket, order: ReplyOrder, info: ModelInfo) -> None:
+        reply_id = secrets.token_hex(12)
+        headers = {"x-request-id": reply_id, "request-id": reply_id} | _ignored(order.ignored)
+        stream = self._interface.stream(order, info.name, reply_id) if order.stream else None
+        choices: list[Choice] = []
+        pieces = make_replies(self._desk, ticket, order, info, self._guard.partition)
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    if isinstance(piece, tuple):
+                        choices.append(piece[0])
+                    if stream is not None:
+                        await _send_piece(outlet, stream, headers, piece)
+        except ApiError as error:
+            if not outlet.started:
+                raise
+            await outlet.write(self._interface.stream_error(error), more=False)
+            return
+        if stream is not None:
+            await outlet.write(stream.end(choices), more=False)
+        else:
+            await outlet.json(200, self._interface.whole(order, info.name, choices, reply_id), headers)
+
+
+async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Any) -> None:
+    """Send a piece of a streamed reply; the first one begins the response, so that earlier errors have a status."""
+    text = ""
+    if not outlet.started:
+        await outlet.start(200, "text/event-stream; charset=utf-8", headers)
+        text = stream.begin()
+    if isinstance(piece, tuple):
+        text += stream.finish(*piece)
+    elif piece.thought or piece.answer:
+        text += stream.delta(piece)
+    if text:
+        await outlet.write(text)
+
+
+async def _unless_gone(receive: Receive, answer: Awaitable[None]) -> None:
+    """Answer a request, or stop as soon as the client has left."""
+    work = asyncio.ensure_future(answer)
+    gone = asyncio.ensure_future(until_gone(receive))
+    try:
+        await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            work.cancel()
+            await asyncio.wait({work})
+            raise ClientGoneError
+        work.result()
+    finally:
+        gone.cancel()
+        if not work.done():
+            work.cancel()
+
+
+def _ignored(names: Sequence[str]) -> dict[str, str]:
+    """Return the header that names fields without an effect."""
+    shown = [name for name in names if _NAME.fullmatch(name)][:_MOST_NAMES]
+    return {"x-rdchat-ignored": ", ".join(shown)} if shown else {}

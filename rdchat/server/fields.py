@@ -1,0 +1,113 @@
+"""Reads the fields of a request's JSON, and knows which were not read."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from rdchat.server.api_error import ApiError, unsupported, wrong
+
+_SURROGATE = re.compile(rb"\\u[dD][89abcdefABCDEF]")
+
+
+def parse_body(body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a body."""
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise ApiError(400, "The body is not JSON, or is nested too deep.") from error
+    if not isinstance(parsed, dict):
+        raise ApiError(400, "The body is not a JSON object.")
+    if _SURROGATE.search(body):  # perhaps of a pair, which is a character
+        try:
+            json.dumps(parsed, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise ApiError(400, "A text in the body has half a character (a lone surrogate).") from error
+    return parsed
+
+
+class Fields:
+    """The fields of a JSON object. One with the value null counts as absent.
+
+    Args:
+        values: The object.
+        place: Its own name in errors, such as `messages[0]`; empty for the body.
+
+    Attributes:
+        ignored: Names of the fields that have no effect here, beside those that nobody asked for.
+    """
+
+    def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
+        self._values = {name: value for name, value in values.items() if value is not None}
+        self._place = place
+        self._known: set[str] = set()
+        self.ignored: list[str] = []
+
+    def name(self, field: str) -> str:
+        """Return a field's name for errors."""
+        return f"{self._place}.{field}" if self._place else field
+
+    def take(self, field: str, default: Any = None) -> Any:
+        """Return a value as it is."""
+        self._known.add(field)
+        return self._values.get(field, default)
+
+    def text(self, field: str, default: str | None = None) -> str:
+        """Return a text; without a default it must be there."""
+        text: str = self._of_kind(field, str, default, "a text")
+        return text
+
+    def flag(self, field: str, default: bool = False) -> bool:
+        flag: bool = self._of_kind(field, bool, default, "true or false")
+        return flag
+
+    def items(self, field: str) -> list[Any]:
+        """Return a list; empty where it is absent."""
+        items: list[Any] = self._of_kind(field, list, [], "a list")
+        return items
+
+    def part(self, field: str) -> "Fields | None":
+        """Return an object; None where it is absent."""
+        found = self._of_kind(field, dict, {}, "an object")
+        return Fields(found, self.name(field)) if found else None
+
+    def whole(self, field: str, least: int, most: int) -> int | None:
+        """Return a whole number; None where it is absent."""
+        value = self.take(field)
+        if value is None:
+            return None
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+            raise wrong(self.name(field), f"`{self.name(field)}` must be a whole number from {least} to {most}.")
+        return value
+
+    def number(self, field: str) -> float | None:
+        """Return a number; None where it is absent."""
+        value = self.take(field)
+        if value is None:
+            return None
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            raise wrong(self.name(field), f"`{self.name(field)}` must be a number.")
+        return float(value)
+
+    def refuse(self, why: str, *fields: str, neutral: tuple[Any, ...] = ()) -> None:
+        """Refuse known fields that cannot be honoured, unless they have a value that changes nothing."""
+        for field in fields:
+            value = self.take(field)
+            if value is not None and value not in (*neutral, [], {}, False, ""):
+                raise unsupported(self.name(field), why)
+
+    def ignore(self, *fields: str) -> None:
+        """Ignore known fields that never change a reply."""
+        self.ignored += [field for field in fields if self.take(field) is not None]
+
+    def unread(self) -> tuple[str, ...]:
+        """Return the names of the fields that had no effect."""
+        return tuple(sorted({*self.ignored, *(self._values.keys() - self._known)}))
+
+    def _of_kind(self, field: str, kind: type, default: Any, words: str) -> Any:
+        value = self.take(field, default)
+        if not isinstance(value, kind):
+            raise wrong(self.name(field), f"`{self.name(field)}` must be {words}.")
+        return value

@@ -1,0 +1,252 @@
+"""Anthropic's `/v1/messages`."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
+from rdchat.server.api_error import ApiError, unsupported, wrong
+from rdchat.server.chat_messages import compact, object_of
+from rdchat.server.fields import Fields
+from rdchat.server.interface import event
+from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.usage import anthropic_input, anthropic_usage
+
+_HINTS = ("metadata", "service_tier", "inference_geo")
+_SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last two and `seed` are our own
+_CHOICES = ("auto", "none")
+
+
+class Messages:
+    """Reads requests and writes replies of `/v1/messages`."""
+
+    def read(self, fields: Fields) -> ReplyOrder:
+        """Read a request; see `Interface.read`."""
+        sampling = read_sampling(fields, *_SAMPLING)
+        limit = fields.whole("max_tokens", 1, MOST_TOKENS)
+        if limit is None:
+            raise wrong("max_tokens", "`max_tokens` is missing.")
+        sampling["max_tokens"] = limit
+        stop = fields.items("stop_sequences")
+        if not all(isinstance(each, str) for each in stop):
+            raise wrong("stop_sequences", "`stop_sequences` must be a list of texts.")
+        sampling["stop"] = tuple(each for each in stop if each)
+        fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
+        fields.ignore(*_HINTS)
+        messages = tuple(_read_messages(fields))
+        tools, one_call = self._tools(fields)
+        thinking = fields.part("thinking")
+        kind = thinking.text("type") if thinking else ""
+        return ReplyOrder(
+            fields.text("model", ""),
+            (Prompt(messages),),
+            sampling,
+            read_seed(fields),
+            stream=fields.flag("stream"),
+            tools=tools,
+            one_call=one_call,
+            effort={"enabled": "on", "adaptive": "on", "disabled": "none"}.get(kind, ""),
+            show_thoughts=kind in {"enabled", "adaptive"},
+            continue_last=messages[-1].role is Role.ASSISTANT,
+            token_ids=fields.flag("return_token_ids"),
+            ignored=fields.unread(),
+        )
+
+    def _tools(self, fields: Fields) -> tuple[tuple[Mapping[str, Any], ...], bool]:
+        """Read the tools that the model may call, and whether it may call one only."""
+        listed = fields.items("tools")
+        tools = tuple(
+            _read_tool(Fields(object_of(each, f"tools[{at}]"), f"tools[{at}]")) for at, each in enumerate(listed)
+        )
+        choice = fields.part("tool_choice")
+        kind = choice.text("type") if choice else "auto"
+        if kind not in _CHOICES:
+            raise unsupported("tool_choice", "the model decides whether it calls a tool; give `auto` or `none`.")
+        return () if kind == "none" else tools, choice is not None and choice.flag("disable_parallel_tool_use")
+
+    def whole(self, order: ReplyOrder, model: str, choices: Sequence[Choice], reply_id: str) -> dict[str, Any]:
+        """Return the body of a reply; see `Interface.whole`."""
+        (choice,) = choices
+        blocks: list[dict[str, Any]] = []
+        if choice.thought:
+            blocks.append({"type": "thinking", "thinking": choice.thought, "signature": ""})
+        if choice.answer:
+            blocks.append({"type": "text", "text": choice.answer})
+        blocks += [
+            {"type": "tool_use", "id": call_id, "name": call.name, "input": json.loads(call.arguments)}
+            for call_id, call in _calls(choice, reply_id)
+        ]
+        body = _message(model, reply_id, anthropic_usage(choice)) | {"content": blocks} | _stop(order, choice)
+        return body | ({"token_ids": list(choice.last.token_ids)} if order.token_ids else {})
+
+    def stream(self, order: ReplyOrder, model: str, reply_id: str) -> "MessageStream":
+        """Return what writes a stream; see `Interface.stream`."""
+        return MessageStream(order, model, reply_id)
+
+    def stream_error(self, error: ApiError) -> str:
+        """Return the event for a failure."""
+        return event(error.anthropic(), "error")
+
+
+class MessageStream:
+    """Writes one streamed reply as content blocks, one after another."""
+
+    def __init__(self, order: ReplyOrder, model: str, reply_id: str) -> None:
+        self._order, self._model, self._reply_id = order, model, reply_id
+        self._open = ""  # kind of the open block; empty for none
+        self._blocks = 0  # begun so far
+
+    def begin(self) -> str:
+        """Return the events before all text. The tokens of the prompt come with the last counters."""
+        usage = anthropic_input(Statistics()) | {"output_tokens": 0}
+        return event(
+            {"type": "message_start", "message": _message(self._model, self._reply_id, usage)}, "message_start"
+        )
+
+    def delta(self, delta: Delta) -> str:
+        """Return the events for more text."""
+        text = ""
+        if delta.thought:
+            text += self._block("thinking", {"thinking": "", "signature": ""})
+            text += self._add({"type": "thinking_delta", "thinking": delta.thought})
+        if delta.answer:
+            text += self._block("text", {"text": ""})
+            text += self._add({"type": "text_delta", "text": delta.answer})
+        return text
+
+    def finish(self, choice: Choice, tail: Delta) -> str:
+        """Return the rest of the text, the tool calls, the counters and why the reply ended."""
+        text = self.delta(tail)
+        for call_id, call in _calls(choice, self._reply_id):
+            text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
+            text += self._add({"type": "input_json_delta", "partial_json": compact(call.arguments)})
+        stop = _stop(self._order, choice) | (
+            {"token_ids": list(choice.last.token_ids)} if self._order.token_ids else {}
+        )
+        last = {"type": "message_delta", "delta": stop, "usage": anthropic_usage(choice)}
+        return text + self._close() + event(last, "message_delta")
+
+    def end(self, choices: Sequence[Choice]) -> str:  # noqa: ARG002  the counters are sent already
+        """Return the last event."""
+        return event({"type": "message_stop"}, "message_stop")
+
+    def _block(self, kind: str, fields: dict[str, Any]) -> str:
+        """Open a block, unless one of its kind is open."""
+        if self._open == kind:
+            return ""
+        closed = self._close()
+        self._open = kind
+        self._blocks += 1
+        start = {"type": "content_block_start", "index": self._blocks - 1, "content_block": {"type": kind} | fields}
+        return closed + event(start, "content_block_start")
+
+    def _close(self) -> str:
+        if not self._open:
+            return ""
+        self._open = ""
+        return event({"type": "content_block_stop", "index": self._blocks - 1}, "content_block_stop")
+
+    def _add(self, delta: dict[str, Any]) -> str:
+        named = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
+        return event(named, "content_block_delta")
+
+
+def _message(model: str, reply_id: str, usage: dict[str, Any]) -> dict[str, Any]:
+    head = {"id": f"msg_{reply_id}", "type": "message", "role": "assistant", "model": model, "content": []}
+    return head | {"stop_reason": None, "stop_sequence": None, "usage": usage}
+
+
+def _stop(order: ReplyOrder, choice: Choice) -> dict[str, Any]:
+    """Return why a reply ended. The stop sequence is named where there was one only."""
+    words = {
+        FinishReason.LENGTH: "max_tokens",
+        FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
+        FinishReason.STOP_STRING: "stop_sequence",
+    }
+    reason = "tool_use" if choice.calls else words.get(choice.finish, "end_turn")
+    stops = order.sampling["stop"]
+    return {"stop_reason": reason, "stop_sequence": stops[0] if reason == "stop_sequence" and len(stops) == 1 else None}
+
+
+def _calls(choice: Choice, reply_id: str) -> list[tuple[str, ToolCall]]:
+    return [(call.call_id or f"toolu_{reply_id}_{at}", call) for at, call in enumerate(choice.calls)]
+
+
+def _read_tool(fields: Fields) -> Mapping[str, Any]:
+    """Return a tool in OpenAI's form."""
+    if (kind := fields.text("type", "custom")) != "custom":
+        raise unsupported(fields.name("type"), f"rdchat has no tools of its own, and this is {kind[:50]!r}.")
+    schema = object_of(fields.take("input_schema", {}), fields.name("input_schema"))
+    function = {"name": fields.text("name"), "description": fields.text("description", ""), "parameters": schema}
+    return {"type": "function", "function": function}
+
+
+def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
+    """Yield the system prompt and the messages; a message with results of tools becomes several."""
+    system = fields.take("system", "")
+    if system_text := _text(system, "system"):
+        yield ChatMessage(Role.SYSTEM, system_text)
+    listed = fields.items("messages")
+    if not listed:
+        raise wrong("messages", "`messages` must have at least one message.")
+    for at, each in enumerate(listed):
+        place = f"messages[{at}]"
+        message = Fields(object_of(each, place), place)
+        role = message.text("role")
+        if role not in {"user", "assistant"}:
+            raise wrong(f"{place}.role", f"`{place}.role` must be user or assistant.")
+        content = message.take("content", "")
+        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
+        if not isinstance(blocks, list):
+            raise wrong(f"{place}.content", f"`{place}.content` must be a text, or a list of blocks.")
+        named = [(Fields(object_of(block, place), f"{place}.content[{n}]")) for n, block in enumerate(blocks)]
+        yield from _user(named) if role == "user" else _assistant(named)
+
+
+def _user(blocks: Sequence[Fields]) -> Iterator[ChatMessage]:
+    texts = []
+    for block in blocks:
+        if block.text("type") == "tool_result":
+            result = _text(block.take("content", ""), block.name("content"))
+            yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"))
+        else:
+            texts.append(_block_text(block))
+    if texts or not blocks:
+        yield ChatMessage(Role.USER, "\n".join(texts))
+
+
+def _assistant(blocks: Sequence[Fields]) -> Iterator[ChatMessage]:
+    texts, calls = [], []
+    for block in blocks:
+        kind = block.text("type")
+        if kind == "tool_use":
+            calls.append(_read_call(block))
+        elif kind not in {"thinking", "redacted_thinking"}:  # a thought is over with its reply
+            texts.append(_block_text(block))
+    yield ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls))
+
+
+def _read_call(block: Fields) -> ToolCall:
+    given = object_of(block.take("input", {}), block.name("input"))
+    try:
+        return ToolCall(block.text("name"), json.dumps(given, ensure_ascii=False), block.text("id", ""))
+    except InvalidSettingError as error:
+        raise wrong(block.name("input"), str(error)) from error
+
+
+def _text(content: Any, place: str) -> str:
+    """Return the text of a field that is a text or a list of text blocks."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list):
+        raise wrong(place, f"`{place}` must be a text, or a list of text blocks.")
+    return "\n".join(_block_text(Fields(object_of(each, place), f"{place}[{at}]")) for at, each in enumerate(content))
+
+
+def _block_text(block: Fields) -> str:
+    if (kind := block.text("type")) != "text":
+        raise unsupported(block.name("type"), f"rdchat reads texts only, and this is {kind[:50]!r}.")
+    return block.text("text")

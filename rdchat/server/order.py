@@ -1,0 +1,155 @@
+"""What a client asks for, the same for all interfaces."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Role,
+    ThinkingChoice,
+    ToolCall,
+    fresh_seed,
+    reply_seed,
+)
+from rdchat.server.api_error import unsupported
+from rdchat.server.fields import Fields
+
+MOST_TOKENS = 2**31 - 1
+_EFFORTS = {"none": ThinkingChoice.OFF, "minimal": ThinkingChoice.LOW, "xhigh": ThinkingChoice.HIGH} | {
+    each.value: each for each in (ThinkingChoice.LOW, ThinkingChoice.MEDIUM, ThinkingChoice.HIGH)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A conversation, or a raw text to continue."""
+
+    messages: tuple[ChatMessage, ...] = ()
+    text: str | None = None
+
+    @property
+    def turns(self) -> int:
+        """Number of messages before the reply; a system prompt is none."""
+        return sum(each.role is not Role.SYSTEM for each in self.messages) if self.text is None else 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyOrder:
+    """A request of a client, read and checked as far as it can be without the model."""
+
+    model: str  # the model's name; empty for the loaded one
+    prompts: tuple[Prompt, ...]  # each gets `choices` replies
+    sampling: Mapping[str, Any]  # the fields of `SamplingParams` that the client gave
+    seed: int  # the client's, or a fresh one
+    choices: int = 1  # replies to each prompt
+    stream: bool = False  # whether the reply is sent while it is written
+    include_usage: bool = False  # OpenAI: whether a stream ends with the counters
+    tools: tuple[Mapping[str, Any], ...] = ()  # in OpenAI's form
+    one_call: bool = False  # whether a reply has at most one tool call
+    top_log_probs: int | None = None  # see `GenerationRequest.top_log_probs`
+    effort: str = ""  # how much to think: OpenAI's words, or "on"; empty leaves it to the model
+    show_thoughts: bool = True  # whether thoughts are sent, beside the answer
+    continue_last: bool = False  # whether the reply continues the last message
+    token_ids: bool = False  # whether the token ids of each reply are sent
+    ignored: tuple[str, ...] = ()  # names of the request's fields without an effect
+
+    @property
+    def raw(self) -> bool:
+        """Whether the prompts are texts, and the replies go out as they are."""
+        return self.prompts[0].text is not None
+
+    def request(self, index: int, info: ModelInfo, draft: DraftSettings, partition: str) -> GenerationRequest:
+        """Return the request to the engine for one of the replies.
+
+        Args:
+            index: Its number among all replies.
+            info: The model.
+            draft: How it is drafted.
+            partition: See `GenerationRequest.partition`.
+
+        Raises:
+            ApiError: If the model cannot do what the client asks for.
+            InvalidSettingError: If a value is out of range.
+        """
+        prompt_index, sibling = divmod(index, self.choices)
+        prompt = self.prompts[prompt_index]
+        if self.tools and info.tool_markers is None:
+            raise unsupported("tools", f"the chat template of {info.name} has no tool calls that rdchat can read.")
+        limit = {"max_tokens": info.context_length} | dict(self.sampling)
+        return GenerationRequest(
+            prompt.messages,
+            replace(info.sampling.params, **limit),
+            reply_seed(self.seed, prompt.turns, sibling),
+            draft=replace(draft, trace=False, profile=False),
+            continue_last=self.continue_last,
+            thinking=self._thinking(info),
+            text=prompt.text,
+            tools=json.dumps(self.tools) if self.tools else "",
+            top_log_probs=self.top_log_probs,
+            partition=partition,
+        )
+
+    def _thinking(self, info: ModelInfo) -> ThinkingChoice | None:
+        """Return the model's nearest choice; None where it has none, or the client left it open."""
+        if not self.effort:
+            return None
+        wanted = _EFFORTS.get(self.effort, ThinkingChoice.ON)
+        near = (wanted, *(() if wanted is ThinkingChoice.OFF else (ThinkingChoice.ON, ThinkingChoice.MEDIUM)))
+        return next((each for each in near if each in info.thinking), None)
+
+
+@dataclass(slots=True)
+class Choice:
+    """One reply to a request, while it is written and when it has ended."""
+
+    index: int
+    thought: str = ""
+    answer: str = ""
+    tokens: list[TokenEvent] = field(default_factory=list)  # kept where log-probabilities are asked for
+    calls: tuple[ToolCall, ...] = ()
+    end: ReplyEnd | None = None  # None while it is written
+
+    @property
+    def last(self) -> ReplyEnd:
+        """Its last event; it must have ended."""
+        assert self.end is not None
+        return self.end
+
+    @property
+    def finish(self) -> FinishReason:
+        return self.last.finish_reason
+
+    def listed(self) -> list[TokenEvent]:
+        """Return the tokens whose text the client has: without a final EOS, and without what a stop string cuts."""
+        kept = len(self.last.token_ids) - (self.finish is FinishReason.EOS)
+        return [token for token in self.tokens if token.index < kept]
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What a reply gained, for a stream."""
+
+    index: int  # of the reply
+    thought: str = ""
+    answer: str = ""
+    tokens: tuple[TokenEvent, ...] = ()  # whose text this is, about, where log-probabilities are asked for
+
+
+def read_sampling(fields: Fields, *names: str, least_top_k: int = 0) -> dict[str, Any]:
+    """Read the sampling values that a client gave, as fields of `SamplingParams`."""
+    found: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
+    top_k = fields.whole("top_k", -1 if least_top_k == 0 else least_top_k, MOST_TOKENS)
+    if top_k is not None:
+        found["top_k"] = max(top_k, 0)
+    return found
+
+
+def read_seed(fields: Fields) -> int:
+    """Read the seed; a fresh one where there is none. Negative seeds count from the end of the 64 bits."""
+    seed = fields.whole("seed", -(2**63), 2**64 - 1)
+    return fresh_seed() if seed is None else seed % 2**64

@@ -1,0 +1,80 @@
+"""Sends one response, to a reader who may be slow or gone."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.types import Message, Receive, Scope, Send
+
+
+class ClientGoneError(Exception):
+    """The client has left, or does not read."""
+
+
+class Outlet:
+    """The response to one request.
+
+    Args:
+        scope: The request, with the connection's `abort` in its state.
+        send: Sends a part of the response.
+        seconds: That a reader may take for what was sent before.
+
+    Attributes:
+        started: Whether the status has gone out.
+    """
+
+    def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
+        self._abort = scope["state"]["abort"]
+        self._send, self._seconds = send, seconds
+        self.started = False
+
+    async def start(self, status: int, kind: str, headers: Mapping[str, str], length: int | None = None) -> None:
+        """Send the status and the headers."""
+        self.started = True
+        named = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff", **headers}
+        if length is not None:
+            named["content-length"] = str(length)
+        listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
+        await self._out({"type": "http.response.start", "status": status, "headers": listed})
+
+    async def write(self, text: str, *, more: bool = True) -> None:
+        """Send a part of the body."""
+        await self._out({"type": "http.response.body", "body": text.encode(errors="replace"), "more_body": more})
+
+    async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
+        """Send a whole response."""
+        data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
+        await self.start(status, "application/json", headers, len(data))
+        await self._out({"type": "http.response.body", "body": data, "more_body": False})
+
+    async def _out(self, message: Message) -> None:
+        try:
+            await asyncio.wait_for(self._send(message), self._seconds)
+        except TimeoutError as error:
+            self._abort()  # closing would wait until the client has read what was sent
+            raise ClientGoneError from error
+
+
+async def read_body(receive: Receive, most: int) -> bytes | None:
+    """Return the body of a request; None if it is longer than `most` bytes.
+
+    Raises:
+        ClientGoneError: If the client leaves before its end.
+    """
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        body += message.get("body", b"")
+        if len(body) > most:
+            return None
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+async def until_gone(receive: Receive) -> None:
+    """Wait until the client has left; its body must have been read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,73 @@
+"""Makes the replies to a request, piece by piece."""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.server.api_error import ApiError
+from rdchat.server.desk import Desk, Ticket
+from rdchat.server.order import Choice, Delta, ReplyOrder
+from rdchat.server.visible_text import VisibleText
+
+Piece = Delta | tuple[Choice, Delta]
+"""More text of a reply; or a reply that has ended, with the rest of its text."""
+
+
+async def make_replies(
+    desk: Desk, ticket: Ticket, order: ReplyOrder, info: ModelInfo, partition: str
+) -> AsyncGenerator[Piece]:
+    """Make all replies to a request, one after another. The first piece of each comes once the engine has begun it.
+
+    Raises:
+        ApiError: If the engine cannot, or the person stops it.
+    """
+    for index in range(len(order.prompts) * order.choices):
+        try:
+            request = order.request(index, info, desk.gate.draft, partition)
+        except InvalidSettingError as error:
+            raise ApiError(400, str(error)) from error
+        writer = _ReplyWriter(index, order, info)
+        async with aclosing(desk.reply(ticket, request)) as batches:
+            async for batch in batches:
+                for piece in writer.take(batch):
+                    yield piece
+
+
+class _ReplyWriter:
+    """Turns the events of one reply into pieces."""
+
+    def __init__(self, index: int, order: ReplyOrder, info: ModelInfo) -> None:
+        marker = info.tool_markers[0] if info.tool_markers and order.tools else ""
+        self._order = order
+        self._choice = Choice(index)
+        self._text = VisibleText(raw=order.raw, call_marker=marker)
+        self._sent = 0  # tokens whose log-probabilities are sent
+
+    def take(self, batch: Sequence[GenerationEvent]) -> list[Piece]:
+        """Return what a client gets for some events."""
+        for event in batch:
+            if isinstance(event, PrefillProgress):
+                self._text.begun = event.in_thought
+        tokens = [event for event in batch if isinstance(event, TokenEvent)]
+        if self._order.top_log_probs is not None:
+            self._choice.tokens += tokens
+        thought, answer = self._text.add("".join(token.text for token in tokens))
+        if isinstance(end := batch[-1], ReplyEnd):
+            return [self._finish(end, thought, answer)]
+        listed = self._choice.tokens[self._sent :] if thought or answer else []
+        self._sent += len(listed)
+        return [self._delta(thought, answer, listed)]
+
+    def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Piece:
+        choice = self._choice
+        more_thought, more_answer = self._text.finish(end)
+        choice.end, choice.thought, choice.answer = end, self._text.thought, self._text.answer
+        choice.calls = end.tool_calls[:1] if self._order.one_call else end.tool_calls
+        if not self._order.show_thoughts:
+            choice.thought = ""
+        tail = self._delta(thought + more_thought, answer + more_answer, choice.listed()[self._sent :])
+        return choice, tail
+
+    def _delta(self, thought: str, answer: str, tokens: Sequence[TokenEvent]) -> Delta:
+        return Delta(self._choice.index, thought if self._order.show_thoughts else "", answer, tuple(tokens))

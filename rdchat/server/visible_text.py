@@ -1,0 +1,70 @@
+"""Splits a growing reply into thought, answer and tool calls, for clients that get it piece by piece."""
+
+from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.thoughts import split_thoughts
+
+
+class VisibleText:
+    """The text of one reply as a client sees it.
+
+    What may yet turn out as something else is held back: the beginning of a marker, and a tool call until the end.
+
+    Args:
+        raw: Whether the client gets the text as it is, with thoughts.
+        call_marker: The text that begins a tool call; empty where the request has no tools.
+        hold: Whether all text is held back until the end.
+
+    Attributes:
+        thought: What the client has of the thought.
+        answer: What it has of the answer.
+        begun: Whether the prompt opened a thought.
+    """
+
+    def __init__(self, *, raw: bool = False, call_marker: str = "", hold: bool = False) -> None:
+        self._raw, self._call_marker, self._hold = raw, call_marker, hold
+        self.begun = False
+        self._text = self.thought = self.answer = ""
+
+    def add(self, text: str) -> tuple[str, str]:
+        """Take more text; return what is new of the thought and of the answer."""
+        self._text += text
+        if self._hold or not text:
+            return "", ""
+        if self._raw:
+            return self._grow("", self._text)
+        parts = split_thoughts(self._text, final=False, begun=self.begun)
+        return self._grow(parts.thought, self._before_calls(parts.answer))
+
+    def finish(self, end: ReplyEnd) -> tuple[str, str]:
+        """Return what is still new at the end of the reply."""
+        if self._raw:
+            return self._grow("", end.text)
+        ended = end.finish_reason is FinishReason.EOS
+        parts = split_thoughts(end.content, begun=self.begun, ended=ended)
+        return self._grow(parts.thought, parts.answer)
+
+    def _before_calls(self, answer: str) -> str:
+        """Cut an answer where a tool call begins, or may begin; blanks at the end may be dropped with it."""
+        marker = self._call_marker
+        if not marker:
+            return answer
+        place = answer.find(marker)
+        if place < 0:
+            held = (length for length in range(len(marker) - 1, 0, -1) if answer.endswith(marker[:length]))
+            place = len(answer) - next(held, 0)
+        return answer[:place].rstrip()
+
+    def _grow(self, thought: str, answer: str) -> tuple[str, str]:
+        new_thought = _new(self.thought, thought)
+        new_answer = _new(self.answer, answer)
+        self.thought += new_thought
+        self.answer += new_answer
+        return new_thought, new_answer
+
+
+def _new(before: str, now: str) -> str:
+    """Return what a text gained. Blanks at its beginning may have gone since."""
+    if now.startswith(before):
+        return now[len(before) :]
+    now, before = now.lstrip(), before.lstrip()
+    return now[len(before) :] if now.startswith(before) else ""
