@@ -116,8 +116,7 @@ class EngineWorker(QObject):
         match request.command:
             case LoadModel() as load:
                 report = partial(self._report_load, request)
-                if request.direct:
-                    report(LoadProgress("Loading the model", None))  # so that it is known to have begun
+                report(LoadProgress("Loading the model", None))  # the server's load has begun, in any case
                 return engine.load(load.model, load.dtype, report, load.anyway)
             case UnloadModel():
                 return Unloaded(engine.unload())

@@ -115,8 +115,10 @@ class ServerGate(QObject):
     def _end(self, listener: "_Listener", event: EngineEvent) -> None:
         with self._guard:
             self._open.pop(listener, None)
-        failed = isinstance(event, Failure)
-        listener.pass_on(EngineFailure(event.message, event.hint, event.refused) if failed else event, last=True)
+        if isinstance(event, Failure):
+            listener.pass_on(EngineFailure(event.message, event.hint, event.refused), last=True)
+        else:
+            listener.pass_on(event, last=True)
 
     @Slot(object, object)
     def _follow(self, load: "_Load", event: EngineEvent) -> None:
