@@ -1,6 +1,7 @@
 """The server of the window: whether it runs, its address and key, and what it does."""
 
 import logging
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -81,7 +82,7 @@ class ServerControl(QObject):
     @property
     def address(self) -> str:
         """Where it answers, such as `http://127.0.0.1:8817`; empty while it does not run."""
-        return self.facts.address
+        return self.facts.address.replace(_EVERYWHERE, socket.gethostname())
 
     @property
     def key(self) -> str:

@@ -217,8 +217,9 @@ class Preferences(SideWindow):
         self.kept_limit.setKeyboardTracking(False)
         self.kept_limit.valueChanged.connect(lambda size: self._change(kept_chats_bytes=round(size * 1e9)))
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
-        kept = "Memory for what the model has read of earlier chats, here and of other programs. They go on at once."
-        add_row(form, "Keep read chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
+        kept = "Memory for what the model has read of earlier chats, here and of other programs."
+        add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
+        self._add_note(form, "Chats that are kept in memory go on without being read again.")
         add_row(form, "Look for models in", self.models_folder, folder)
         form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page

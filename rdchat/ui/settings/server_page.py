@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QCheckBox, QSpinBox, QWidget
 from rdchat.chat.settings import Settings
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.look.buttons import CopyButton
-from rdchat.ui.look.labels import ElidedLabel, PlainLabel, ThemedLabel, set_tip
+from rdchat.ui.look.labels import PlainLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout, row
 from rdchat.ui.look.opening import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
@@ -18,6 +18,7 @@ _ABOUT = (
     "Anthropic's. Nothing that they send is stored."
 )
 _PATHS = "Programs made for Anthropic take the address without /v1."
+_NOTE_WIDTH = 390  # pixels
 _HIDDEN_KEY = "\N{BULLET}" * 16
 _NETWORK = "Let other computers connect?"
 _NETWORK_MEANS = (
@@ -38,13 +39,14 @@ class ServerPage(QWidget):
 
     def __init__(self, server: ServerControl, theme: Theme, change: Callable[..., object]) -> None:
         super().__init__()
+        self.setMinimumWidth(500)
         self._server, self._change = server, change
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
-        self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
-        self.address, self.copy_address = ElidedLabel(theme), CopyButton("Copy the address", theme)
+        self.problem = _note(theme, "", "danger")
+        self.address, self.copy_address = ThemedLabel(theme), CopyButton("Copy the address", theme)
         self.copy_address.clicked.connect(lambda: self.copy_address.copy(self.address.text()))
-        self.key, self.copy_key = ElidedLabel(theme), CopyButton("Copy the key", theme)
+        self.key, self.copy_key = ThemedLabel(theme), CopyButton("Copy the key", theme)
         self.copy_key.clicked.connect(lambda: self.copy_key.copy(server.key))
         self.port = QSpinBox(minimum=1, maximum=2**16 - 1)
         self.port.setKeyboardTracking(False)  # of 8817, the 8 is not a port
@@ -75,14 +77,15 @@ class ServerPage(QWidget):
 
     def _lay_out(self, theme: Theme) -> None:
         form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
-        self.network_note = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.network_note = _note(theme, "", "warning")
         add_row(form, "Server", self.on, _ABOUT)
         form.addRow("", self.problem)
-        form.addRow("", ThemedLabel(theme, _ABOUT, "muted", -1, wraps=True))
-        for name, label, button in (("Address", self.address, self.copy_address), ("Key", self.key, self.copy_key)):
+        form.addRow("", _note(theme, _ABOUT))
+        for button in (self.copy_address, self.copy_key):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-            form.addRow(PlainLabel(name), row((label, 1), button))
-        form.addRow("", ThemedLabel(theme, _PATHS, "muted", -1))
+        form.addRow(PlainLabel("Address"), row(self.address, self.copy_address, None))
+        form.addRow("", _note(theme, _PATHS))
+        form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None))
         add_row(form, "Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         add_row(form, "Options", self.at_start, "The server is on whenever rdchat is open.")
         for field, tip in ((self.loads, _LOADS), (self.network, _NETWORK_MEANS)):
@@ -99,7 +102,7 @@ class ServerPage(QWidget):
         self.problem.say(server.problem)
         runs, waits = bool(server.address), server.on and not server.address
         self.address.setText(f"{server.address}/v1" if runs else "Starting…" if waits else "The server is off.")
-        self.key.setText(_HIDDEN_KEY if runs else "Starting…" if waits else "Made when the server first starts.")
+        self.key.setText(_HIDDEN_KEY if runs else "Starting…" if waits else "Shown while the server is on.")
         for label, button in ((self.address, self.copy_address), (self.key, self.copy_key)):
             label.set_color("text" if runs else "muted")
             button.setEnabled(runs)
@@ -111,3 +114,10 @@ class ServerPage(QWidget):
         with QSignalBlocker(self.network):
             self.network.setChecked(False)  # until the answer
         ask(self, _NETWORK, _NETWORK_MEANS, "Let Them Connect", lambda: self._change(server_on_network=True))
+
+
+def _note(theme: Theme, text: str, color: str = "muted") -> ThemedLabel:
+    """Return a small text that takes the width of the fields."""
+    label = ThemedLabel(theme, text, color, -1, wraps=True)
+    label.setFixedWidth(_NOTE_WIDTH)
+    return label

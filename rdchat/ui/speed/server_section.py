@@ -10,7 +10,7 @@ from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ElidedLabel, set_tip
 from rdchat.ui.look.layouts import row
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.sections import FigureRow, Section
 
 _WAITING = "Requests that wait for this one to end. Clients take turns."
@@ -40,6 +40,10 @@ class ServerSection(Section):
         self.stop.setAccessibleName("Stop the reply to this program")
         self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         set_tip(self.stop, "Stop the reply to this program")
+        self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)  # as high as a line
+        policy = self.stop.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)  # the widgets below do not move
+        self.stop.setSizePolicy(policy)
         self._rows.addLayout(row((self.client, 1), self.stop))
         self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
         self.speed = self.add(FigureRow(theme, "Tokens per second", definitions.SPEED))
@@ -64,7 +68,7 @@ class ServerSection(Section):
         self.client.setAccessibleName(f"Program: {self.client.text()}")
         answered = f"{formatting.counted(facts.answered, 'request')} answered"
         self.doing.setText(self._doing(running) if running else answered)
-        self.stop.setEnabled(running is not None)
+        self.stop.setVisible(running is not None)
         self.speed.show_value(formatting.rate(running.tokens_per_second if running else None))
         self.accepted.show_value(formatting.percent(running.acceptance if running else None))
         self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
