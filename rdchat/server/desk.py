@@ -82,7 +82,7 @@ class Desk:
         self._tickets: dict[int, Ticket] = {}
         self._count = self._answered = 0
         self._mean_s = 1.0  # that a request takes at the engine
-        self._told = 0.0
+        self._later: asyncio.TimerHandle | None = None  # of the facts on a reply's progress
         self._closed = False
         self._found: tuple[float, tuple[ModelCard, ...]] = (float("-inf"), ())  # the installed models, and when
 
@@ -132,6 +132,7 @@ class Desk:
             self._queue.give_up(client, turn)
             raise
         self._running = ticket
+        self._tell()
 
     async def models(self) -> tuple[ModelCard, ...]:
         """Return the installed models that can be loaded."""
@@ -188,7 +189,7 @@ class Desk:
             async for batch in batches:
                 if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
                     ticket.count(tokens)
-                self._tell(progress=True)
+                self._tell_progress()
                 yield [event for event in batch if isinstance(event, GenerationEvent)]
 
     async def _events(self, ticket: Ticket, begin: Callable[[_Take], Cancellable]) -> AsyncGenerator[list[_Event]]:
@@ -208,13 +209,12 @@ class Desk:
                 batch = [await coming.get()]
                 while not coming.empty():
                     batch.append(coming.get_nowait())
-                ended = isinstance(last := batch[-1], _FINAL)
-                cancelled = isinstance(last, ReplyEnd) and last.finish_reason is FinishReason.CANCELLED
-                if cancelled or (ticket.stopped and isinstance(last, EngineFailure)):
-                    raise ApiError(503, _STOPPED)
-                if isinstance(last, EngineFailure):
-                    raise ApiError(400 if last.refused else 500, f"{last.message} {last.hint}".strip())
-                yield batch
+                ended = isinstance(batch[-1], _FINAL)
+                error = _error_of(batch[-1], stopped=ticket.stopped)
+                if rest := batch[:-1] if error else batch:
+                    yield rest
+                if error:
+                    raise error
         finally:
             if not ended:
                 running.cancel()
@@ -238,16 +238,31 @@ class Desk:
         if not self._queue.fail(ticket, error) and ticket.running is not None:
             ticket.running.cancel()
 
-    def _tell(self, *, progress: bool = False) -> None:
-        """Give the facts to who watches; progress of a reply at most 10 times a second."""
-        now = time.monotonic()
-        if progress and now - self._told < _TELL_INTERVAL_S:
-            return
-        self._told = now
+    def _tell(self) -> None:
+        """Give the facts to who watches."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
         running = self._running.facts if self._running else None
         waiting = tuple(ticket.facts for ticket in self._queue)
         self.facts = ServerFacts(self.address, running, waiting, self._answered)
         self._on_change(self.facts)
+
+    def _tell_progress(self) -> None:
+        """Give the facts soon: many tokens come together."""
+        if self._later is None:
+            self._later = asyncio.get_running_loop().call_later(_TELL_INTERVAL_S, self._tell)
+
+
+def _error_of(event: _Event, *, stopped: bool) -> ApiError | None:
+    """Return the error with which an event ends a request; None for other events."""
+    if isinstance(event, ReplyEnd) and event.finish_reason is FinishReason.CANCELLED:
+        return ApiError(503, _STOPPED)
+    if not isinstance(event, EngineFailure):
+        return None
+    if stopped:
+        return ApiError(503, _STOPPED)
+    return ApiError(400 if event.refused else 500, f"{event.message} {event.hint}".strip())
 
 
 def _closing() -> ApiError:

@@ -55,6 +55,26 @@ def test_turns_of_two_interleaved_conversations_read_only_what_is_new(model: Loa
     assert facts.held_bytes > 2 * 100 * 23_040, "keys and values of float32 in 30 layers of 3 heads of 64"
 
 
+def test_so_do_those_of_two_agents_with_the_same_instructions(model: LoadedModel) -> None:
+    session = ChatSession(model, cache_bytes=2**30)
+    rules = ChatMessage(Role.SYSTEM, "Answer in one word. " * 30)
+    chats = [
+        replace(ask(f"Name a {what}, please."), messages=(rules, *ask(what).messages)) for what in ("fruit", "bird")
+    ]
+    held = [0, 0]
+    for turn in range(3):
+        for which, asked in enumerate(chats):
+            end = reply(session, asked)
+            shared = 100 if turn == 0 and which == 1 else held[which]
+            assert end.statistics.cached_prompt_tokens >= shared
+            assert turn == 0 or end.statistics.cached_prompt_tokens == shared
+            assert end.token_ids == reply(ChatSession(model), asked).token_ids
+            held[which] = len(session.cache.tokens)
+            turns = (ChatMessage(Role.ASSISTANT, end.text), ChatMessage(Role.USER, "And another one like that?"))
+            chats[which] = replace(asked, messages=(*asked.messages, *turns))
+    assert session.caches.facts.count == 2
+
+
 def test_a_text_is_continued_without_a_template(model: LoadedModel) -> None:
     asked = GenerationRequest((), GREEDY, draft=DraftSettings(Mode.OFF), text="The capital of France is")
     end = reply(ChatSession(model), asked)

@@ -3,17 +3,19 @@
 from dataclasses import replace
 
 import mlx.core as mx
+import numpy as np
 import pytest
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target import prefix_caches
 from rdchat.inference.target.prefix_caches import PrefixCaches, usual_limit
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import grid
-from tests.inference.fakes import ask, shared_family, shared_llama
+from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
 
@@ -60,7 +62,77 @@ def test_a_cache_is_trimmed_where_less_is_lost_than_shared_and_left_alone_otherw
     caches = kept(shared_llama(), A)
     assert caches.take([1] * 9 + [5], "").tokens == [], "21 would be lost for 9"
     assert caches.take([1] * 20 + [5], "").tokens == [1] * 20
-    assert caches.facts.count == 0, "the long prefix is held once"
+    assert caches.facts.count == 0, "the long prefix is held once, and 10 tokens are soon read again"
+
+
+def test_what_is_trimmed_for_one_conversation_is_put_back_for_the_other() -> None:
+    model = shared_llama()
+    prefix = [4] * 60
+    one, two = prefix + [1] * 30, prefix + [2] * 20
+    caches = kept(model, one)
+    for prompt, expected in [(two, prefix), (one, one[:-1]), (two, two[:-1]), ([*one, 9, 9], one)]:
+        cache = caches.take(prompt, "")
+        assert cache.tokens == expected
+        check_rows(model, cache)
+        model.network(mx.array([prompt[len(cache.tokens) :]]), cache=cache.layers)
+        cache.tokens += prompt[len(cache.tokens) :]
+        caches.give_back(cache, "")
+    sizes = [each.nbytes for _, each in caches._kept]
+    assert max(sizes) == sizes[-1], "the prefix is in one of them"
+    assert caches.facts.count == 2
+
+
+def test_a_tail_is_of_use_in_parts_and_nobody_elses() -> None:
+    model = shared_llama()
+    prefix = [4] * 60
+    caches = kept(model, prefix + [1] * 40)
+    first = caches.take([*prefix, 2, 2], "")
+    caches.give_back(first, "")
+    assert caches.take([*prefix, *[1] * 10, 3, 3], "other").tokens == []
+    part = caches.take([*prefix, *[1] * 10, 3, 3], "")
+    assert part.tokens == [*prefix, *[1] * 10]
+    check_rows(model, part)
+    caches.give_back(part, "")
+    rest = caches.take([*prefix, *[1] * 40, 3], "")
+    assert rest.tokens == [*prefix, *[1] * 40]
+    check_rows(model, rest)
+
+
+def check_rows(model: LoadedModel, cache: KVCache) -> None:
+    """Check that a cache gives the logits of a fresh one that read the same tokens."""
+    fresh = filled(model, cache.tokens)
+    assert positions(cache) == len(cache.tokens)
+    following = mx.array([[7, 8]])
+    copy = KVCache(model.network)
+    rows = cache.copy_from(0)
+    assert rows is not None
+    copy.append([*cache.tokens], rows)
+    expected = model.network(following, cache=fresh.layers)
+    assert mx.allclose(model.network(following, cache=copy.layers), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefix_caches, "_LEAST_TAIL", 1)
+    model, rng = shared_llama(), np.random.default_rng(seed)
+    caches = PrefixCaches(model.network, 12 * filled(model, A).nbytes)
+    texts = [[1] * 8]
+    for _ in range(40):
+        old = texts[rng.integers(len(texts))]
+        prompt = [*old[: rng.integers(1, len(old) + 1)], *rng.integers(1, 4, size=rng.integers(1, 12)).tolist()]
+        texts.append(prompt)
+        cache = caches.take(prompt, "")
+        assert cache.tokens == prompt[: len(cache.tokens)]
+        assert len(cache.tokens) < len(prompt)
+        if cache.tokens:
+            check_rows(model, cache)
+        rest = prompt[len(cache.tokens) :]
+        model.network(mx.array([rest]), cache=cache.layers)
+        cache.tokens += rest
+        caches.give_back(cache, "")
+        assert caches.facts.held_bytes <= caches.facts.limit_bytes
 
 
 def test_of_two_that_share_as_much_the_one_that_loses_less_is_taken() -> None:
@@ -169,4 +241,4 @@ def test_the_engine_tells_their_size_and_keeps_the_limit_for_the_next_model(defa
     facts = engine.prefix_caches()
     assert (facts.count, facts.limit_bytes) == (1, 5000)
     assert facts.held_bytes > 5000
-    engine.close()
+    engine.unload()

@@ -199,6 +199,25 @@ class AttentionRows:
         return count
 
     @property
+    def holds_all(self) -> bool:
+        """Whether it still has the rows of all positions, and will."""
+        return self._window is None and self.buffer.first == 0
+
+    def copy_from(self, start: int) -> list[mx.array]:
+        """Return a copy of the rows from position `start` on: for keys and for values (1, heads, n, width)."""
+        self._flush()
+        # a gather, since a slice may be a view of the buffer; evaluated at once, before the buffer is written again
+        rows = [part[..., mx.arange(part.shape[2]), :] for part in self.buffer.view(start)]
+        mx.eval(rows)
+        return rows
+
+    def append(self, rows: list[mx.array]) -> None:
+        """Append rows that `copy_from` gave, at the positions that they had."""
+        self._flush()
+        self.buffer.write(rows, self.buffer.first)
+        self.offset = self.buffer.first + self.buffer.rows
+
+    @property
     def state(self) -> list[mx.array]:
         return self.buffer.arrays
 
@@ -360,14 +379,23 @@ class KVCache:
 
     def shared_with(self, prompt: list[int]) -> int:
         """Return the length of the common prefix with a prompt, without the prompt's last token."""
-        most = min(len(self.tokens), len(prompt) - 1)
-        if self.tokens[:most] == prompt[:most]:
-            return most
-        return next(i for i, (held, wanted) in enumerate(zip(self.tokens, prompt, strict=False)) if held != wanted)
+        return shared_prefix(self.tokens, prompt)
 
     def keep_prefix_of(self, prompt: list[int]) -> None:
         """Keep the common prefix with a prompt, without the prompt's last token."""
         self.trim_to(self.shared_with(prompt))
+
+    def copy_from(self, start: int) -> list[list[mx.array]] | None:
+        """Return a copy of all layers' rows from position `start` on; None where a layer cannot give them."""
+        if not all(type(cache) is RoundKVCache and cache.holds_all for cache in self._leaves):
+            return None
+        return [cache.copy_from(start) for cache in self._leaves]
+
+    def append(self, tokens: list[int], rows: list[list[mx.array]]) -> None:
+        """Append tokens with the rows that `copy_from` gave for them."""
+        for cache, part in zip(self._leaves, rows, strict=True):
+            cache.append(part)
+        self.tokens += tokens
 
     @property
     def nbytes(self) -> int:
@@ -423,6 +451,14 @@ class KVCache:
                 cache.rollback()
             else:
                 cache.trim(1)
+
+
+def shared_prefix(tokens: list[int], prompt: list[int]) -> int:
+    """Return the length of the common prefix of tokens and a prompt, without the prompt's last token."""
+    most = min(len(tokens), len(prompt) - 1)
+    if tokens[:most] == prompt[:most]:
+        return most
+    return next(i for i, (held, wanted) in enumerate(zip(tokens, prompt, strict=False)) if held != wanted)
 
 
 def _can_trim(cache: Any, count: int) -> bool:

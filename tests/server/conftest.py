@@ -1,0 +1,72 @@
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from anthropic import Anthropic
+from openai import OpenAI
+
+from rdchat.server.server import Server
+from rdchat.server.settings import Limits, ServerSettings
+from tests.server.fakes import KEY, ScriptedGate
+
+MakeServer = Callable[..., Server]
+_LIMITS = Limits()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture
+def gate() -> Iterator[ScriptedGate]:
+    gate = ScriptedGate()
+    yield gate
+    gate.close()
+
+
+@pytest.fixture
+def make_server(gate: ScriptedGate) -> Iterator[MakeServer]:
+    """Start servers in front of the scripted engine; their threads must end with the test."""
+    servers: list[Server] = []
+
+    def make(limits: Limits = _LIMITS, **settings: Any) -> Server:
+        server = Server(ServerSettings(KEY, **({"port": 0, "limits": limits} | settings)), gate)
+        server.start()
+        servers.append(server)
+        return server
+
+    yield make
+    gate.gate.open()
+    for server in servers:
+        assert server.stop(60)
+
+
+@pytest.fixture
+def server(make_server: MakeServer) -> Server:
+    return make_server()
+
+
+@pytest.fixture
+def openai(server: Server) -> Iterator[OpenAI]:
+    with openai_client(server) as client:
+        yield client
+
+
+@pytest.fixture
+def anthropic(server: Server) -> Iterator[Anthropic]:
+    with Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60) as client:
+        yield client
+
+
+def openai_client(server: Server, key: str = KEY) -> OpenAI:
+    return OpenAI(base_url=f"{server.address}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait until a condition on another thread holds."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)

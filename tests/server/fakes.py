@@ -1,0 +1,145 @@
+"""A scripted engine behind the server's gate, on a thread of its own."""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from rdchat.inference.api.events import FinishReason, LikelyToken, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, ToolCall
+from rdchat.server.gate import EngineFailure
+from tests.services.fakes import Gate
+
+KEY = "a-key-for-tests"
+MODEL = ModelInfo(
+    "tiny/model",
+    Path("tiny"),
+    "llama",
+    "float32",
+    "CPU",
+    2048,
+    100,
+    1000,
+    4000,
+    12.0,
+    tool_markers=("<call>", "</call>"),
+)
+OTHER = ModelCard("other/model", "other", "tests", Path("other"), changed=1_700_000_000.0)
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the engine says to one request."""
+
+    tokens: tuple[str, ...] = ("Hello", ",", " you", "!")
+    finish: FinishReason = FinishReason.EOS
+    in_thought: bool = False
+    calls: tuple[ToolCall, ...] = ()
+    content: str | None = None  # None is the whole text
+    refusal: EngineFailure | None = None  # instead of a reply
+    failure: EngineFailure | None = None  # after the tokens
+
+    @property
+    def text(self) -> str:
+        return "".join(self.tokens)
+
+
+class Running:
+    """A reply that may be cancelled."""
+
+    def __init__(self, gate: Gate) -> None:
+        self.cancelled = threading.Event()
+        self._gate = gate
+
+    def cancel(self) -> None:
+        self.cancelled.set()
+        self._gate.notify()
+
+
+@dataclass
+class ScriptedGate:
+    """An `EngineGate` that answers with `scripts` in order, the last one again and again."""
+
+    scripts: list[Script] = field(default_factory=lambda: [Script()])
+    model: ModelInfo | None = MODEL
+    draft: DraftSettings = field(default_factory=DraftSettings)
+    cards: tuple[ModelCard, ...] = (OTHER,)
+    load_failure: EngineFailure | None = None
+    gate: Gate = field(default_factory=Gate)  # one permit for each token
+    requests: list[GenerationRequest] = field(default_factory=list)
+    loads: list[str] = field(default_factory=list)
+    cancelled: int = 0
+
+    def __post_init__(self) -> None:
+        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.gate.open()
+        self._work.put(None)
+        self._thread.join()
+
+    def installed(self) -> Sequence[ModelCard]:
+        return self.cards
+
+    def generate(self, request: GenerationRequest, on_event: Callable[[Any], object]) -> Running:
+        running = Running(self.gate)
+        self._work.put(lambda: self._reply(request, on_event, running))
+        return running
+
+    def load(self, model: ModelCard, on_end: Callable[[Any], object]) -> Running:
+        running = Running(self.gate)
+        self._work.put(lambda: on_end(self._loaded(model)))
+        return running
+
+    def _loaded(self, card: ModelCard) -> ModelInfo | EngineFailure:
+        self.loads.append(card.model)
+        self.model = None
+        if self.load_failure:
+            return self.load_failure
+        self.model = replace(MODEL, name=card.name, path=card.path)
+        return self.model
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()
+
+    def _reply(self, request: GenerationRequest, on_event: Callable[[Any], object], running: Running) -> None:
+        self.requests.append(request)
+        script = self.scripts.pop(0) if len(self.scripts) > 1 else self.scripts[0]
+        if script.refusal:
+            on_event(script.refusal)
+            return
+        on_event(PrefillProgress(0, 8, 8, 2, script.in_thought))
+        written, finish = 0, script.finish
+        for index, text in enumerate(script.tokens):
+            self.gate.wait(running.cancelled.is_set)
+            if running.cancelled.is_set():
+                finish = FinishReason.CANCELLED
+                self.cancelled += 1
+                break
+            on_event(_token(index, text, request.top_log_probs))
+            written += 1
+        if script.failure and finish is not FinishReason.CANCELLED:
+            on_event(script.failure)
+            return
+        text = "".join(script.tokens[:written])
+        ids = tuple(range(written)) + ((99,) if finish is FinishReason.EOS else ())
+        if finish is FinishReason.EOS:
+            on_event(TokenEvent(0, written, 99, "", log_prob=-0.5))
+        counters = Statistics(8, 2, len(ids), 1.0, 1.0, 500.0, 2, 4, 3, target_calls=2)
+        content = text if script.content is None else script.content
+        on_event(ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls, content=content))
+
+
+def _token(index: int, text: str, top: int | None) -> TokenEvent:
+    round_ = RoundStatistics(1, 2, 1, 2, 3) if index == 1 else None
+    if top is None:
+        return TokenEvent(0, index, index, text, round=round_)
+    likely = tuple(LikelyToken(n, f"t{n}".encode(), -1.0 - n) for n in range(top))
+    return TokenEvent(0, index, index, text, round=round_, log_prob=-0.25, alternatives=likely, data=text.encode())

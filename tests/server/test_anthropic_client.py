@@ -1,0 +1,135 @@
+"""Anthropic's own client against the server, with a scripted engine."""
+
+from typing import Any
+
+import anthropic as anthropic_module
+import pytest
+from anthropic import Anthropic
+
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role, ToolCall, reply_seed
+from rdchat.server.gate import EngineFailure
+from tests.server.fakes import Script, ScriptedGate
+
+ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
+TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
+
+
+def test_models(anthropic: Anthropic) -> None:
+    assert [each.id for each in anthropic.models.list()] == ["tiny/model"]
+
+
+def test_a_whole_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    reply = anthropic.messages.create(**ASK, system="Be short.", extra_body={"seed": 7})
+    assert [block.to_dict() for block in reply.content] == [{"type": "text", "text": "Hello, you!"}]
+    assert (reply.stop_reason, reply.model, reply.role) == ("end_turn", "tiny/model", "assistant")
+    usage = reply.usage
+    assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 5)
+    assert usage.to_dict()["rdchat"]["drafted"] == 4  # type: ignore[index]
+    (request,) = gate.requests
+    assert request.messages[0].role is Role.SYSTEM
+    assert (request.seed, request.sampling.max_tokens) == (reply_seed(7, 1, 0), 50)
+
+
+def test_a_stream(anthropic: Anthropic) -> None:
+    with anthropic.messages.stream(**ASK) as stream:
+        assert "".join(stream.text_stream) == "Hello, you!"
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.usage.output_tokens, final.usage.input_tokens) == ("end_turn", 5, 6)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_calls(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [
+        Script(
+            ("So", " <call>", "{}</call>"), calls=(ToolCall("look", '{"at": 1}'), ToolCall("look", "{}")), content="So"
+        )
+    ]
+    asked: Any = ASK | {"tools": [TOOL]}
+    if stream:
+        with anthropic.messages.stream(**asked) as events:
+            reply: Any = events.get_final_message()
+    else:
+        reply = anthropic.messages.create(**asked)
+    assert [block.type for block in reply.content] == ["text", "tool_use", "tool_use"]
+    assert [block.input for block in reply.content[1:]] == [{"at": 1}, {}]
+    assert (reply.content[0].text, reply.stop_reason) == ("So", "tool_use")
+    assert '"parameters": {"type": "object"' in gate.requests[0].tools
+
+
+def test_results_of_tools_go_to_the_model(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    messages: Any = [
+        *ASK["messages"],
+        {"role": "assistant", "content": [{"type": "thinking", "thinking": "Hm", "signature": ""},
+                                          {"type": "text", "text": "Let me look."},
+                                          {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c1",
+                                      "content": [{"type": "text", "text": "Nothing."}]},
+                                     {"type": "text", "text": "And now?", "cache_control": {"type": "ephemeral"}}]},
+    ]  # fmt: skip
+    anthropic.messages.create(**(ASK | {"messages": messages, "tools": [TOOL]}))
+    _, asked, result, last = gate.requests[0].messages
+    assert (asked.content, asked.tool_calls) == ("Let me look.", (ToolCall("look", '{"at": 1}', "c1"),))
+    assert (result.role, result.content, result.tool_call_id) == (Role.TOOL, "Nothing.", "c1")
+    assert (last.role, last.content) == (Role.USER, "And now?")
+
+
+def test_a_reply_that_the_client_begins(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    messages: Any = [*ASK["messages"], {"role": "assistant", "content": "Well"}]
+    anthropic.messages.create(**(ASK | {"messages": messages}))
+    assert gate.requests[0].continue_last
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [Script(("Hm", "</think>", "Yes"), in_thought=True)]
+
+    def kinds(**more: Any) -> list[str]:
+        if stream:
+            with anthropic.messages.stream(**ASK, **more) as events:
+                return [block.type for block in events.get_final_message().content]
+        return [block.type for block in anthropic.messages.create(**ASK, **more).content]
+
+    assert kinds() == ["text"]
+    assert kinds(thinking={"type": "enabled", "budget_tokens": 1024}) == ["thinking", "text"]
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason", "sequence"),
+    [
+        (FinishReason.LENGTH, "max_tokens", None),
+        (FinishReason.STOP_STRING, "stop_sequence", "x"),
+        (FinishReason.CONTEXT_FULL, "model_context_window_exceeded", None),
+    ],
+)
+def test_why_a_reply_ended(
+    anthropic: Anthropic, gate: ScriptedGate, finish: FinishReason, reason: str, sequence: str | None
+) -> None:
+    gate.scripts = [Script(finish=finish)]
+    reply = anthropic.messages.create(**ASK, stop_sequences=["x"])
+    assert (reply.stop_reason, reply.stop_sequence) == (reason, sequence)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
+        ({"extra_body": {"temperature": 20}}, "temperature"),
+        ({"extra_body": {"mcp_servers": [{"url": "x"}]}}, "mcp_servers"),
+        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(anthropic: Anthropic, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(anthropic_module.BadRequestError) as refused:
+        anthropic.messages.create(**(ASK | given))
+    body: Any = refused.value.body
+    assert (body["type"], body["error"]["type"]) == ("error", "invalid_request_error")
+    assert words in body["error"]["message"]
+
+
+def test_a_failure_within_a_stream(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(failure=EngineFailure("The device stopped."))]
+    stream = anthropic.messages.create(**ASK, stream=True)
+    with pytest.raises(anthropic_module.APIStatusError, match="The device stopped"):
+        list(stream)

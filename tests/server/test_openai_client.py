@@ -1,0 +1,281 @@
+"""OpenAI's own client against the server, with a scripted engine."""
+
+from dataclasses import replace
+from typing import Any
+
+import openai as openai_module
+import pytest
+from openai import OpenAI
+
+from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.requests import Role, ThinkingChoice, ToolCall, reply_seed
+from rdchat.server.gate import EngineFailure
+from rdchat.server.server import Server
+from tests.server.conftest import MakeServer, openai_client, wait_until
+from tests.server.fakes import MODEL, Script, ScriptedGate
+
+ASK: dict[str, Any] = {"model": "tiny/model", "messages": [{"role": "user", "content": "Hi"}]}
+TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+
+
+def test_models(openai: OpenAI) -> None:
+    assert [each.id for each in openai.models.list()] == ["tiny/model"]
+    assert openai.models.retrieve("tiny/model").owned_by == "rdchat"
+    with pytest.raises(openai_module.NotFoundError):
+        openai.models.retrieve("../secrets")
+
+
+def test_a_whole_reply(openai: OpenAI, gate: ScriptedGate) -> None:
+    reply = openai.chat.completions.create(**ASK, seed=7)
+    assert reply.choices[0].message.content == "Hello, you!"
+    assert (reply.choices[0].finish_reason, reply.model) == ("stop", "tiny/model")
+    assert reply.usage
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens, reply.usage.total_tokens) == (8, 5, 13)
+    assert reply.usage.prompt_tokens_details
+    assert reply.usage.prompt_tokens_details.cached_tokens == 2
+    drafting = {"drafted": 4, "accepted": 3, "target_calls": 2, "tokens_per_second": 8.0, "cached_tokens": 2}
+    assert reply.usage.to_dict()["rdchat"] == drafting
+    (request,) = gate.requests
+    assert request.seed == reply_seed(7, 1, 0)
+    assert request.partition.startswith("server-")
+    assert request.sampling.max_tokens == MODEL.context_length
+
+
+def test_all_that_the_text_depends_on(openai: OpenAI, gate: ScriptedGate) -> None:
+    messages = [
+        {"role": "developer", "content": "Be short."},
+        {"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": "Two"}]},
+        {"role": "assistant", "content": "Three"},
+        {"role": "user", "content": "Four"},
+    ]
+    own = {"top_k": 5, "min_p": 0.1, "repetition_penalty": 1.2}
+    openai.chat.completions.create(
+        model="tiny/model",
+        messages=messages,  # type: ignore[arg-type]
+        temperature=0.5,
+        top_p=0.9,
+        max_completion_tokens=9,
+        stop=["x", "y"],
+        seed=1,
+        frequency_penalty=0,
+        extra_body=own,
+    )
+    (request,) = gate.requests
+    assert [(each.role, each.content) for each in request.messages] == [
+        (Role.SYSTEM, "Be short."),
+        (Role.USER, "One\nTwo"),
+        (Role.ASSISTANT, "Three"),
+        (Role.USER, "Four"),
+    ]
+    sampling = request.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 5, 0.1)
+    assert (sampling.repetition_penalty, sampling.max_tokens, sampling.stop) == (1.2, 9, ("x", "y"))
+    assert request.seed == reply_seed(1, 3, 0)
+
+
+def test_a_stream(openai: OpenAI) -> None:
+    chunks = list(openai.chat.completions.create(**ASK, stream=True, stream_options={"include_usage": True}))
+    assert "".join(each.choices[0].delta.content or "" for each in chunks if each.choices) == "Hello, you!"
+    assert [each.choices[0].finish_reason for each in chunks if each.choices][-1] == "stop"
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert chunks[-1].usage
+    assert chunks[-1].usage.completion_tokens == 5
+    assert all(each.usage is None for each in chunks[:-1])
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_replies_come_one_after_another(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [Script(("a",)), Script(("b", "c"), FinishReason.LENGTH)]
+    reply: Any = openai.chat.completions.create(**ASK, n=2, seed=3, stream=stream)
+    texts, ends = ["", ""], ["", ""]
+    for chunk in reply if stream else [reply]:
+        for choice in chunk.choices:
+            texts[choice.index] += (choice.delta if stream else choice.message).content or ""
+            ends[choice.index] = choice.finish_reason
+    assert (texts, ends) == (["a", "bc"], ["stop", "length"])
+    assert [request.seed for request in gate.requests] == [reply_seed(3, 1, 0), reply_seed(3, 1, 1)]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_log_probs(openai: OpenAI, stream: bool) -> None:
+    reply: Any = openai.chat.completions.create(**ASK, logprobs=True, top_logprobs=2, stream=stream)
+    chunks = reply if stream else [reply]
+    tokens = [token for chunk in chunks for c in chunk.choices if c.logprobs for token in c.logprobs.content]
+    assert [token.token for token in tokens] == ["Hello", ",", " you", "!"]  # without the end of the reply
+    assert [each.logprob for each in tokens[0].top_logprobs] == [-1.0, -2.0]
+    assert (tokens[0].logprob, tokens[0].bytes) == (-0.25, list(b"Hello"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_thought_comes_apart(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [Script(("Hm", "m", "</thi", "nk>", "Yes", "."), in_thought=True)]
+    reply: Any = openai.chat.completions.create(**ASK, stream=stream)
+    parts = [c.delta for c in (each.choices[0] for each in reply)] if stream else [reply.choices[0].message]
+    assert "".join(getattr(part, "reasoning_content", None) or "" for part in parts) == "Hmm"
+    assert "".join(part.content or "" for part in parts) == "Yes."
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tool_calls(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    calls = (ToolCall("look", '{"at": 1}'), ToolCall("look", "{}", "own-id"))
+    tokens = ("So", ":", " <", "call>{", "}</call>", "<call>{}</call>")
+    gate.scripts = [Script(tokens, calls=calls, content="So:")]
+    reply: Any = openai.chat.completions.create(**ASK, tools=[TOOL], stream=stream)
+    if stream:
+        chunks = list(reply)
+        text = "".join(each.choices[0].delta.content or "" for each in chunks)
+        called = [call for each in chunks for call in each.choices[0].delta.tool_calls or []]
+        finish = chunks[-1].choices[0].finish_reason
+    else:
+        message = reply.choices[0].message
+        text, called, finish = message.content, message.tool_calls, reply.choices[0].finish_reason
+    assert (text, finish) == ("So:", "tool_calls")
+    assert [(call.function.name, call.function.arguments) for call in called] == [("look", '{"at": 1}'), ("look", "{}")]
+    assert called[1].id == "own-id"
+    assert called[0].id.startswith("call_")
+    assert '"look"' in gate.requests[0].tools
+
+
+def test_results_of_tools_go_to_the_model(openai: OpenAI, gate: ScriptedGate) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+    messages: Any = [
+        *ASK["messages"],
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c1", "content": "Nothing."},
+    ]
+    openai.chat.completions.create(model="tiny/model", messages=messages, tools=[TOOL])  # type: ignore[list-item]
+    _, asked, result = gate.requests[0].messages
+    assert asked.tool_calls == (ToolCall("look", "{}", "c1"),)
+    assert (result.role, result.content, result.tool_call_id) == (Role.TOOL, "Nothing.", "c1")
+
+
+def test_at_most_one_call_where_the_client_says_so(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(("<call>",), calls=(ToolCall("look", "{}"), ToolCall("look", "{}")), content="")]
+    reply = openai.chat.completions.create(**ASK, tools=[TOOL], parallel_tool_calls=False)  # type: ignore[list-item]
+    assert len(reply.choices[0].message.tool_calls or []) == 1
+
+
+def test_no_tools_with_tool_choice_none(openai: OpenAI, gate: ScriptedGate) -> None:
+    openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice="none")  # type: ignore[list-item]
+    assert gate.requests[0].tools == ""
+
+
+def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.model = replace(MODEL, thinking=(ThinkingChoice.OFF, ThinkingChoice.ON))
+    openai.chat.completions.create(**ASK, reasoning_effort="high")
+    openai.chat.completions.create(**ASK, reasoning_effort="none")
+    openai.chat.completions.create(**ASK)
+    assert [each.thinking for each in gate.requests] == [ThinkingChoice.ON, ThinkingChoice.OFF, None]
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [
+        ({"frequency_penalty": 0.5}, "frequency_penalty"),
+        ({"presence_penalty": -1}, "presence_penalty"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"n": 0}, "n"),
+        ({"n": 17}, "n"),
+        ({"top_logprobs": 3}, "top_logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"functions": [{"name": "f"}]}, "functions"),
+        ({"audio": {"voice": "x", "format": "wav"}}, "audio"),
+        ({"store": True}, "store"),
+        ({"messages": []}, "messages"),
+        ({"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
+         "messages[0].content[0].type"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_honoured_is_refused_by_name(
+    openai: OpenAI, gate: ScriptedGate, given: dict[str, Any], param: str
+) -> None:
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**(ASK | given))
+    assert (refused.value.param, refused.value.status_code) == (param, 400)
+    assert not gate.requests
+
+
+def test_values_out_of_range_are_refused(openai: OpenAI) -> None:
+    with pytest.raises(openai_module.BadRequestError, match="temperature"):
+        openai.chat.completions.create(**ASK, temperature=11)
+
+
+def test_fields_without_effect_are_named(openai: OpenAI) -> None:
+    more: Any = {"user": "me", "extra_body": {"colour": "red", "bad name\n": 1}}
+    raw = openai.chat.completions.with_raw_response.create(**ASK, **more)
+    assert raw.headers["x-rdchat-ignored"] == "colour, user"
+
+
+def test_a_model_that_is_not_here(openai: OpenAI) -> None:
+    for name in ("gpt-9", "other/model", "/etc/passwd", "../tiny/model"):
+        with pytest.raises(openai_module.NotFoundError) as missing:
+            openai.chat.completions.create(**(ASK | {"model": name}))
+        assert missing.value.code == "model_not_found"
+
+
+def test_another_installed_model_is_loaded_if_that_is_allowed(make_server: MakeServer, gate: ScriptedGate) -> None:
+    with openai_client(make_server(may_load_models=True)) as client:
+        assert [each.id for each in client.models.list()] == ["tiny/model", "other/model"]
+        reply = client.chat.completions.create(**(ASK | {"model": "other/model"}))
+        assert (reply.model, gate.loads) == ("other/model", ["other"])
+        gate.load_failure = EngineFailure("It is broken.", "Mend it.")
+        gate.cards = (replace(gate.cards[0], name="third/model", path=gate.cards[0].path / "3"),)
+    third, broken = openai_client(make_server(may_load_models=True)), r"It is broken. Mend it."
+    with third, pytest.raises(openai_module.InternalServerError, match=broken):
+        third.chat.completions.create(**(ASK | {"model": "third/model"}))
+
+
+def test_no_model(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.model = None
+    with pytest.raises(openai_module.InternalServerError) as failed:
+        openai.chat.completions.create(**(ASK | {"model": ""}))
+    assert failed.value.status_code == 503
+
+
+def test_what_the_engine_refuses_has_a_status_also_for_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(refusal=EngineFailure("This chat is too long.", "Shorten it.", refused=True))]
+    with pytest.raises(openai_module.BadRequestError, match=r"This chat is too long. Shorten it."):
+        openai.chat.completions.create(**ASK, stream=True)
+
+
+def test_a_failure_within_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(failure=EngineFailure("The device stopped."))]
+    chunks = []
+    with pytest.raises(openai_module.APIError, match="The device stopped"):
+        chunks.extend(openai.chat.completions.create(**ASK, stream=True))
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "Hello, you!"
+
+
+def test_a_wrong_key(server: Server) -> None:
+    with openai_client(server, "another") as client, pytest.raises(openai_module.AuthenticationError):
+        client.models.list()
+
+
+def test_a_client_that_leaves_stops_its_reply(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.gate.shut()
+    gate.gate.allow(1)
+    with openai.chat.completions.create(**ASK, stream=True) as stream:
+        assert next(iter(stream)).choices[0].delta.role == "assistant"
+    wait_until(lambda: gate.cancelled == 1)
+    gate.gate.open()
+    assert openai.chat.completions.create(**ASK).choices[0].message.content == "Hello, you!"
+
+
+def test_raw_texts(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(("<think>", "x")), Script(("b",))]
+    reply = openai.completions.create(model="tiny/model", prompt=["One", "Two"], logprobs=1, seed=5, max_tokens=6)
+    assert [choice.text for choice in reply.choices] == ["<think>x", "b"]
+    assert reply.choices[0].logprobs
+    assert reply.choices[0].logprobs.tokens == ["<think>", "x"]
+    assert reply.choices[0].logprobs.top_logprobs == [{"t0": -1.0}, {"t0": -1.0}]
+    assert [request.text for request in gate.requests] == ["One", "Two"]
+    assert gate.requests[0].sampling.max_tokens == 6
+    chunks = list(openai.completions.create(model="", prompt="Three", stream=True))
+    assert "".join(chunk.choices[0].text for chunk in chunks) == "b"
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.completions.create(model="", prompt="x", suffix="y")
+    assert refused.value.param == "suffix"

@@ -1,0 +1,256 @@
+"""Requests that a server must not answer, and clients that hold it up."""
+
+import http.client
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from rdchat.errors import RdchatError
+from rdchat.server.facts import Phase
+from rdchat.server.server import Server
+from rdchat.server.settings import Limits
+from tests.server.conftest import MakeServer, wait_until
+from tests.server.fakes import KEY, Script, ScriptedGate
+
+ASK = {"messages": [{"role": "user", "content": "Hi"}]}
+PATH = "/v1/chat/completions"
+
+
+def port_of(server: Server) -> int:
+    port = urlsplit(server.address).port
+    assert port
+    return port
+
+
+def send(
+    server: Server, body: Any = ASK, path: str = PATH, method: str = "POST", key: str = KEY, **headers: str
+) -> tuple[int, Any, dict[str, str]]:
+    """Send a request; return the status, the body and the headers of the answer."""
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    named = {"Authorization": f"Bearer {key}", **{name.replace("_", "-"): value for name, value in headers.items()}}
+    with closing(http.client.HTTPConnection("127.0.0.1", port_of(server), timeout=60)) as connection:
+        connection.request(method, path, data, {name: value for name, value in named.items() if value})
+        answer = connection.getresponse()
+        text = answer.read()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, json.loads(text) if text.startswith(b"{") else text, found
+
+
+@contextmanager
+def raw(server: Server, *texts: str) -> Iterator[socket.socket]:
+    """Open a connection and send texts as they are."""
+    with socket.create_connection(("127.0.0.1", port_of(server)), timeout=60) as connection:
+        for text in texts:
+            connection.sendall(text.encode())
+        yield connection
+
+
+def head(length: int, more: str = "") -> str:
+    return f"POST {PATH} HTTP/1.1\r\nHost: localhost:PORT\r\nx-api-key: {KEY}\r\ncontent-length: {length}\r\n{more}\r\n"
+
+
+def test_a_request_that_may_come_in(server: Server) -> None:
+    status, body, headers = send(server)
+    assert (status, body["choices"][0]["message"]["content"]) == (200, "Hello, you!")
+    assert "access-control-allow-origin" not in headers
+    assert "server" not in headers
+
+
+@pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/models", "/", "/nothing"])
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Host": "example.org"}, 403),
+        ({"Host": "example.org:PORT"}, 403),
+        ({"Host": "localhost:1"}, 403),
+        ({"Host": "localhost"}, 403),
+        ({"Host": "localhost:PORT@example.org"}, 403),
+        ({"Host": "[::1"}, 403),
+        ({"Origin": "https://example.org"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": "http://localhost:1"}, 403),
+        ({"key": ""}, 401),
+        ({"key": "a-key-for-test"}, 401),
+        ({"key": KEY + "x"}, 401),
+    ],
+)
+def test_a_request_from_elsewhere_or_without_the_key(
+    server: Server, gate: ScriptedGate, path: str, headers: dict[str, str], status: int
+) -> None:
+    port = str(port_of(server))
+    found, body, _ = send(server, path=path, **{name: text.replace("PORT", port) for name, text in headers.items()})
+    assert found == status
+    assert body["error"]["message"]
+    assert not gate.requests
+
+
+def test_other_names_of_this_machine(server: Server) -> None:
+    for host in ("localhost", "127.0.0.1", "LOCALHOST"):
+        own = f"{host}:{port_of(server)}"
+        assert send(server, Host=own, Origin=f"http://{own.lower()}")[0] == 200
+
+
+def test_a_server_for_other_machines_takes_addresses_but_no_foreign_names(make_server: MakeServer) -> None:
+    server = make_server(host="0.0.0.0")
+    port = port_of(server)
+    assert send(server, Host=f"192.0.2.7:{port}")[0] == 200
+    assert send(server, Host=f"example.org:{port}")[0] == 403
+
+
+def test_the_key_in_either_header(server: Server) -> None:
+    assert send(server, key="", x_api_key=KEY)[0] == 200
+    assert send(server, key="", Authorization=KEY)[0] == 401
+    assert send(server, key="", Authorization=f"Basic {KEY}")[0] == 401
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff\xfe",
+        b"[" * 200_000,
+        b'{"messages":' + b'{"a":' * 100_000,
+        b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": {"role": "user"}}',
+        b'{"messages": [7]}',
+        b'{"messages": [{"role": "user", "content": 7}]}',
+        b'{"messages": [{"role": "user", "content": "x"}], "stop": {"a": 1}}',
+        b'{"messages": [{"role": "user", "content": "x"}], "seed": 1e999}',
+        b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+        b'{"messages": [{"role": "user", "content": "x"}], "tools": [[]]}',
+        b'{"messages": [{"role": "user", "content": "x"}], "model": ["x"]}',
+        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}]}',
+    ],
+)
+@pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/completions"])
+def test_broken_bodies(server: Server, gate: ScriptedGate, body: bytes, path: str) -> None:
+    status, answer, _ = send(server, body, path)
+    assert (status, gate.requests) == (400, [])
+    assert answer["error"]["message"]
+
+
+def test_half_a_pair_of_escapes_is_a_character(server: Server, gate: ScriptedGate) -> None:
+    assert send(server, b'{"messages": [{"role": "user", "content": "\\ud83d\\ude00"}]}')[0] == 200
+    assert gate.requests[0].messages[0].content == "\U0001f600"
+
+
+def test_a_body_that_is_too_long(make_server: MakeServer) -> None:
+    server = make_server(Limits(body_bytes=1000))
+    assert send(server, b'"' + b"x" * 998 + b'"')[0] == 400
+    assert send(server, b'"' + b"x" * 5000 + b'"')[0] == 413
+
+
+def test_headers_that_are_too_long(server: Server) -> None:
+    with raw(server, "GET / HTTP/1.1\r\n", "x: " + "y" * 100_000) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 400"
+
+
+def test_headers_that_do_not_come(make_server: MakeServer) -> None:
+    server = make_server(Limits(header_seconds=0.2))
+    with raw(server) as silent, raw(server, "GET / HTTP/1.1\r\n") as begun:
+        assert (silent.recv(1), begun.recv(1)) == (b"", b"")
+
+
+def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
+    server = make_server(Limits(body_seconds=0.2))
+    with raw(server, head(100).replace("PORT", str(port_of(server)))) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 408"
+
+
+def test_too_many_connections(make_server: MakeServer) -> None:
+    server = make_server(Limits(connections=2))
+    with raw(server), raw(server):
+        assert send(server)[0] == 503
+    wait_until(lambda: send(server)[0] == 200)
+
+
+def test_a_reader_who_does_not_read_loses_the_reply(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(Limits(send_seconds=0.3))
+    gate.scripts = [Script(("x" * 2**16,) * 4000), Script()]
+    body = json.dumps(ASK | {"stream": True})
+    with raw(server, head(len(body)).replace("PORT", str(port_of(server))), body):
+        wait_until(lambda: server.facts.answered == 1)
+        assert send(server)[0] == 200
+    assert len(gate.requests) == 2
+
+
+def test_a_client_that_leaves_while_it_waits_is_forgotten(server: Server, gate: ScriptedGate) -> None:
+    gate.gate.shut()
+    first = threading.Thread(target=send, args=(server,))
+    first.start()
+    wait_until(lambda: server.facts.running)
+    body = json.dumps(ASK)
+    with raw(server, head(len(body)).replace("PORT", str(port_of(server))), body):
+        wait_until(lambda: len(server.facts.waiting) == 1)
+    wait_until(lambda: not server.facts.waiting)
+    gate.gate.open()
+    first.join(60)
+    assert len(gate.requests) == 1
+
+
+def test_more_requests_than_may_wait(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(queue_length=1)
+    gate.gate.shut()
+    threads = [threading.Thread(target=send, args=(server,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: server.facts.running and server.facts.waiting)
+    status, body, headers = send(server)
+    assert (status, body["error"]["type"]) == (429, "rate_limit_error")
+    assert int(headers["retry-after"]) >= 1
+    gate.gate.open()
+    for thread in threads:
+        thread.join(60)
+
+
+def test_facts_and_stop(server: Server, gate: ScriptedGate) -> None:
+    gate.gate.shut()
+    answers: list[Any] = []
+    threads = [
+        threading.Thread(target=lambda name=name: answers.append(send(server, User_Agent=name)), args=())  # type: ignore[misc]
+        for name in ("one\t1", "two")
+    ]
+    for thread in threads:
+        thread.start()
+        wait_until(lambda: server.facts.running)
+    wait_until(lambda: server.facts.waiting)
+    gate.gate.allow(3)
+    wait_until(lambda: server.facts.running and server.facts.running.acceptance)
+    running = server.facts.running
+    assert running
+    assert (running.user_agent, running.phase, running.path) == ("one 1", Phase.WRITING, PATH)
+    assert (running.acceptance, server.facts.waiting[0].user_agent) == (0.5, "two")
+    server.cancel(server.facts.waiting[0].request_id)
+    server.cancel(running.request_id)
+    for thread in threads:
+        thread.join(60)
+    assert [(status, body["error"]["message"][:10]) for status, body, _ in answers] == [(503, "The person")] * 2
+    wait_until(lambda: server.facts.answered == 2)
+    assert server.facts.running is None
+
+
+def test_stopping_ends_replies(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server()
+    gate.gate.shut()
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(send(server)))
+    thread.start()
+    wait_until(lambda: server.facts.running)
+    assert server.stop(60)
+    thread.join(60)
+    assert answers[0][0] == 503
+    assert server.address == ""
+
+
+def test_a_port_in_use(server: Server, make_server: MakeServer) -> None:
+    with pytest.raises(RdchatError, match="cannot listen"):
+        make_server(port=port_of(server))

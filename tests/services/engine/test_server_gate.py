@@ -1,0 +1,104 @@
+"""The engine as the server sees it, and the window's model beside it."""
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.settings import Settings
+from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
+from rdchat.server.gate import EngineFailure
+from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.server_gate import ServerGate
+from tests.services.fakes import Reply, ScriptedEngine
+
+ASK = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
+OTHER = ModelCard("other", "folder/other", "tests", Path("folder/other"))
+BROKEN = ModelCard("broken", "folder/broken", "tests", problem="It is broken.")
+
+
+def find() -> Sequence[ModelCard]:
+    return (OTHER, BROKEN)
+
+
+@pytest.fixture
+def slot(make_client: Callable[..., EngineClient], qtbot: QtBot) -> ModelSlot:
+    slot = ModelSlot(make_client(), Settings())
+    slot.load("tiny")
+    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    return slot
+
+
+@pytest.fixture
+def gate(slot: ModelSlot) -> ServerGate:
+    return ServerGate(slot, find)
+
+
+def from_a_thread(qtbot: QtBot, begin: Callable[[Callable[[Any], object]], object]) -> list[Any]:
+    """Begin something from a thread, as the server does; return its events once it has ended."""
+    events: list[Any] = []
+    caller = threading.Thread(target=begin, args=(events.append,))
+    caller.start()
+    ends = (ReplyEnd, EngineFailure, ModelInfo)
+    qtbot.waitUntil(lambda: bool(events) and isinstance(events[-1], ends), timeout=60_000)
+    caller.join()
+    return events
+
+
+def test_a_reply(gate: ServerGate, qtbot: QtBot) -> None:
+    events = from_a_thread(qtbot, lambda take: gate.generate(ASK, take))
+    assert [type(event) for event in events] == [PrefillProgress] * 2 + [TokenEvent] * 4 + [ReplyEnd]
+
+
+def test_a_request_that_is_wrong_and_one_that_failed(gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    engine.replies = [Reply(refusal=PromptTooLongError("Long.", "Cut it.")), Reply(error=ModelError("Bad."))]
+    refused = from_a_thread(qtbot, lambda take: gate.generate(ASK, take))
+    assert refused == [EngineFailure("Long.", "Cut it.", refused=True)]
+    assert from_a_thread(qtbot, lambda take: gate.generate(ASK, take))[-1] == EngineFailure("Bad.")
+
+
+def test_a_reply_that_is_cancelled(gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    engine.gate.shut()
+    end = from_a_thread(qtbot, lambda take: gate.generate(ASK, take).cancel())[-1]
+    assert end.finish_reason is FinishReason.CANCELLED
+
+
+def test_only_models_that_can_be_loaded(gate: ServerGate) -> None:
+    assert gate.installed() == (OTHER,)
+
+
+def test_a_load_by_the_server_shows_in_the_window(gate: ServerGate, slot: ModelSlot, qtbot: QtBot) -> None:
+    shown: list[str] = []
+    slot.load_started.connect(lambda: shown.append("started"))
+    slot.loaded.connect(lambda info: shown.append(info.name))
+    assert [each.name for each in from_a_thread(qtbot, lambda take: gate.load(OTHER, take))] == ["folder/other"]
+    assert gate.model
+    assert gate.model.name == "folder/other"
+    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    assert (slot.name, slot.chosen, shown) == ("folder/other", "folder/other", ["started", "folder/other"])
+
+
+def test_a_load_that_fails(gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    engine.load_errors["folder/other"] = ModelError("It is damaged.")
+    assert from_a_thread(qtbot, lambda take: gate.load(OTHER, take)) == [EngineFailure("It is damaged.")]
+    qtbot.waitUntil(lambda: slot.failure is not None, timeout=60_000)
+    assert gate.model is None
+
+
+def test_a_load_in_the_window(gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    engine.load_gate.shut()
+    slot.load("new")
+    assert gate.model is None
+    engine.load_gate.open()
+    qtbot.waitUntil(lambda: gate.model is not None, timeout=60_000)
+    assert gate.model
+    assert gate.model.name == "new"
+    slot.unload()
+    assert gate.model is None
