@@ -14,6 +14,7 @@ from rdchat.commands import options
 from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
@@ -65,6 +66,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
+    shape = parser.add_argument_group("the answer's shape", "the answer has it, unless it is cut off").add_argument
+    shape("--json-object", action="store_true", help="the answer is a JSON object")
+    shape("--schema", metavar="FILE", help="it is JSON that fits the JSON schema in FILE; - is standard input")
+    shape("--regex", metavar="R", help="it matches the regular expression R from its first to its last character")
     _add_draft_options(parser)
 
 
@@ -104,7 +109,8 @@ def run(args: argparse.Namespace) -> int:
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
-    answer = _Answer(sampling, seed, draft, args.json)
+    shape = _read_shape(args)
+    answer = _Answer(sampling, seed, draft, args.json, shape)
     try:
         system = [ChatMessage(Role.SYSTEM, args.system)] if args.system else []
         prompt = _read_prompt(args)
@@ -130,6 +136,22 @@ def _check_texts(args: argparse.Namespace) -> None:
             raise InvalidSettingError(f"The {name} is not UTF-8 text.", "Set the terminal to UTF-8.") from error
 
 
+def _read_shape(args: argparse.Namespace) -> AnswerShape | None:
+    given = [name for name in ("json_object", "schema", "regex") if getattr(args, name)]
+    if len(given) > 1:
+        raise InvalidSettingError("Give only one of --json-object, --schema and --regex.")
+    if given and args.thinking not in {None, ThinkingChoice.OFF.value}:
+        raise InvalidSettingError("An answer with a shape has no thought.", "Leave --thinking out.")
+    match given:
+        case ["json_object"]:
+            return AnswerShape(ShapeKind.JSON)
+        case ["schema"]:
+            return AnswerShape(ShapeKind.SCHEMA, _read_text(args.schema, "schema"))
+        case ["regex"]:
+            return AnswerShape(ShapeKind.REGEX, args.regex)
+    return None
+
+
 def _read_prompt(args: argparse.Namespace) -> str:
     if (args.prompt is None) == (args.prompt_file is None):
         raise InvalidSettingError("Give either a prompt or --prompt-file.")
@@ -138,30 +160,34 @@ def _read_prompt(args: argparse.Namespace) -> str:
         if not prompt.strip():
             raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
         return prompt
-    name = args.prompt_file
-    try:
-        prompt = _read_bounded(name).decode("utf-8")
-    except OSError as error:
-        raise RdchatError(f"The prompt file {name} cannot be read: {error.strerror}.", "Check the path.") from error
-    except UnicodeDecodeError as error:
-        raise RdchatError(f"The prompt file {name} is not UTF-8 text.", "Save it as UTF-8.") from error
+    prompt = _read_text(args.prompt_file, "prompt")
     if not prompt.strip():
-        raise RdchatError(f"The prompt file {name} is empty.", "Write a question in it.")
+        raise RdchatError(f"The prompt file {args.prompt_file} is empty.", "Write a question in it.")
     return prompt
 
 
-def _read_bounded(name: str) -> bytes:
+def _read_text(name: str, what: str) -> str:
+    """Read the text of a prompt or a schema from a file, or standard input."""
+    try:
+        return _read_bounded(name, what).decode("utf-8")
+    except OSError as error:
+        raise RdchatError(f"The {what} file {name} cannot be read: {error.strerror}.", "Check the path.") from error
+    except UnicodeDecodeError as error:
+        raise RdchatError(f"The {what} file {name} is not UTF-8 text.", "Save it as UTF-8.") from error
+
+
+def _read_bounded(name: str, what: str) -> bytes:
     """Read a file, a named pipe or standard input; refuse more bytes than a prompt can have."""
     if name == "-":
         if sys.stdin is None:
-            raise RdchatError("Standard input is closed.", "Give the prompt as an argument or with --prompt-file.")
+            raise RdchatError("Standard input is closed.", f"Give the {what} in a file.")
         data = sys.stdin.buffer.read(_MOST_PROMPT_BYTES + 1)
     else:
         with Path(name).open("rb") as file:
             data = file.read(_MOST_PROMPT_BYTES + 1)
     if len(data) > _MOST_PROMPT_BYTES:
         raise RdchatError(
-            f"The prompt file {name} is longer than {_MOST_PROMPT_BYTES // 2**20} MB.", "Use a shorter one."
+            f"The {what} file {name} is longer than {_MOST_PROMPT_BYTES // 2**20} MB.", "Use a shorter one."
         )
     return data
 
@@ -174,6 +200,7 @@ class _Answer:
     seed: int
     draft: DraftSettings
     quiet: bool
+    shape: AnswerShape | None = None
     info: ModelInfo | None = None
     end: ReplyEnd | None = None
     cancelled: bool = False
@@ -195,7 +222,9 @@ class _Answer:
         options.print_warning(loaded.info)
         self._say_sampling(loaded.info.sampling)
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
-        request = GenerationRequest(messages, self.sampling, self.seed, draft=self.draft, thinking=thinking)
+        request = GenerationRequest(
+            messages, self.sampling, self.seed, draft=self.draft, thinking=thinking, shape=self.shape
+        )
         iterator = session.generate(request)
         with ctrl_c_calls(lambda: self._cancel(iterator)):
             for event in iterator:
@@ -208,6 +237,8 @@ class _Answer:
         if self.end is not None and self.end.mode_reason is not None:
             plainly = "written without drafting. " if self.end.mode is Mode.OFF else ""
             print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)
+        if self.shape is not None and self.end is not None and self.end.finish_reason is not FinishReason.EOS:
+            print("rdchat: The answer was cut off, so it does not have its whole shape.", file=sys.stderr)
 
     @property
     def sampling(self) -> SamplingParams:

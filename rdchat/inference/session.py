@@ -15,16 +15,25 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import PromptTooLongError
+from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import (
+    ChatMessage,
+    DraftSettings,
+    GenerationRequest,
+    Mode,
+    Role,
+    SamplingParams,
+    ThinkingChoice,
+)
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.reply_iterator import ReplyIterator, opens_thought
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.shape_matcher import ShapeMatcher, ShapeVocabulary
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.target.memory_errors import device_errors
@@ -110,6 +119,7 @@ class ChatSession:
         self._running: ReplyIterator | None = None
         self._partition = ""  # of the last reply
         self._warming: Generator[bool] | None = None
+        self._vocabulary: ShapeVocabulary | None = None  # made for the first answer with a shape
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one that still runs is closed first, unless it is paused.
@@ -129,11 +139,18 @@ class ChatSession:
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
+        request, matcher = self._shaped(request, stopped)
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
+        if matcher is not None and opens_thought(self.model, prompt):
+            raise ModelError(
+                f"{self.model.info.name} thinks before each answer, so its answers cannot have a shape.",
+                "Choose a model that does not think, or whose thinking can be switched off.",
+            )
         self._check_length(len(prompt))
         mx.reset_peak_memory()
-        self.cache = cache = self.caches.take(prompt, request.partition)
+        with device_errors("for this reply"):
+            self.cache = cache = self.caches.take(prompt, request.partition)
         costs = self.drafters.auto.costs
         job = ReplyJob(
             self.model,
@@ -144,6 +161,7 @@ class ChatSession:
             clock,
             plain_ms=costs.plain_ms,
             plain_error=lambda: costs.plain_error,
+            matcher=matcher,
             release=partial(self.caches.give_back, cache, request.partition),  # without the session: no cycle
         )
         ready = None if reason else self.drafters.prepare(job)
@@ -156,6 +174,19 @@ class ChatSession:
             else:
                 self._running = RoundIterator(job, drafter)
         return self._running
+
+    def _shaped(
+        self, request: GenerationRequest, stopped: Callable[[], bool]
+    ) -> tuple[GenerationRequest, ShapeMatcher | None]:
+        """Return a request with thinking switched off, and a matcher, where the answer has a shape."""
+        if (shape := request.shape) is None:
+            return request, None
+        self.model.prompts.check_shape(shape, lambda: _go_on(stopped))
+        if self._vocabulary is None:
+            self._vocabulary = ShapeVocabulary(self.model)
+        if ThinkingChoice.OFF in self.model.info.thinking:  # a thought would not have the shape
+            request = replace(request, thinking=ThinkingChoice.OFF)
+        return request, self._vocabulary.matcher(shape)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""

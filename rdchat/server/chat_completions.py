@@ -11,6 +11,7 @@ from rdchat.server.chat_messages import call_for_client, read_messages, read_too
 from rdchat.server.fields import Fields
 from rdchat.server.interface import event
 from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.shapes import call_shape, chosen_tools, read_shape
 from rdchat.server.usage import openai_usage
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
@@ -67,20 +68,32 @@ class ChatCompletions:
             raise wrong("reasoning_effort", f"`reasoning_effort` must be one of {', '.join(_EFFORTS)}.")
         return ReplyOrder(
             prompts=(Prompt(read_messages(fields)),),
-            tools=self._tools(fields),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=self._log_probs(fields),
             effort=effort,
-            ignored=fields.unread(),
+            **self._answer(fields),
             **common,
+            ignored=fields.unread(),
         )
 
-    def _tools(self, fields: Fields) -> tuple[Any, ...]:
-        """Read the tools that the model may call."""
+    def _answer(self, fields: Fields) -> dict[str, Any]:
+        """Read the tools that the model may or must call, and the shape of its answer, as fields of `ReplyOrder`."""
         tools, choice = read_tools(fields), fields.take("tool_choice", "auto")
-        if choice not in ("auto", "none"):
-            raise unsupported("tool_choice", "the model decides whether it calls a tool; give `auto` or `none`.")
-        return () if choice == "none" else tools
+        shape = read_shape(fields.part("response_format"))
+        if choice == "none":
+            return {"shape": shape}
+        if choice == "auto":
+            if tools and shape:
+                raise unsupported("response_format", "an answer of this shape cannot be a call of a tool.")
+            return {"shape": shape, "tools": tools}
+        match choice:
+            case "required":
+                chosen = chosen_tools(tools, None)
+            case {"type": "function", "function": {"name": str(name)}}:
+                chosen = chosen_tools(tools, name)
+            case _:
+                raise unsupported("tool_choice", "give `auto`, `none`, `required` or a function.")
+        return {"shape": call_shape(chosen), "tools": tools, "must_call": True}
 
     def _log_probs(self, fields: Fields) -> int | None:
         wanted, top = fields.flag("logprobs"), fields.whole("top_logprobs", 0, MOST_LOG_PROBS)

@@ -11,6 +11,7 @@ from rdchat.server.chat_completions import finish_of, read_common, token_ids_of
 from rdchat.server.fields import Fields
 from rdchat.server.interface import event
 from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder
+from rdchat.server.shapes import read_shape
 from rdchat.server.usage import openai_usage
 
 
@@ -28,8 +29,9 @@ class Completions:
         return ReplyOrder(
             prompts=self._prompts(fields),
             top_log_probs=fields.whole("logprobs", 0, MOST_LOG_PROBS),
-            ignored=fields.unread(),
+            shape=read_shape(fields.part("response_format")),
             **common,
+            ignored=fields.unread(),
         )
 
     def _prompts(self, fields: Fields) -> tuple[Prompt, ...]:

@@ -31,7 +31,7 @@ class Ticket:
     """One request: its facts, and what of it runs at the engine."""
 
     facts: RequestFacts
-    stopped: bool = False  # by the person
+    stopped: ApiError | None = None  # what its client is told, where it was stopped here
     running: Cancellable | None = None
     _began: float = 0.0  # when the reply's first token came
     _tokens: int = 0  # of the reply that is written
@@ -210,7 +210,7 @@ class Desk:
                 while not coming.empty():
                     batch.append(coming.get_nowait())
                 ended = isinstance(batch[-1], _FINAL)
-                error = _error_of(batch[-1], stopped=ticket.stopped)
+                error = _error_of(batch[-1], ticket.stopped)
                 if rest := batch[:-1] if error else batch:
                     yield rest
                 if error:
@@ -234,7 +234,7 @@ class Desk:
             self._stop(ticket, _closing())
 
     def _stop(self, ticket: Ticket, error: ApiError) -> None:
-        ticket.stopped = True
+        ticket.stopped = error
         if not self._queue.fail(ticket, error) and ticket.running is not None:
             ticket.running.cancel()
 
@@ -254,15 +254,18 @@ class Desk:
             self._later = asyncio.get_running_loop().call_later(_TELL_INTERVAL_S, self._tell)
 
 
-def _error_of(event: _Event, *, stopped: bool) -> ApiError | None:
-    """Return the error with which an event ends a request; None for other events."""
+def _error_of(event: _Event, stopped: ApiError | None) -> ApiError | None:
+    """Return the error with which an event ends a request; None for other events.
+
+    Args:
+        event: The event.
+        stopped: What the client of a request that was stopped here is told.
+    """
     if isinstance(event, ReplyEnd) and event.finish_reason is FinishReason.CANCELLED:
-        return ApiError(503, _STOPPED)
+        return stopped or ApiError(503, _STOPPED)
     if not isinstance(event, EngineFailure):
         return None
-    if stopped:
-        return ApiError(503, _STOPPED)
-    return ApiError(400 if event.refused else 500, f"{event.message} {event.hint}".strip())
+    return stopped or ApiError(400 if event.refused else 500, f"{event.message} {event.hint}".strip())
 
 
 def _closing() -> ApiError:

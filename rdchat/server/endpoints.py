@@ -5,7 +5,7 @@ import logging
 import re
 import secrets
 import traceback
-from collections.abc import Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
@@ -19,14 +19,14 @@ from rdchat.inference.api.events import ModelInfo
 from rdchat.server.api_error import ApiError
 from rdchat.server.chat_completions import ChatCompletions
 from rdchat.server.completions import Completions
-from rdchat.server.desk import Desk, Ticket
+from rdchat.server.desk import Desk
 from rdchat.server.fields import Fields, parse_body
 from rdchat.server.guard import Guard
 from rdchat.server.interface import Interface, ReplyStream
 from rdchat.server.messages import Messages
 from rdchat.server.order import Choice, ReplyOrder
 from rdchat.server.outlet import ClientGoneError, Outlet, read_body, until_gone
-from rdchat.server.replies import make_replies
+from rdchat.server.replies import Piece, make_replies
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)  # of a field, in a header
@@ -149,26 +149,41 @@ class _Replies:
         return order
 
     async def _answer(self, scope: Scope, order: ReplyOrder) -> None:
-        headers = Headers(scope=scope)
-        agent = headers.get("user-agent", "")
+        """Make the replies, and send them beside it: however slowly a client reads, its turn ends with the last one."""
+        made: asyncio.Queue[ModelInfo | Piece | None] = asyncio.Queue()
+        making = asyncio.ensure_future(self._make(scope, order, made))
+        making.add_done_callback(lambda _: made.put_nowait(None))
+        try:
+            await self._send_replies(scope["outlet"], order, _taken(made, making))
+        finally:
+            making.cancel()
+            await asyncio.wait({making})
+
+    async def _make(self, scope: Scope, order: ReplyOrder, made: asyncio.Queue[ModelInfo | Piece | None]) -> None:
+        """Put the model that answers into a queue, then its replies."""
+        agent = Headers(scope=scope).get("user-agent", "")
         host = scope["client"][0] if scope.get("client") else ""
         async with self._desk.turn(f"{host} {agent}", scope["path"], agent, order.model) as ticket:
             info = await self._desk.ready_model(ticket, order.model)
-            await self._send_replies(scope["outlet"], ticket, order, info)
+            made.put_nowait(info)
+            pieces = make_replies(self._desk, ticket, order, info, self._guard.partition)
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    made.put_nowait(piece)
 
-    async def _send_replies(self, outlet: Outlet, ticket: Ticket, order: ReplyOrder, info: ModelInfo) -> None:
+    async def _send_replies(self, outlet: Outlet, order: ReplyOrder, pieces: AsyncGenerator[ModelInfo | Piece]) -> None:
+        info = await anext(pieces)
+        assert isinstance(info, ModelInfo)
         reply_id = secrets.token_hex(12)
         headers = {"x-request-id": reply_id, "request-id": reply_id} | _ignored(order.ignored)
         stream = self._interface.stream(order, info.name, reply_id) if order.stream else None
         choices: list[Choice] = []
-        pieces = make_replies(self._desk, ticket, order, info, self._guard.partition)
         try:
-            async with aclosing(pieces):
-                async for piece in pieces:
-                    if isinstance(piece, tuple):
-                        choices.append(piece[0])
-                    if stream is not None:
-                        await _send_piece(outlet, stream, headers, piece)
+            async for piece in pieces:
+                if isinstance(piece, tuple):
+                    choices.append(piece[0])
+                if stream is not None:
+                    await _send_piece(outlet, stream, headers, piece)
         except ApiError as error:
             if not outlet.started:
                 raise
@@ -178,6 +193,15 @@ class _Replies:
             await outlet.write(stream.end(choices), more=False)
         else:
             await outlet.json(200, self._interface.whole(order, info.name, choices, reply_id), headers)
+
+
+async def _taken(
+    made: asyncio.Queue[ModelInfo | Piece | None], making: asyncio.Future[None]
+) -> AsyncGenerator[ModelInfo | Piece]:
+    """Yield what is put into a queue, until the making has ended; its error is raised then."""
+    while (piece := await made.get()) is not None:
+        yield piece
+    making.result()
 
 
 async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Any) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
@@ -13,11 +14,11 @@ from rdchat.server.chat_messages import compact, object_of
 from rdchat.server.fields import Fields
 from rdchat.server.interface import event
 from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.shapes import call_shape, chosen_tools, read_shape
 from rdchat.server.usage import anthropic_input, anthropic_usage
 
 _HINTS = ("metadata", "service_tier", "inference_geo")
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last two and `seed` are our own
-_CHOICES = ("auto", "none")
 
 
 class Messages:
@@ -37,7 +38,8 @@ class Messages:
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         fields.ignore(*_HINTS)
         messages = tuple(_read_messages(fields))
-        tools, one_call = self._tools(fields)
+        output = fields.part("output_config") or Fields({})
+        answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
         kind = thinking.text("type") if thinking else ""
         return ReplyOrder(
@@ -46,26 +48,32 @@ class Messages:
             sampling,
             read_seed(fields),
             stream=fields.flag("stream"),
-            tools=tools,
-            one_call=one_call,
-            effort={"enabled": "on", "adaptive": "on", "disabled": "none"}.get(kind, ""),
+            effort=output.text("effort", "") or {"enabled": "on", "adaptive": "on", "disabled": "none"}.get(kind, ""),
+            **answer,
             show_thoughts=kind in {"enabled", "adaptive"},
             continue_last=messages[-1].role is Role.ASSISTANT,
             token_ids=fields.flag("return_token_ids"),
             ignored=fields.unread(),
         )
 
-    def _tools(self, fields: Fields) -> tuple[tuple[Mapping[str, Any], ...], bool]:
-        """Read the tools that the model may call, and whether it may call one only."""
+    def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
+        """Read the tools that the model may or must call, as fields of `ReplyOrder` with the answer's shape."""
         listed = fields.items("tools")
         tools = tuple(
             _read_tool(Fields(object_of(each, f"tools[{at}]"), f"tools[{at}]")) for at, each in enumerate(listed)
         )
-        choice = fields.part("tool_choice")
-        kind = choice.text("type") if choice else "auto"
-        if kind not in _CHOICES:
-            raise unsupported("tool_choice", "the model decides whether it calls a tool; give `auto` or `none`.")
-        return () if kind == "none" else tools, choice is not None and choice.flag("disable_parallel_tool_use")
+        choice = fields.part("tool_choice") or Fields({"type": "auto"})
+        kind, one_call = choice.text("type"), choice.flag("disable_parallel_tool_use")
+        if kind == "none":
+            return {"shape": shape}
+        if kind == "auto":
+            if tools and shape:
+                raise unsupported("output_config", "an answer of this shape cannot be a call of a tool.")
+            return {"shape": shape, "tools": tools, "one_call": one_call}
+        if kind not in {"any", "tool"}:
+            raise unsupported("tool_choice", "give `auto`, `none`, `any` or `tool`.")
+        chosen = chosen_tools(tools, choice.text("name") if kind == "tool" else None)
+        return {"shape": call_shape(chosen), "tools": tools, "must_call": True}
 
     def whole(self, order: ReplyOrder, model: str, choices: Sequence[Choice], reply_id: str) -> dict[str, Any]:
         """Return the body of a reply; see `Interface.whole`."""

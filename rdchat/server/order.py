@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import (
     ChatMessage,
@@ -51,6 +52,8 @@ class ReplyOrder:
     include_usage: bool = False  # OpenAI: whether a stream ends with the counters
     tools: tuple[Mapping[str, Any], ...] = ()  # in OpenAI's form
     one_call: bool = False  # whether a reply has at most one tool call
+    must_call: bool = False  # whether the reply is a tool call; `shape` is that of one then
+    shape: AnswerShape | None = None  # see `GenerationRequest.shape`
     top_log_probs: int | None = None  # see `GenerationRequest.top_log_probs`
     effort: str = ""  # how much to think: OpenAI's words, or "on"; empty leaves it to the model
     show_thoughts: bool = True  # whether thoughts are sent, beside the answer
@@ -78,7 +81,7 @@ class ReplyOrder:
         """
         prompt_index, sibling = divmod(index, self.choices)
         prompt = self.prompts[prompt_index]
-        if self.tools and info.tool_markers is None:
+        if self.tools and info.tool_markers is None and not self.must_call:
             raise unsupported("tools", f"the chat template of {info.name} has no tool calls that rdchat can read.")
         limit = {"max_tokens": info.context_length} | dict(self.sampling)
         return GenerationRequest(
@@ -91,6 +94,7 @@ class ReplyOrder:
             text=prompt.text,
             tools=json.dumps(self.tools) if self.tools else "",
             top_log_probs=self.top_log_probs,
+            shape=self.shape,
             partition=partition,
         )
 
@@ -108,6 +112,7 @@ class Choice:
     """One reply to a request, while it is written and when it has ended."""
 
     index: int
+    seed: int  # the reply's own
     thought: str = ""
     answer: str = ""
     tokens: list[TokenEvent] = field(default_factory=list)  # kept where log-probabilities are asked for

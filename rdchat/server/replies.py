@@ -8,6 +8,7 @@ from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgr
 from rdchat.server.api_error import ApiError
 from rdchat.server.desk import Desk, Ticket
 from rdchat.server.order import Choice, Delta, ReplyOrder
+from rdchat.server.shapes import call_of
 from rdchat.server.visible_text import VisibleText
 
 Piece = Delta | tuple[Choice, Delta]
@@ -27,7 +28,7 @@ async def make_replies(
             request = order.request(index, info, desk.gate.draft, partition)
         except InvalidSettingError as error:
             raise ApiError(400, str(error)) from error
-        writer = _ReplyWriter(index, order, info)
+        writer = _ReplyWriter(index, order, info, request.seed)
         async with aclosing(desk.reply(ticket, request)) as batches:
             async for batch in batches:
                 for piece in writer.take(batch):
@@ -37,11 +38,11 @@ async def make_replies(
 class _ReplyWriter:
     """Turns the events of one reply into pieces."""
 
-    def __init__(self, index: int, order: ReplyOrder, info: ModelInfo) -> None:
-        marker = info.tool_markers[0] if info.tool_markers and order.tools else ""
+    def __init__(self, index: int, order: ReplyOrder, info: ModelInfo, seed: int) -> None:
+        marker = info.tool_markers[0] if info.tool_markers and order.tools and not order.must_call else ""
         self._order = order
-        self._choice = Choice(index)
-        self._text = VisibleText(raw=order.raw, call_marker=marker)
+        self._choice = Choice(index, seed)
+        self._text = VisibleText(raw=order.raw, call_marker=marker, hold=order.must_call)
         self._sent = 0  # tokens whose log-probabilities are sent
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Piece]:
@@ -64,6 +65,9 @@ class _ReplyWriter:
         more_thought, more_answer = self._text.finish(end)
         choice.end, choice.thought, choice.answer = end, self._text.thought, self._text.answer
         choice.calls = end.tool_calls[:1] if self._order.one_call else end.tool_calls
+        if self._order.must_call and (call := call_of(choice.answer)):
+            choice.calls, choice.answer = call, ""
+            thought = answer = more_answer = ""
         if not self._order.show_thoughts:
             choice.thought = ""
         tail = self._delta(thought + more_thought, answer + more_answer, choice.listed()[self._sent :])

@@ -12,6 +12,7 @@ def drafting(choices: Sequence[Choice]) -> dict[str, Any]:
 
     `drafted` and `accepted` count tokens, `target_calls` the decode calls of the model, and `cached_tokens` the prompt
     tokens that were in a KV cache already. `tokens_per_second` leaves out the first token; it is null below two tokens.
+    `reply_seeds` are the seeds of the replies: `rdchat ask --seed` with one of them gives the same reply.
     """
     each = [choice.last.statistics for choice in choices]
     later, spent_ms = sum(max(one.generated_tokens - 1, 0) for one in each), sum(one.decode_ms for one in each)
@@ -21,6 +22,7 @@ def drafting(choices: Sequence[Choice]) -> dict[str, Any]:
         "target_calls": sum(one.target_calls for one in each),
         "tokens_per_second": round(later / spent_ms * 1000, 2) if later and spent_ms else None,
         "cached_tokens": sum(one.cached_prompt_tokens for one in each),
+        "reply_seeds": [choice.seed for choice in choices],
     }
 
 

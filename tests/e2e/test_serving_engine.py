@@ -58,9 +58,8 @@ def test_turns_of_two_interleaved_conversations_read_only_what_is_new(model: Loa
 def test_so_do_those_of_two_agents_with_the_same_instructions(model: LoadedModel) -> None:
     session = ChatSession(model, cache_bytes=2**30)
     rules = ChatMessage(Role.SYSTEM, "Answer in one word. " * 30)
-    chats = [
-        replace(ask(f"Name a {what}, please."), messages=(rules, *ask(what).messages)) for what in ("fruit", "bird")
-    ]
+    asking = [ask(f"Name a {what} that one finds in a warm country by the sea, please.") for what in ("fruit", "bird")]
+    chats = [replace(asked, messages=(rules, *asked.messages)) for asked in asking]
     held = [0, 0]
     for turn in range(3):
         for which, asked in enumerate(chats):

@@ -1,11 +1,13 @@
 """Anthropic's own client against the server, with a scripted engine."""
 
+import json
 from typing import Any
 
 import anthropic as anthropic_module
 import pytest
 from anthropic import Anthropic
 
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, ToolCall, reply_seed
 from rdchat.server.gate import EngineFailure
@@ -133,3 +135,23 @@ def test_a_failure_within_a_stream(anthropic: Anthropic, gate: ScriptedGate) -> 
     stream = anthropic.messages.create(**ASK, stream=True)
     with pytest.raises(anthropic_module.APIStatusError, match="The device stopped"):
         list(stream)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_that_the_client_insists_on(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
+    asked: Any = ASK | {"tools": [TOOL], "tool_choice": {"type": "tool", "name": "look"}}
+    if stream:
+        with anthropic.messages.stream(**asked) as events:
+            reply: Any = events.get_final_message()
+    else:
+        reply = anthropic.messages.create(**asked)
+    assert [(block.type, block.input) for block in reply.content] == [("tool_use", {"at": 1})]
+    assert (reply.stop_reason, bool(gate.requests[0].shape)) == ("tool_use", True)
+
+
+def test_an_answer_in_a_shape(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    schema = {"type": "object", "properties": {}}
+    wanted = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
+    anthropic.messages.create(**ASK, extra_body=wanted)
+    assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))

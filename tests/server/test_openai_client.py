@@ -1,5 +1,6 @@
 """OpenAI's own client against the server, with a scripted engine."""
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -7,6 +8,7 @@ import openai as openai_module
 import pytest
 from openai import OpenAI
 
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, ThinkingChoice, ToolCall, reply_seed
 from rdchat.server.gate import EngineFailure
@@ -34,7 +36,7 @@ def test_a_whole_reply(openai: OpenAI, gate: ScriptedGate) -> None:
     assert reply.usage.prompt_tokens_details
     assert reply.usage.prompt_tokens_details.cached_tokens == 2
     drafting = {"drafted": 4, "accepted": 3, "target_calls": 2, "tokens_per_second": 8.0, "cached_tokens": 2}
-    assert reply.usage.to_dict()["rdchat"] == drafting
+    assert reply.usage.to_dict()["rdchat"] == drafting | {"reply_seeds": [gate.requests[0].seed]}
     (request,) = gate.requests
     assert request.seed == reply_seed(7, 1, 0)
     assert request.partition.startswith("server-")
@@ -279,3 +281,62 @@ def test_raw_texts(openai: OpenAI, gate: ScriptedGate) -> None:
     with pytest.raises(openai_module.BadRequestError) as refused:
         openai.completions.create(model="", prompt="x", suffix="y")
     assert refused.value.param == "suffix"
+
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [
+        ({"type": "text"}, None),
+        ({"type": "json_object"}, AnswerShape(ShapeKind.JSON)),
+        (
+            {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA, "strict": True}},
+            AnswerShape(ShapeKind.SCHEMA, json.dumps(SCHEMA)),
+        ),
+        ({"type": "regex", "regex": "[ab]+"}, AnswerShape(ShapeKind.REGEX, "[ab]+")),
+    ],
+)
+def test_an_answer_in_a_shape(
+    openai: OpenAI, gate: ScriptedGate, given: dict[str, Any], shape: AnswerShape | None
+) -> None:
+    openai.chat.completions.create(**ASK, response_format=given)  # type: ignore[call-overload]
+    assert gate.requests[0].shape == shape
+
+
+@pytest.mark.parametrize("given", [{"type": "json_schema"}, {"type": "yaml"}, {"type": "regex", "regex": ""}])
+def test_a_shape_that_is_none(openai: OpenAI, given: dict[str, Any]) -> None:
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**ASK, response_format=given)  # type: ignore[call-overload]
+    assert str(refused.value.param).startswith("response_format")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "look"}}])
+def test_a_call_that_the_client_insists_on(openai: OpenAI, gate: ScriptedGate, choice: Any, stream: bool) -> None:
+    gate.scripts = [Script(('{"name": "look", ', '"arguments": {"at": 1}}'))]
+    gate.model = replace(MODEL, tool_markers=None)
+    reply: Any = openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice, stream=stream)
+    chunks = list(reply) if stream else [reply]
+    messages = [chunk.choices[0].delta if stream else chunk.choices[0].message for chunk in chunks]
+    calls = [call for message in messages for call in message.tool_calls or []]
+    assert [(call.function.name, call.function.arguments) for call in calls] == [("look", '{"at": 1}')]
+    assert not "".join(message.content or "" for message in messages)
+    assert chunks[-1].choices[0].finish_reason == "tool_calls"
+    shape = gate.requests[0].shape
+    assert shape
+    assert '{"name": {"const": "look"}' in shape.source
+
+
+def test_a_call_that_was_cut_off_stays_text(openai: OpenAI, gate: ScriptedGate) -> None:
+    gate.scripts = [Script(('{"name": "lo',), FinishReason.LENGTH)]
+    reply = openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice="required")  # type: ignore[list-item]
+    assert (reply.choices[0].finish_reason, reply.choices[0].message.content) == ("length", '{"name": "lo')
+
+
+def test_a_tool_that_is_not_there(openai: OpenAI) -> None:
+    choice: Any = {"type": "function", "function": {"name": "other"}}
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice)  # type: ignore[list-item]
+    assert refused.value.param == "tool_choice"

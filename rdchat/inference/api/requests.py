@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.answer_shape import AnswerShape
 
 MOST_DRAFT_TOKENS = 64  # of a draft model or prompt lookup, in a round
 MOST_BEAM_ROWS = 256  # beam width times beam length; verifying more costs more memory than a draft is worth
@@ -41,6 +42,8 @@ def check_draft_tokens(draft_tokens: int) -> None:
 
 EARLIER_REPLIES = "replies"
 """Names the source of a token that prompt lookup found in an earlier reply, beside the names of modes that draft."""
+SHAPE = "shape"
+"""Names the source of a token that the answer's shape forces."""
 
 
 class Mode(StrEnum):
@@ -268,7 +271,8 @@ class GenerationRequest:
     # set. Empty where `text` is given.
     messages: tuple[ChatMessage, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)  # how tokens are chosen
-    # The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, sampling and seed.
+    # The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, shape, sampling and
+    # seed.
     seed: int = 0
     request_id: int = 0  # chosen by the sender; every event of the reply carries it
     continue_last: bool = False  # continue the last message, which is an assistant's, instead of answering it
@@ -282,6 +286,7 @@ class GenerationRequest:
     # How many of the most likely tokens each `TokenEvent` lists, 0 to `MOST_LOG_PROBS`; with 0 it has only the
     # log-probability of its own token. None for neither.
     top_log_probs: int | None = None
+    shape: AnswerShape | None = None  # the shape that the answer must have; None for any text
     # Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between two owners,
     # since the time of a reply would tell one what the other asked.
     partition: str = ""

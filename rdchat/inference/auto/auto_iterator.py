@@ -150,6 +150,8 @@ class AutoIterator(RoundIterator):
         self._steps = PlainSteps(job, self._reply, self._chooser)
         self._step: Step | None = None  # the step being computed
         self._reply.choice = lambda: drafter.controller.status
+        if (matcher := self._reply.matcher) is not None:
+            drafter.controller.forced = matcher.forced
         self._marked = perf_counter()
         self._resumed = False  # whether no call was made since a pause: its time says little
 
@@ -186,7 +188,8 @@ class AutoIterator(RoundIterator):
     def round(self) -> CallResult[TokenEvent]:
         """See `CallMaker`."""
         before = len(self._reply.token_ids)
-        events, usual = self._round(), self._auto.usual and not self._resumed
+        events = self._round()
+        usual = self._auto.usual and not (self._resumed or self._reshaped)
         self._resumed = False
         return CallResult(events, self._reply.token_ids[before:], self._lap_ms(), usual=usual)
 

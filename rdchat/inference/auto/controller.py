@@ -4,7 +4,7 @@ Nothing here depends on MLX, a clock or a network. `decode` is the loop of plain
 and in simulations.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -24,6 +24,7 @@ _GRANT = 0.2  # tokens that a reply may lose to trial rounds, from the start
 _SHARE = 0.006  # further tokens that it may lose, as a share of its tokens
 _MOST_SAVED = 1.0  # most tokens of that budget that can be saved up
 _DEBT = 0.1  # tokens by which one trial may overdraw the budget
+_FORCED = 0.98  # chance of a token that the answer's shape forces: its text may be split into other tokens
 _LEAST = 0.03  # least chance of a node of prompt lookup
 _COMPARING = "Timing plain decoding for a moment, to compare."
 _HELD_UP = 2  # calls, from the present one on, whose times are ignored after a call was delayed
@@ -44,6 +45,7 @@ class Controller:
         text: Token ids of the prompt and the reply so far.
         looked_up: What prompt lookup expects to come next.
         plan: The plan of the current call.
+        forced: Returns the tokens that the answer's shape leaves no choice for, at most as many as its argument.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Controller:
         estimates.begin_text()
         self.text, self.looked_up, self.plan = list(prompt), LookupTree(), PLAIN
         self._index, self._trees = LookupIndex(prompt, estimates.lookup, earlier), trees
+        self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
         self._sources = list(sources)
         self._choice: Choice | None = None  # the best draft for the present call
@@ -195,7 +198,9 @@ class Controller:
         return self._planner.choose(len(self.text), drafts)
 
     def _look_up(self, limit: int) -> LookupTree:
-        """Return what prompt lookup expects to come next, up to `limit` deep."""
+        """Return what prompt lookup expects to come next, up to `limit` deep, or what the answer's shape forces."""
+        if forced := self.forced(limit):
+            return LookupTree.chain(forced, _FORCED)
         return self._index.draft(MOST_ROWS, limit, _LEAST, chain=not self._trees)
 
     def _may_try(self, choice: Choice) -> bool:

@@ -14,6 +14,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser
+from rdchat.inference.decoding.shape_matcher import masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
 _SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens chosen from the whole vocabulary after a quick choice that was not sure
@@ -31,6 +32,7 @@ class Step:
     # (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
     sure: mx.array | None
     log_prob: mx.array | None  # (1,) float32: the target's log-probability of the token; None where nobody asked
+    mask: mx.array | None = None  # (1, vocabulary) bool: what the answer's shape allows; None for any text
     likely: LikelyTokens | None = None  # the most likely tokens in its place; None where nobody asked
     # Whether the token before it was unsure when this step's call was queued. Then the time between the two includes
     # another choice, and perhaps another call.
@@ -65,18 +67,20 @@ class PlainSteps:
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
         """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
         with self._ledger.stage("choose"):
-            sure = None
+            sure, matcher = None, self._reply.matcher
+            mask = None if matcher is None else matcher.mask()
+            allowed = masked(logits, mask)
             if self._can_step_back and not self._slowly:
-                token, certain = self._chooser.choose_quickly(logits, position, mx.array([0]), 0, seen)
+                token, certain = self._chooser.choose_quickly(allowed, position, mx.array([0]), 0, seen)
                 sure = None if self._chooser.always_sure else certain
             else:
-                token = self._chooser.choose(logits, mx.array([position]), seen)
+                token = self._chooser.choose(allowed, mx.array([position]), seen)
                 self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self.trace or self._listed is not None else None
             likely = likely_tokens(logits, self._listed)
             self._ledger.queue(token, sure, log_prob, *(likely.arrays if likely else ()))
             self._ledger.synchronize(token, sure)
-        return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob, likely)
+        return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob, mask, likely)
 
     def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
         """Begin with the token after `token_id`, which is at `position` - 1 and not in the cache yet."""
@@ -95,6 +99,7 @@ class PlainSteps:
         Returns:
             The token's event, and the next step where it was queued.
         """
+        queue = queue and self._reply.matcher is None  # a mask depends on the token before
         if queue and step.sure is not None:
             self._cache.remember()
         following = self._call(step.token, step.position, step.seen) if queue else None
@@ -138,7 +143,7 @@ class PlainSteps:
         mx.eval(chosen, step.sure, log_prob)
         sure = step.sure is None or self._was_sure(bool(step.sure))
         if not sure:
-            chosen = self._chooser.choose(step.logits, mx.array([step.position]), step.seen)
+            chosen = self._chooser.choose(masked(step.logits, step.mask), mx.array([step.position]), step.seen)
             if log_prob is not None:
                 log_prob = token_log_probs(step.logits, chosen)
             self._ledger.wait(chosen, log_prob)
@@ -180,6 +185,8 @@ class AutoregressiveIterator(ReplyIterator):
         reply = self._reply
         step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
         while reply.finish_reason is None and not self._cancel.is_set():
-            step = step or self._steps.after(reply.token_ids[0], len(self._prompt), self._seen)
+            if step is None:
+                step = self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
+            self._seen = step.seen
             event, step = self._steps.advance(step, queue=0 < len(reply.token_ids) < reply.last_index)
             yield event

@@ -18,6 +18,7 @@ class NodeSource(IntEnum):
     DRAFTER = 0  # the drafter that the draft names
     CHAT = 1  # prompt lookup in this chat
     REPLIES = 2  # prompt lookup in earlier replies
+    SHAPE = 3  # the answer's shape leaves no other text
 
     @classmethod
     def of(cls, earlier: bool) -> "NodeSource":

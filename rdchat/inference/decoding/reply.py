@@ -14,6 +14,7 @@ from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
@@ -64,6 +65,7 @@ class ReplyJob:
     # Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
+    matcher: ShapeMatcher | None = None  # keeps the reply within its shape; None for any text
     # Returns the rows to verify a draft with, if the draft does not say.
     rows_for: RowsFor = lambda nodes, _depth: nodes
     # Called once, when the reply is over and its cache in order: with whether it failed.
@@ -86,6 +88,7 @@ class Reply:
     Attributes:
         choice: Returns what the automatic mode does now; None in other modes.
         in_thought: Whether the prompt opens a thought, which the reply begins with.
+        matcher: Keeps the reply within its shape, and has all its tokens; None for any text.
         left_out: A sentence that says why a drafter was left out of the rest of the reply; empty where none was.
     """
 
@@ -97,6 +100,7 @@ class Reply:
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
+        self.matcher = job.matcher
         self.in_thought = False
         self.token_ids: list[int] = []
         self._taken: list[tuple[int, Statistics]] = []  # per token: when it came, and the counters then
@@ -138,6 +142,8 @@ class Reply:
         if len(self.token_ids) % _FREE_BUFFERS_EVERY == 0:
             mx.clear_cache()
         self.token_ids.append(token_id)
+        if self.matcher is not None:
+            self.matcher.take(token_id)
         self._sample_speed()
         self._taken.append((self.clock.last_token, self.counters))
         text = ""

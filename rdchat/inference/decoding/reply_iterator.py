@@ -73,6 +73,11 @@ def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.arr
     return logits[:, -1]
 
 
+def opens_thought(model: LoadedModel, prompt: list[int]) -> bool:
+    """Tell whether a prompt opens a thought with which the reply begins."""
+    return begins_thought(model.decode(prompt[-_MARKER_TOKENS:]))
+
+
 class ReplyIterator(ABC):
     """A `TokenIterator` whose `_decode` and `update` a subclass adds.
 
@@ -180,7 +185,7 @@ class ReplyIterator(ABC):
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
-        in_thought = begins_thought(self._model.decode(self._prompt[-_MARKER_TOKENS:]))
+        in_thought = opens_thought(self._model, self._prompt)
         self._reply.in_thought = in_thought
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)

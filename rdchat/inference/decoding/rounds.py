@@ -12,12 +12,14 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import RoundStatistics
-from rdchat.inference.api.requests import EARLIER_REPLIES, DraftSettings, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, DraftSettings, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
+from rdchat.inference.decoding.shape_matcher import ShapeMatcher, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree, token_log_probs
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
@@ -57,6 +59,9 @@ class RoundIterator(ReplyIterator):
         self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
         self._dropped = Counter[str]()  # dropped drafts, by drafter
+        # (nodes, vocabulary) bool: what the answer's shape allows after each node of the draft; None for any text
+        self._mask: mx.array | None = None
+        self._reshaped = False  # whether the shape dropped or added nodes of the draft
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -87,7 +92,8 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
         with self._ledger.stage("first token"):
-            first = self._chooser.choose(logits, mx.array([len(self._prompt)]), self._seen)
+            allowed = logits if reply.matcher is None else masked(logits, reply.matcher.mask())
+            first = self._chooser.choose(allowed, mx.array([len(self._prompt)]), self._seen)
             log_probs = token_log_probs(logits, first) if self._wants_log_probs else None
             likely = likely_tokens(logits, self._listed)
             mx.eval(first, log_probs, *(likely.arrays if likely else ()))
@@ -120,10 +126,20 @@ class RoundIterator(ReplyIterator):
             else:
                 draft = Draft(PackedTree.chain(mx.array([root])))
             draft = replace(draft, tree=draft.tree.below(root, self._model.info.vocabulary_size))
+            if reply.matcher is not None:
+                draft = self._within(reply.matcher, draft)
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
             self._ledger.queue(*lazy)  # the device drafts while the host builds the target's graph
             self._ledger.synchronize(*lazy)
             return draft
+
+    def _within(self, matcher: ShapeMatcher, draft: Draft) -> Draft:
+        """Return the part of a draft that the answer's shape allows, with what it forces; the masks are kept."""
+        with self._ledger.stage("shape"), self._ledger.waiting():
+            limit = self._reply.last_index - len(self._reply.token_ids)
+            found = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
+        self._mask, self._reshaped = matcher.masks(found.words), found.changed
+        return found.draft
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
@@ -132,7 +148,8 @@ class RoundIterator(ReplyIterator):
             self._ledger.synchronize(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage("choose"):
-            chosen, sure = self._chooser.choose_quickly(verified.logits, start, packed.depths, packed.deepest, seen)
+            logits = masked(verified.logits, self._mask)
+            chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._wants_log_probs else None
             likely = likely_tokens(verified.logits, self._listed)
             traced = [array for each in (log_probs, likely) if each for array in each.arrays]
@@ -148,7 +165,7 @@ class RoundIterator(ReplyIterator):
             while unsure := [node for node in path if not certain[node]]:
                 rows = mx.array(unsure)  # only the path's rows, since each one costs a sort of the vocabulary
                 exact = self._chooser.choose(
-                    verified.logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
+                    logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )
                 with self._ledger.waiting():
                     tokens[unsure], certain[unsure] = fetch(exact), True
@@ -251,7 +268,8 @@ class RoundIterator(ReplyIterator):
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:
-    names = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value, NodeSource.REPLIES: EARLIER_REPLIES}
+    names = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value, NodeSource.REPLIES: EARLIER_REPLIES,
+             NodeSource.SHAPE: SHAPE}  # fmt: skip
     sources = draft.sources
     if sources is None:
         return ["", *[name] * (len(draft.tree) - 1)]

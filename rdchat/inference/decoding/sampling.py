@@ -110,7 +110,8 @@ class TokenChooser:
         kept = _kept(values, border, self._temperature, keys[depths] if deepest else keys, ids)
         best = mx.argmax(kept, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
-            sure = border[:, 0] > values[:, -1]
+            # also where a mask leaves no others
+            sure = (border[:, 0] > values[:, -1]) | (values[:, -1] == -mx.inf)
         return mx.take_along_axis(ids, best, axis=-1)[:, 0], sure
 
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:

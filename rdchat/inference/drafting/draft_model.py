@@ -6,6 +6,7 @@ temperature.
 """
 
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import override
 
@@ -25,6 +26,7 @@ from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.round_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verified
@@ -156,7 +158,7 @@ class DraftModelDrafter(Drafter):
         self._shape_of = shape_of
         self._ledger = ledger
         self._committed = list(prompt)  # without the root
-        self._fed = 0  # drafted tokens in the open round
+        self._fed: list[mx.array] = []  # (1,) each: the drafted tokens that the open round was fed
         self._open = False  # whether a round is open
         self._finite: list[mx.array] = []  # () bool: whether the draft's logits and scores are finite
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
@@ -182,7 +184,7 @@ class DraftModelDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         """See `Drafter`."""
-        self._fed, self._open, self._finite = 0, False, []
+        self._fed, self._open, self._finite = [], False, []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
             return Draft(pack(root, []))
@@ -194,14 +196,16 @@ class DraftModelDrafter(Drafter):
             token = ranked[-1][:1]
             seen = self._with_token(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
-            self._fed += 1
+            self._fed.append(token)
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         if self._open:
-            self._end_round(tokens[: sum(0 < node <= self._fed for node in path)])
+            drafted = [int(token) for token in fetch(*self._fed)]  # the target's call had to wait for them
+            pairs = zip(drafted, tokens[:-1], strict=False)
+            self._end_round([token for token, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])
         committed = [root, *tokens[:-1]]
         self._committed += committed
         for token in committed:
@@ -254,7 +258,7 @@ class DraftModelDrafter(Drafter):
 
     def _end_round(self, accepted: list[int]) -> None:
         """Keep the rows of accepted tokens; a model with recurrent state returns to the root and reads them again."""
-        if self._stateful and len(accepted) < self._fed:
+        if self._stateful and len(accepted) < len(self._fed):
             self._cache.rollback()
         else:
             self._cache.commit(list(range(len(accepted))))

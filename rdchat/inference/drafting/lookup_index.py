@@ -52,6 +52,13 @@ class LookupTree:
     chances: list[float] = field(default_factory=list)  # that the path is accepted up to the node; they never rise
     earlier: list[bool] = field(default_factory=list)  # whether earlier replies spoke for the node, more than the chat
 
+    @classmethod
+    def chain(cls, tokens: Sequence[int], chance: float) -> "LookupTree":
+        """Return a chain whose tokens have each this chance to be accepted after the one before."""
+        count = len(tokens)
+        chances = [chance**depth for depth in range(1, count + 1)]
+        return cls(list(tokens), list(range(count)), list(range(1, count + 1)), chances, [False] * count)
+
     def cut(self, nodes: int) -> "LookupTree":
         """Return the tree of the likeliest nodes."""
         return LookupTree(*(column[:nodes] for column in self._columns))

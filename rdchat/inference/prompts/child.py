@@ -11,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
+from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
@@ -205,6 +207,11 @@ def _try_out(tokenizer: Any) -> None:
             raise ValueError(f"its {len(ids):,} tokens decode to {decoded:,} characters")
 
 
+def _check_shape(_job: Job[Any], *, kind: str, source: str) -> dict[str, Any]:
+    check_grammar(AnswerShape(ShapeKind(kind), source))
+    return {}
+
+
 def _import_transformers() -> None:
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
@@ -213,4 +220,5 @@ def main() -> int:
     """Answer requests until the parent ends."""
     calls = TokenizerCalls()
     answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
+    answers["shape"] = _check_shape
     return serve(answers, prepare=_import_transformers)

@@ -7,12 +7,13 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, TemplateRefusedError
+from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, ControlTokens, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
@@ -24,6 +25,7 @@ from rdchat.work.frames import FrameError
 _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, with 260,000 tokens, take 2 s and half a gigabyte
 _TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
+_SHAPE_S, _SHAPE_BYTES = 5.0, 2**30
 _BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # limits for encoding: per byte of text, and in all
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
@@ -122,6 +124,18 @@ class TokenizerProcess:
                 found = TemplateThinking()
             self._thinking[folder] = found
         return self._thinking[folder]
+
+    def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
+        """Compile the shape of an answer, so that one that is wrong or too large fails outside this process.
+
+        Raises:
+            ModelError: If it cannot be used; the message says why.
+        """
+        try:
+            job = self.child.submit("shape", asdict(shape), Limits(_SHAPE_S, _SHAPE_BYTES), read=lambda _: True)
+            job.result(waiting)
+        except ChildError as error:
+            raise ModelError(f"The {shape.words} {error.words}.", error.hint or SHAPE_HINT) from error
 
     def _ask[T](
         self,
@@ -247,6 +261,10 @@ class ModelPrompts:
                 raise
         merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}", own_control=())
         return self._encode_turns((merged, *messages[2:]), unfinished, limit, waiting, thinking=thinking, tools=tools)
+
+    def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
+        """See `TokenizerProcess.check_shape`."""
+        self.process.check_shape(shape, waiting)
 
     def encode_raw(self, text: str, limit: int, waiting: Waiting = lambda: None) -> list[int]:
         """Return the ids of a text without a chat template; words that look like control tokens are plain text.

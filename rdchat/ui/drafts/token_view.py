@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextEdit
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.requests import EARLIER_REPLIES, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
 from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
 from rdchat.ui.look.labels import OfflineBrowser
 from rdchat.ui.look.opening import announce
@@ -34,6 +34,7 @@ _UNDERLINES = {
     Mode.DRAFTER.value: _Line.DashUnderline,
     Mode.LOOKUP.value: _Line.DotLine,
     EARLIER_REPLIES: _Line.DashDotLine,
+    SHAPE: _Line.DashDotDotLine,
 }
 _BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.events import RoundTree
-from rdchat.inference.api.requests import EARLIER_REPLIES, Mode
+from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
 from rdchat.ui.look import formatting
 
 NO_CHARACTER = "·"  # shown for half a character, and for the token that ends a reply
@@ -18,6 +18,7 @@ DASHES: dict[str, tuple[float, ...]] = {  # in widths of the line; empty for a s
     Mode.DRAFTER.value: (3.0, 1.8),
     Mode.LOOKUP.value: (1.0, 1.4),
     EARLIER_REPLIES: (3.0, 1.4, 1.0, 1.4),
+    SHAPE: (6.0, 2.0),
 }
 LINES = {  # the same in text
     "": "",
@@ -25,6 +26,7 @@ LINES = {  # the same in text
     Mode.DRAFTER.value: "╌╌",
     Mode.LOOKUP.value: "┈┈",
     EARLIER_REPLIES: "╌┈",
+    SHAPE: "═",
 }
 
 
@@ -92,7 +94,7 @@ def round_words(trace: ReplyTrace, number: int) -> str:
 def nothing_words(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
     others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
-    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES}
+    others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE}
     return "Nothing was drafted." if others else "No earlier place to copy from."
 
 
@@ -140,5 +142,10 @@ def depths(tree: RoundTree) -> list[int]:
 
 def drafter_words(drafter: str) -> str:
     """Return where a token came from, such as `This chat`; an empty drafter is the target."""
-    known = {"": "The model itself", Mode.LOOKUP.value: "This chat", EARLIER_REPLIES: "Earlier reply"}
+    known = {
+        "": "The model itself",
+        Mode.LOOKUP.value: "This chat",
+        EARLIER_REPLIES: "Earlier reply",
+        SHAPE: "Answer's shape",
+    }
     return known.get(drafter) or Mode(drafter).words

@@ -1,0 +1,66 @@
+"""The shape that an answer must have. No MLX and no Qt here."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from rdchat.errors import InvalidSettingError
+
+SHAPE_HINT = "Make it smaller or simpler."
+MOST_SOURCE_BYTES = 256 * 2**10
+_MOST_NESTED = 64  # levels of a schema's JSON
+
+
+class ShapeKind(StrEnum):
+    """How a shape is written down."""
+
+    JSON = "json"  # any JSON object
+    SCHEMA = "schema"  # a JSON schema
+    REGEX = "regex"  # a regular expression for the whole answer
+    GRAMMAR = "grammar"  # a grammar in llguidance's dialect of Lark
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerShape:
+    """The shape of an answer; its text has this shape if the reply ends by itself.
+
+    Raises:
+        InvalidSettingError: If the source is too large, empty, or no JSON where it must be.
+    """
+
+    kind: ShapeKind
+    source: str = ""  # the schema, expression or grammar; empty for `JSON`
+
+    def __post_init__(self) -> None:
+        what = self.words
+        if len(self.source.encode("utf-8", "replace")) > MOST_SOURCE_BYTES:
+            raise InvalidSettingError(f"The {what} is larger than {MOST_SOURCE_BYTES // 2**10} kB.")
+        if self.kind is not ShapeKind.JSON and not self.source.strip():
+            raise InvalidSettingError(f"The {what} is empty.")
+        if self.kind is ShapeKind.SCHEMA:
+            _check_schema(self.source)
+
+    @property
+    def words(self) -> str:
+        """Its name for people."""
+        names = {ShapeKind.SCHEMA: "JSON schema", ShapeKind.REGEX: "regular expression", ShapeKind.GRAMMAR: "grammar"}
+        return names.get(self.kind, "shape")
+
+
+def _check_schema(source: str) -> None:
+    try:
+        schema = json.loads(source)
+    except RecursionError:
+        raise InvalidSettingError("The JSON schema is nested too deeply.") from None
+    except ValueError as error:
+        raise InvalidSettingError(f"The JSON schema is not JSON: {error}.") from error
+    if not isinstance(schema, dict):
+        raise InvalidSettingError("The JSON schema is not a JSON object.")
+    level: list[dict[str, Any] | list[Any]] = [schema]
+    for _ in range(_MOST_NESTED):
+        level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)
+                 if isinstance(inner, dict | list)]  # fmt: skip
+        if not level:
+            return
+    raise InvalidSettingError(f"The JSON schema is nested deeper than {_MOST_NESTED} levels.")

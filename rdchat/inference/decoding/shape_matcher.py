@@ -1,0 +1,245 @@
+"""Keeps a reply within its shape: which tokens may come next, which drafted ones may, and which must.
+
+The masks come from llguidance (MIT, https://github.com/guidance-ai/llguidance). They are applied to the logits before
+penalty, temperature and filters, so the rule stays one: the text is a function of prompt, seed and shape. A drafted
+token changes what is verified, never a mask along the chosen path.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import llguidance
+import mlx.core as mx
+import numpy as np
+import numpy.typing as npt
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
+from rdchat.inference.decoding.draft import Draft, NodeSource
+from rdchat.inference.prompts.shape_grammar import grammar_of, limits
+from rdchat.inference.target.fetch import fetch
+from rdchat.inference.target.prefix_tree import PrefixTree
+from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.target.verifier import PackedTree
+
+Words = npt.NDArray[np.uint32]  # a bit for each token
+_MOST_FORCED = 15  # tokens drafted since the shape leaves no other text
+
+
+class ShapeVocabulary:
+    """A model's tokens as llguidance needs them; takes about a second to make.
+
+    Args:
+        model: The target.
+    """
+
+    def __init__(self, model: LoadedModel) -> None:
+        size, control, ends = model.info.vocabulary_size, model.prompts.control, sorted(model.end_tokens)
+        known = min(size, len(model.tokenizer))
+        self.tokens = [model.token_data(token) for token in range(known)] + [b""] * (size - known)
+        for token, text in control.items():
+            if token < size:
+                self.tokens[token] = text.encode()
+        self.special_token_ids = sorted({*control, *ends})
+        self.eos_token_id, self.bos_token_id, self._ends = ends[0], None, frozenset(ends)
+        self._by_data = {data: token for token, data in reversed(list(enumerate(self.tokens)))
+                         if data and token not in control}  # fmt: skip
+        self._longest = max(map(len, self._by_data), default=1)
+        self._tokenizer = llguidance.LLTokenizer(llguidance.TokenizerWrapper(self), n_vocab=size, eos_token=ends)
+
+    def __call__(self, text: bytes) -> list[int]:
+        """Tokenise by the longest token each time. It may differ from the model's tokenizer, which is foreign code.
+
+        Only tokens that are drafted depend on it.
+        """
+        ids, place = list[int](), 0
+        while place < len(text):
+            ends = range(min(len(text), place + self._longest), place, -1)
+            end = next((end for end in ends if text[place:end] in self._by_data), 0)
+            if not end:
+                return ids
+            ids.append(self._by_data[text[place:end]])
+            place = end
+        return ids
+
+    def matcher(self, shape: AnswerShape) -> "ShapeMatcher":
+        """Return a matcher at the beginning of a reply.
+
+        Raises:
+            ModelError: If the shape cannot be used with this vocabulary.
+        """
+        found = llguidance.LLMatcher(self._tokenizer, grammar_of(shape), log_level=0, limits=limits())
+        return ShapeMatcher(found, len(self.tokens), self._ends, shape.words)
+
+
+@dataclass(frozen=True, slots=True)
+class MaskedDraft:
+    """A draft without forbidden nodes, and the masks of the tokens after each node."""
+
+    draft: Draft
+    words: Words  # (nodes, words)
+    changed: bool  # whether nodes were dropped or added
+
+
+class ShapeMatcher:
+    """Follows one reply.
+
+    Args:
+        matcher: At the beginning.
+        vocabulary_size: Columns of the logits.
+        ends: Tokens that end a reply. The matcher never gets one, since it cannot go back behind it.
+        words: The shape's name for people.
+    """
+
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary_size: int, ends: Collection[int], words: str) -> None:
+        self._matcher, self._size, self._ends, self._words = matcher, vocabulary_size, ends, words
+        self._check()
+
+    def take(self, token: int) -> None:
+        """Take the reply's next token."""
+        if token not in self._ends:
+            self._consume(token)
+
+    def mask(self) -> mx.array:
+        """Return which tokens may come next, (1, vocabulary) bool."""
+        return mask_of(self._next()[None], self._size)
+
+    def masks(self, words: Words) -> mx.array:
+        """Return masks, (n, vocabulary) bool, from their words."""
+        return mask_of(words, self._size)
+
+    def forced(self, limit: int) -> list[int]:
+        """Return tokens of the text that must come next, at most `limit`; the model may still split it otherwise."""
+        forced = [int(token) for token in self._matcher.compute_ff_tokens()] if limit > 0 else []
+        return forced[: min(limit, _MOST_FORCED)]
+
+    def within(self, draft: Draft, limit: int, *, trees: bool) -> MaskedDraft:
+        """Drop the nodes of a draft that the shape forbids, and draft what it forces below the root.
+
+        It waits for the draft.
+
+        Args:
+            draft: The draft; its root is the last token, which `take` had.
+            limit: The most tokens that may be drafted below the root.
+            trees: Whether the target verifies trees; otherwise a longer forced chain replaces the draft's.
+        """
+        tree, sources = draft.tree.fetch(), _known(draft)
+        tokens, parents, masks, origins = [int(tree.tokens[0])], [-1], [self._next()], [sources[0]]
+        place = {0: 0}  # new index of each node that is kept
+        path: list[int] = []  # nodes, below the root, that the matcher has taken
+        for node in range(1, len(tree)):
+            parent, token = int(tree.parents[node]), int(tree.tokens[node])
+            above = place.get(parent)
+            if above is None or tokens[above] in self._ends or not self._allows(masks[above], token):
+                continue
+            place[node] = len(tokens)
+            tokens.append(token)
+            parents.append(above)
+            origins.append(sources[node])
+            if token in self._ends:
+                masks.append(masks[above])  # nothing comes after it
+                continue
+            path = [*self._go_to(tree, path, parent), node]
+            self._consume(token)
+            masks.append(self._next())
+        self._go_to(tree, path, 0)
+        dropped = len(tokens) < len(tree)
+        added = self._add_forced(tokens, parents, masks, origins, limit, trees=trees)
+        if not (dropped or added):
+            return MaskedDraft(draft, np.stack(masks), changed=False)
+        packed = _packed(tokens, parents)
+        return MaskedDraft(replace(draft, tree=packed, sources=origins, rows=0), np.stack(masks), changed=True)
+
+    def _add_forced(
+        self, tokens: list[int], parents: list[int], masks: list[Words], origins: list[int], limit: int, *, trees: bool
+    ) -> bool:
+        """Add a chain of forced tokens below the root, as far as it is not drafted yet."""
+        forced, node, taken = self.forced(limit), 0, 0
+        if forced and not trees and len(forced) >= len(tokens):
+            del tokens[1:], parents[1:], masks[1:], origins[1:]
+        elif not trees:
+            return False
+        added = False
+        for token in forced:
+            children = (n for n, (each, parent) in enumerate(zip(tokens, parents, strict=True))
+                        if parent == node and each == token)  # fmt: skip
+            child = next(children, None)
+            if not self._allows(masks[node], token):
+                break
+            self._consume(token)
+            taken += 1
+            if child is None:
+                tokens.append(token)
+                parents.append(node)
+                masks.append(self._next())
+                origins.append(NodeSource.SHAPE)
+                child, added = len(tokens) - 1, True
+            node = child
+        self._back(taken)
+        return added
+
+    def _go_to(self, tree: PrefixTree, path: list[int], node: int) -> list[int]:
+        """Move the matcher from the end of a path to a node; return the path to it."""
+        wanted = list[int]()
+        while node > 0:
+            wanted.append(node)
+            node = int(tree.parents[node])
+        wanted.reverse()
+        shared = next((n for n, pair in enumerate(zip(path, wanted, strict=False)) if pair[0] != pair[1]), None)
+        shared = min(len(path), len(wanted)) if shared is None else shared
+        self._back(len(path) - shared)
+        for each in wanted[shared:]:
+            self._consume(int(tree.tokens[each]))
+        return wanted
+
+    def _next(self) -> Words:
+        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
+        self._check()
+        return words
+
+    def _allows(self, words: Words, token: int) -> bool:
+        return bool(words[token >> 5] >> (token & 31) & 1)
+
+    def _consume(self, token: int) -> None:
+        if not self._matcher.consume_token(token):
+            self._check()
+
+    def _back(self, count: int) -> None:
+        if count and not self._matcher.rollback(count):
+            self._check()
+
+    def _check(self) -> None:
+        if self._matcher.is_error():
+            problem = " ".join(self._matcher.get_error().split())[:200].rstrip(".")
+            raise ModelError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
+
+
+def mask_of(words: Words, size: int) -> mx.array:
+    """Return (n, size) bool from the bits of (n, words)."""
+    return _unpacked(mx.array(words), mx.arange(size, dtype=mx.uint32))
+
+
+@partial(mx.compile, shapeless=False)
+def _unpacked(words: mx.array, ids: mx.array) -> mx.array:
+    return (words[:, ids >> 5] >> (ids & 31)) & 1 != 0
+
+
+def masked(logits: mx.array, mask: mx.array | None) -> mx.array:
+    """Return logits, (n, vocabulary), with minus infinity where a mask of the same shape forbids a token."""
+    return logits if mask is None else mx.where(mask, logits, mx.array(-mx.inf, logits.dtype))
+
+
+def _known(draft: Draft) -> Sequence[int]:
+    sources = draft.sources
+    if sources is None:
+        return [NodeSource.DRAFTER] * len(draft.tree)
+    return fetch(sources).tolist() if isinstance(sources, mx.array) else list(sources)
+
+
+def _packed(tokens: list[int], parents: list[int]) -> PackedTree:
+    depths = [0]
+    for parent in parents[1:]:
+        depths.append(depths[parent] + 1)
+    columns = (np.array(column, np.int32) for column in (tokens, parents, depths))
+    return PackedTree.of(PrefixTree(*columns))

@@ -1,0 +1,157 @@
+"""`rdchat serve` with the real default model, and the clients of OpenAI and Anthropic."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from anthropic import Anthropic
+from openai import OpenAI
+
+from rdchat.inference.api.requests import reply_seed
+
+pytestmark = pytest.mark.slow
+PROMPT = "Name three colours."
+ASK: dict[str, Any] = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": PROMPT}]}
+
+
+@dataclass
+class Served:
+    """A server in a process of its own."""
+
+    process: subprocess.Popen[str]
+    address: str
+    key: str
+    data: Path
+
+
+@pytest.fixture(scope="module")
+def served(default_model_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """`rdchat serve`, until Ctrl-C ends it in order."""
+    place = tmp_path_factory.mktemp("served")
+    models = place / "cache" / "models"
+    models.mkdir(parents=True)
+    (models / "smollm2-135m-instruct").symlink_to(default_model_folder, target_is_directory=True)
+    folders = {"RDCHAT_DATA_DIR": str(place / "data"), "RDCHAT_CACHE_DIR": str(place / "cache"), "NO_PROXY": "*"}
+    command = [sys.executable, "-m", "rdchat", "serve", "--port", "0", "--api-key-file", str(place / "key")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | folders)
+    assert process.stdout
+    line = process.stdout.readline()
+    address = line.partition(" at ")[2].partition("/v1.")[0]
+    assert address.startswith("http://127.0.0.1:"), line
+    yield Served(process, address, (place / "key").read_text().strip(), place / "data")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(60) == 130
+    process.stdout.close()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture
+def openai(served: Served) -> Iterator[OpenAI]:
+    with OpenAI(base_url=f"{served.address}/v1", api_key=served.key, max_retries=0, timeout=250) as client:
+        yield client
+
+
+def asked(seed: int, *options: str) -> dict[str, Any]:
+    """Return the report of `rdchat ask` for the same prompt."""
+    command = [sys.executable, "-m", "rdchat", "ask", PROMPT, "--json", "--seed", str(seed), *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_token_ids_are_those_of_rdchat_ask(openai: OpenAI, default_model: Path, temperature: float) -> None:
+    more = {"return_token_ids": True}
+    reply = openai.chat.completions.create(
+        **ASK, seed=11, temperature=temperature, max_tokens=24, n=2, logprobs=True, top_logprobs=3, extra_body=more
+    )
+    for sibling, choice in enumerate(reply.choices):
+        options = ("--temperature", str(temperature), "--max-tokens", "24")
+        report = asked(reply_seed(11, 1, sibling), *options)
+        assert choice.to_dict()["token_ids"] == report["token_ids"]
+        assert choice.message.content == report["text"]
+        assert reply.usage is not None
+        assert reply.usage.to_dict()["rdchat"]["reply_seeds"][sibling] == report["seed"]  # type: ignore[index]
+        assert choice.logprobs
+        listed = choice.logprobs.content or []
+        written = b"".join(bytes(token.bytes or ()) for token in listed)
+        assert written.decode() == report["text"]
+        assert all(-token.logprob < 30 and len(token.top_logprobs) == 3 for token in listed)
+    chunks = openai.chat.completions.create(**ASK, seed=11, temperature=temperature, max_tokens=24, stream=True)
+    streamed = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    assert streamed == reply.choices[0].message.content
+
+
+def test_later_turns_read_only_what_is_new(served: Served, openai: OpenAI) -> None:
+    first = openai.chat.completions.create(**ASK, max_tokens=16, temperature=0)
+    messages: Any = [
+        *ASK["messages"],
+        {"role": "assistant", "content": first.choices[0].message.content},
+        {"role": "user", "content": "Now three fruits."},
+    ]
+    second = openai.chat.completions.create(**(ASK | {"messages": messages}), max_tokens=4, temperature=0)
+    assert second.usage
+    assert second.usage.prompt_tokens_details
+    assert (second.usage.prompt_tokens_details.cached_tokens or 0) > 30
+
+
+def test_anthropics_client(served: Served) -> None:
+    with Anthropic(base_url=served.address, api_key=served.key, max_retries=0, timeout=250) as client:
+        with client.messages.stream(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1}) as stream:
+            text = "".join(stream.text_stream)
+            assert stream.get_final_message().stop_reason == "max_tokens"
+        whole = client.messages.create(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1})
+    assert [block.to_dict() for block in whole.content] == [{"type": "text", "text": text}]
+
+
+def test_many_clients_leave_memory_and_folders_as_they_were(served: Served, openai: OpenAI) -> None:
+    def ask(number: int) -> None:
+        stream = openai.chat.completions.create(**ASK, max_tokens=3, stream=True, user=str(number))
+        for chunk in stream:
+            if number % 5 == 0 and chunk.choices:  # leaves in the middle
+                break
+        stream.close()
+
+    def run() -> int:
+        with ThreadPoolExecutor(50) as clients:
+            list(clients.map(ask, range(100)))
+        return psutil.Process(served.process.pid).memory_info().rss
+
+    run()
+    before = run()
+    assert run() - before < 50 * 2**20
+    assert not [each for each in served.data.rglob("*") if each.suffix == ".db"]
+    log = served.data / "logs" / "rdchat.log"
+    assert PROMPT not in (log.read_text() if log.exists() else "")
+
+
+def test_answers_in_a_shape_and_calls_that_must_be(openai: OpenAI) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"colour": {"enum": ["red", "blue"]}, "rank": {"type": "integer", "minimum": 1, "maximum": 9}},
+        "required": ["colour", "rank"],
+        "additionalProperties": False,
+    }
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
+    reply = openai.chat.completions.create(**ASK, max_tokens=60, seed=2, response_format=shape)
+    assert reply.choices[0].finish_reason == "stop"
+    assert set(json.loads(reply.choices[0].message.content or "")) == {"colour", "rank"}
+    tool: Any = {"type": "function", "function": {"name": "paint", "parameters": schema}}
+    called = openai.chat.completions.create(**ASK, max_tokens=80, seed=2, tools=[tool], tool_choice="required")
+    (call,) = called.choices[0].message.tool_calls or []
+    assert call.type == "function"
+    assert (call.function.name, called.choices[0].finish_reason) == ("paint", "tool_calls")
+    assert set(json.loads(call.function.arguments)) == {"colour", "rank"}

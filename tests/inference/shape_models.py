@@ -1,0 +1,68 @@
+"""A small llama whose tokens can spell JSON, some of them several characters long."""
+
+from dataclasses import replace
+from functools import cache
+
+from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.prompts.shape_grammar import check_grammar
+from rdchat.inference.target.target import LoadedModel
+from tests.inference.fakes import CharacterPrompts, loaded
+from tests.inference.families import CHAINS, TREES, network_of
+
+ALPHABET = [
+    "\0",
+    "\n",
+    *map(chr, range(32, 127)),
+    "é",
+    '{"',
+    '":',
+    '": ',
+    '", "',
+    ", ",
+    "true",
+    "null",
+    "ab",
+    "}]",
+    '"}',
+]
+END = 0
+
+
+class JsonTokenizer:
+    """Encodes by the longest token; id 0 ends a reply."""
+
+    has_chat_template = True
+    eos_token_ids = frozenset({END})
+
+    def __len__(self) -> int:
+        return len(ALPHABET)
+
+    def encode(self, text: str, **_options: object) -> list[int]:
+        ids = []
+        while text:
+            token = max((t for t in ALPHABET if text.startswith(t)), key=len, default=" ")
+            ids.append(ALPHABET.index(token))
+            text = text[len(token) :]
+        return ids
+
+    def decode(self, token_ids: list[int], **_options: object) -> str:
+        return "".join(ALPHABET[token] for token in token_ids)
+
+    def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
+        return "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns) + "\nassistant: "
+
+
+class JsonPrompts(CharacterPrompts):
+    """Checks shapes in this process."""
+
+    def check_shape(self, shape: AnswerShape, waiting: object = None) -> None:
+        check_grammar(shape)
+
+
+@cache
+def json_model(family: str = "llama") -> LoadedModel:
+    """Return a small model of one of `families`; none may change it."""
+    module, options = (TREES | CHAINS)[family]
+    model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, "float32"))
+    tokenizer, info = JsonTokenizer(), replace(model.info, vocabulary_size=len(ALPHABET))
+    return replace(model, info=info, tokenizer=tokenizer, prompts=JsonPrompts(tokenizer))  # type: ignore[arg-type]

@@ -1,0 +1,174 @@
+"""An answer with a shape has it, and is the same with drafts as without."""
+
+import json
+import random
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
+from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.decoding.shape_matcher import ShapeVocabulary
+from rdchat.inference.session import ChatSession
+from rdchat.inference.target.target import LoadedModel
+from tests.grids import share
+from tests.inference.fakes import ScriptedDrafter, ask
+from tests.inference.plain_replies import SAMPLINGS
+from tests.inference.shape_models import json_model
+
+pytestmark = pytest.mark.across_rows
+_LEAVES: list[dict[str, Any]] = [
+    {"type": "integer", "minimum": -20, "maximum": 300},
+    {"type": "boolean"},
+    {"type": "null"},
+    {"enum": ["red", "green", 7, None]},
+    {"const": "fixed"},
+    {"type": "string", "maxLength": 6},
+    {"type": "string", "pattern": "^[a-c]{1,4}$"},
+    {"type": "number", "minimum": 0, "maximum": 9},
+]
+
+
+def schema(rng: random.Random, depth: int = 0) -> dict[str, Any]:
+    """Return a schema whose answers are short: objects, lists and leaves of all kinds."""
+    kind = rng.choice(["object", "list", "leaf", "any"] if depth < 2 else ["leaf"]) if depth else "object"
+    if kind == "leaf":
+        return rng.choice(_LEAVES)
+    if kind == "any":
+        return {"anyOf": [schema(rng, depth + 1) for _ in range(2)]}
+    if kind == "list":
+        least = rng.randint(0, 1)
+        return {"type": "array", "items": schema(rng, depth + 1), "minItems": least, "maxItems": least + 2}
+    names = rng.sample(["a", "name", "x y", "é", "size"], rng.randint(1, 3))
+    needed = [name for name in names if rng.random() < 0.7]
+    properties = {name: schema(rng, depth + 1) for name in names}
+    return {"type": "object", "properties": properties, "required": needed, "additionalProperties": False}
+
+
+def shaped(source: dict[str, Any], **sampling: object) -> GenerationRequest:
+    return replace(ask(max_tokens=160, **sampling), shape=AnswerShape(ShapeKind.SCHEMA, json.dumps(source)))
+
+
+def reply(model: LoadedModel, request: GenerationRequest, mode: Mode) -> ReplyEnd:
+    *_, end = ChatSession(model).generate(replace(request, draft=DraftSettings(mode)))
+    assert isinstance(end, ReplyEnd)
+    assert end.mode_reason is None
+    return end
+
+
+def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], width: int = 3) -> list[Any]:
+    """Return the events of a reply that is drafted by beams, some of which leave the shape."""
+    job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
+    assert request.shape is not None
+    job = replace(job, matcher=ShapeVocabulary(model).matcher(request.shape))
+    return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
+
+
+@pytest.mark.parametrize("number", share(range(100), 10))
+def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
+    model, source = json_model(), schema(random.Random(number))
+    jsonschema.Draft202012Validator.check_schema(source)
+    for temperature in (0, 0.9):
+        request = shaped(source, seed=number, temperature=temperature, top_p=1)
+        plain = reply(model, request, Mode.OFF)
+        if plain.finish_reason is FinishReason.EOS:
+            jsonschema.validate(json.loads(plain.text), source)
+        else:
+            assert plain.finish_reason is FinishReason.LENGTH
+        for mode in (Mode.LOOKUP, Mode.AUTO):
+            assert reply(model, request, mode).token_ids == plain.token_ids
+        assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
+
+
+def test_most_answers_of_the_test_are_whole() -> None:
+    ends = [reply(json_model(), shaped(schema(random.Random(n)), seed=n), Mode.OFF) for n in range(20)]
+    assert sum(end.finish_reason is FinishReason.EOS for end in ends) > 10
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> None:
+    """A filter may keep only tokens that the shape forbids, unless it looks at the others alone."""
+    model, request = json_model(), shaped(schema(random.Random(3)), seed=3, **sampling)
+    plain = reply(model, request, Mode.OFF)
+    jsonschema.validate(json.loads(plain.text), json.loads(request.shape.source if request.shape else ""))
+    assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
+
+
+@pytest.mark.parametrize("family", ["gemma3", "qwen3_next"])
+def test_other_families_have_shapes_too(family: str) -> None:
+    """Sliding windows, and recurrent state, which follows chains only."""
+    model, request = json_model(family), shaped(schema(random.Random(5)), seed=5, temperature=0.9)
+    plain = reply(model, request, Mode.OFF)
+    assert reply(model, request, Mode.LOOKUP).token_ids == plain.token_ids
+    assert scripted(model, request, list(plain.token_ids), width=1)[-1].token_ids == plain.token_ids
+
+
+def test_what_the_shape_forces_is_drafted() -> None:
+    source = {
+        "type": "object",
+        "properties": {"a very long name": {"type": "boolean"}},
+        "required": ["a very long name"],
+    }
+    request = shaped({**source, "additionalProperties": False})
+    plain, drafted = reply(json_model(), request, Mode.OFF), reply(json_model(), request, Mode.LOOKUP)
+    assert drafted.token_ids == plain.token_ids
+    assert drafted.statistics.target_calls < plain.statistics.target_calls / 2
+    events = scripted(json_model(), request, list(plain.token_ids))
+    assert SHAPE in {event.drafter for event in events if isinstance(event, TokenEvent)}
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],
+)
+def test_other_kinds_of_shapes(kind: ShapeKind, source: str) -> None:
+    request = replace(ask(max_tokens=80, temperature=0.9), shape=AnswerShape(kind, source))
+    plain = reply(json_model(), request, Mode.OFF)
+    assert reply(json_model(), request, Mode.LOOKUP).token_ids == plain.token_ids
+    if kind is ShapeKind.REGEX:
+        assert plain.text in {"yes!", "no!"}
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        '{"type": "no type"}',
+        '{"$ref": "#/missing"}',
+        '{"$ref": "https://example.org/schema.json"}',
+        json.dumps({"enum": list(range(60_000))}),
+        json.dumps({"not": {"type": "string"}}),
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_in_a_line(source: str) -> None:
+    with pytest.raises((ModelError, InvalidSettingError)) as refusal:
+        reply(json_model(), replace(ask(), shape=AnswerShape(ShapeKind.SCHEMA, source)), Mode.OFF)
+    assert "\n" not in refusal.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "source"),
+    [
+        (ShapeKind.SCHEMA, "[1]"),
+        (ShapeKind.SCHEMA, "{"),
+        (ShapeKind.SCHEMA, '{"items":' * 100 + "{}" + "}" * 100),
+        (ShapeKind.SCHEMA, '{"items":' * 100_000 + "{}" + "}" * 100_000),
+        (ShapeKind.REGEX, ""),
+        (ShapeKind.GRAMMAR, "a" * (MOST_SOURCE_BYTES + 1)),
+    ],
+)
+def test_sources_are_limited(kind: ShapeKind, source: str) -> None:
+    with pytest.raises(InvalidSettingError):
+        AnswerShape(kind, source)
+
+
+def test_a_schema_that_refers_to_itself_ends() -> None:
+    tree = {"$ref": "#/$defs/tree", "$defs": {"tree": {"type": "object", "properties": {
+        "more": {"$ref": "#/$defs/tree"}}, "additionalProperties": False}}}  # fmt: skip
+    end = reply(json_model(), shaped(tree, temperature=0.9), Mode.LOOKUP)
+    assert end.finish_reason in {FinishReason.EOS, FinishReason.LENGTH}

@@ -1,0 +1,289 @@
+"""Many clients at once, among them some who break rules: each is answered as the interface would, and nothing stays."""
+
+import gc
+import http.client
+import json
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import pytest
+
+from rdchat import paths
+from rdchat.server.server import Server
+from rdchat.server.settings import Limits, ServerSettings
+from tests.server.echoing_engine import EchoingEngine
+
+KEY = "a-key-for-tests"
+AT_ONCE = 50
+REQUESTS = 1000
+GROWTH = 30 * 2**20  # bytes that a process may grow by without a leak
+LONG = "forever " + "x" * 500  # with 20,000 tokens, more than all buffers on the way hold
+LIMITS = Limits(send_seconds=2.0, header_seconds=2.0, body_seconds=2.0, body_bytes=100_000)
+
+Kind = Callable[[Server, int], str]
+
+
+@pytest.fixture
+def engine() -> Iterator[EchoingEngine]:
+    engine = EchoingEngine()
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def server(engine: EchoingEngine) -> Iterator[Server]:
+    server = Server(ServerSettings(KEY, port=0, queue_length=4 * AT_ONCE, limits=LIMITS), engine)
+    server.start()
+    yield server
+    assert server.stop(60)
+
+
+def place_of(server: Server) -> tuple[str, int]:
+    parts = urlsplit(server.address)
+    assert parts.hostname is not None
+    assert parts.port is not None
+    return parts.hostname, parts.port
+
+
+def connected(server: Server) -> int:
+    """Return the number of clients that the server is connected with."""
+    return sum(
+        each.laddr == place_of(server) and each.status == psutil.CONN_ESTABLISHED
+        for each in psutil.Process().net_connections("tcp")
+    )
+
+
+def chat(text: str, **fields: object) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": text}], "max_tokens": 100} | fields).encode()
+
+
+def post(server: Server, body: bytes, *, path: str = "/v1/chat/completions", **headers: str) -> tuple[int, bytes]:
+    """Send a request with the key, and with these headers."""
+    named = {"Authorization": f"Bearer {KEY}", "User-Agent": "tests"} | {
+        k.replace("_", "-"): v for k, v in headers.items()
+    }
+    with closing(http.client.HTTPConnection(*place_of(server), timeout=60)) as connection:
+        connection.request("POST", path, body, named)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def opened(server: Server, body: bytes, *, promised: int | None = None, receives: int = 0) -> socket.socket:
+    """Send a request by hand; `promised` is the length that it names, `receives` the size of the reader's buffer."""
+    link = socket.socket()
+    link.settimeout(60)
+    if receives:
+        link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receives)
+    link.connect(place_of(server))
+    length = len(body) if promised is None else promised
+    host, port = place_of(server)
+    head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {host}:{port}\r\nAuthorization: Bearer {KEY}\r\n"
+    link.sendall(f"{head}Content-Length: {length}\r\n\r\n".encode() + body)
+    return link
+
+
+def left(link: socket.socket) -> None:
+    """Leave without a farewell."""
+    link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    link.close()
+
+
+def whole(server: Server, number: int) -> str:
+    status, body = post(server, chat(f"whole reply {number}"), User_Agent=f"client {number % 7}".replace(" ", "-"))
+    assert (status, json.loads(body)["choices"][0]["message"]["content"]) == (200, f"whole reply {number}")
+    return "whole"
+
+
+def streamed(server: Server, number: int) -> str:
+    status, body = post(server, chat(f"streamed reply {number}", stream=True))
+    lines = [line[6:] for line in body.decode().splitlines() if line.startswith("data: ")]
+    assert (status, lines.pop()) == (200, "[DONE]")
+    deltas = [json.loads(line)["choices"][0]["delta"].get("content", "") for line in lines]
+    assert "".join(deltas) == f"streamed reply {number}"
+    return "streamed"
+
+
+def anthropic(server: Server, number: int) -> str:
+    status, body = post(server, chat(f"message {number}"), path="/v1/messages", Authorization="", x_api_key=KEY)
+    assert (status, json.loads(body)["content"][0]["text"]) == (200, f"message {number}")
+    return "anthropic"
+
+
+def raw(server: Server, number: int) -> str:
+    body = json.dumps({"prompt": f"a text {number}", "max_tokens": 9}).encode()
+    status, answer = post(server, body, path="/v1/completions")
+    assert (status, json.loads(answer)["choices"][0]["text"]) == (200, f"a text {number}")
+    return "raw"
+
+
+def wrong_key(server: Server, number: int) -> str:
+    given = (f"Bearer {KEY}x", f"Bearer {KEY[:-1]}", "Bearer", "", f"Basic {KEY}", "Bearer \u00e9")[number % 6]
+    status, body = post(server, chat("secret"), Authorization=given)
+    assert (status, json.loads(body)["error"]["code"]) == (401, "invalid_api_key")
+    return "wrong key"
+
+
+def wrong_host(server: Server, number: int) -> str:
+    host = ("evil.example", f"evil.example:{place_of(server)[1]}", "127.0.0.1:1", "", "127.0.0.1.evil")[number % 5]
+    status, body = post(server, chat("secret"), Host=host)
+    assert status in {400, 403}
+    assert b"secret" not in body
+    return "wrong host"
+
+
+def wrong_origin(server: Server, number: int) -> str:
+    origin = ("https://evil.example", "null", "file://", "http://127.0.0.1", "http://localhost:3000")[number % 5]
+    assert post(server, chat("secret"), Origin=origin)[0] == 403
+    return "wrong origin"
+
+
+def broken_body(server: Server, number: int) -> str:
+    body = BROKEN[number % len(BROKEN)]
+    path = ("/v1/chat/completions", "/v1/messages", "/v1/completions")[number % 3]
+    check_refused(post(server, body, path=path), body)
+    return "broken body"
+
+
+def wrong_value(server: Server, number: int) -> str:
+    body = WRONG[number % len(WRONG)]
+    check_refused(post(server, body), body)
+    return "wrong value"
+
+
+def check_refused(answer: tuple[int, bytes], body: bytes) -> None:
+    status, text = answer
+    assert 400 <= status < 500, (body[:100], text)
+    assert isinstance(json.loads(text)["error"]["message"], str)
+
+
+def too_long(server: Server, _number: int) -> str:
+    with closing(opened(server, b"", promised=10**12)) as link:
+        link.sendall(b"x" * 50_000)
+        with_rest = link.recv(1000)
+    assert b" 413 " in with_rest.splitlines()[0] or b" 408 " in with_rest.splitlines()[0]
+    return "too long"
+
+
+def never_whole(server: Server, _number: int) -> str:
+    with closing(opened(server, b'{"messages"', promised=100)) as link:
+        assert b" 408 " in link.recv(1000).splitlines()[0]
+    return "never whole"
+
+
+def leaves(server: Server, number: int) -> str:
+    """Leave before, at, or in the middle of the reply."""
+    link = opened(server, chat(LONG, stream=True, max_tokens=20_000))
+    if number % 3:
+        link.recv(number % 3 * 2000)
+    if number % 2:
+        left(link)
+    else:
+        link.close()
+    return "leaves"
+
+
+def leaves_early(server: Server, _number: int) -> str:
+    left(opened(server, b'{"messages"', promised=100))
+    return "leaves early"
+
+
+BROKEN = (
+    b"", b"{", b"[]", b"null", b'"text"', b"\xff\xfe", b"[" * 50_000, b'{"a":' * 10_000, chat("")[:-1],
+    b'{"messages": 1, "prompt": {}}', b'{"messages": [1], "prompt": 1}', b'{"seed": ' + b"9" * 5000 + b"}",
+    b'{"messages": [{"role": "user", "content": {"a": 1}}], "prompt": [[{}]]}', b'{"messages": []}',
+)  # fmt: skip
+WRONG = (
+    chat("x", temperature="hot"), chat("x", temperature=float("nan")), chat("x", temperature=-1), chat("x", n=10**9),
+    chat("x", max_tokens=-1), chat("x", max_tokens=10**30), chat("x", stop=[1]), chat("x", stop={}), chat("x", n=0),
+    chat("x", logprobs=True, top_logprobs=21), chat("x", top_logprobs=2), chat("x", frequency_penalty=1),
+    chat("x", tools=[{}]), chat("x", tools="?"), chat("x", stream="yes"),
+    chat("x", seed=2**70), chat("x", seed=1.5), chat("x", top_p=2), chat("x", logit_bias={"5": 1}), chat("  "),
+    chat("x", model=["tiny"]), chat("x", model="../../etc/passwd"), chat("x", model="/"), chat("x", tool_choice=7),
+)  # fmt: skip
+KINDS: tuple[Kind, ...] = (
+    whole, streamed, whole, anthropic, whole, raw, streamed, wrong_key, whole, wrong_host, streamed, broken_body,
+    wrong_origin, whole, wrong_value, leaves, streamed, leaves_early, anthropic, whole,
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
+    process, kept = psutil.Process(), dict[str, Any]()
+    with ThreadPoolExecutor(AT_ONCE) as clients:
+
+        def send(numbers: range) -> Counter[str]:
+            asked = [clients.submit(KINDS[number % len(KINDS)], server, number) for number in numbers]
+            return Counter(each.result(120) for each in asked)
+
+        send(range(REQUESTS // 4))  # fills pools and buffers
+        stalled = [clients.submit(too_long, server, 0), clients.submit(never_whole, server, 0)]
+        gc.collect()
+        kept["memory"] = process.memory_info().rss
+        done = send(range(REQUESTS))
+        assert sum(done.values()) == REQUESTS
+        assert [each.result(60) for each in stalled] == ["too long", "never whole"]
+    wait_until(lambda: server.facts.running is None and not server.facts.waiting)
+    gc.collect()
+    assert process.memory_info().rss - kept["memory"] < GROWTH
+    assert engine.most_at_once == 1
+    assert engine.begun > engine.cancelled > 0
+    assert not [path for path in paths.data_dir().glob("**/*") if path.is_file()], "nothing is stored"
+    assert whole(server, 7) == "whole"
+
+
+def test_a_reader_that_stalls_keeps_nobody_waiting(engine: EchoingEngine) -> None:
+    limits = replace(LIMITS, send_seconds=600.0)
+    server = Server(ServerSettings(KEY, port=0, limits=limits), engine)
+    server.start()
+    links = [opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048) for _ in range(5)]
+    wait_until(lambda: server.facts.answered == len(links))
+    assert whole(server, 1) == "whole"
+    for link in links:
+        left(link)
+    assert server.stop(60)
+
+
+def test_a_reader_that_stalls_is_dropped(server: Server) -> None:
+    with closing(opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048)):
+        wait_until(lambda: server.facts.answered == 1)
+        wait_until(lambda: not connected(server))
+
+
+def test_headers_that_never_end(server: Server) -> None:
+    with closing(socket.create_connection(place_of(server), 60)) as link:
+        link.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: ")
+        assert link.recv(1000) == b""
+    with closing(socket.create_connection(place_of(server), 60)) as link:
+        link.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nX: " + b"x" * 100_000)
+        assert b" 400 " in link.recv(1000).splitlines()[0]
+
+
+def test_threads_end_with_the_server(engine: EchoingEngine, tmp_path: Path) -> None:
+    before = threading.active_count()
+    server = Server(ServerSettings(KEY, port=0), engine)
+    server.start()
+    links = [opened(server, chat(LONG, stream=True, max_tokens=2**20)) for _ in range(3)]
+    wait_until(lambda: server.facts.running is not None)
+    assert server.stop(60)
+    assert threading.active_count() == before
+    for link in links:
+        link.close()
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    """Wait until a condition on another thread holds."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
