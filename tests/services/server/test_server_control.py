@@ -83,7 +83,7 @@ def test_it_is_off_at_first_and_answers_once_it_is_on(window: Window, qtbot: QtB
 def test_facts_of_the_request_that_runs_and_a_stop(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
     server = start(window)
     engine.gate.shut()
-    engine.gate.allow(4)  # the prompt, and two tokens
+    engine.gate.allow(3)  # two pieces of the prompt, and a token
     client = Client(server)
     qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1, timeout=WAIT_MS)
     running = server.facts.running
@@ -158,6 +158,9 @@ def test_a_prompt_of_the_window_pauses_a_client_s_reply(window: Window, engine: 
     client = Client(server)
     qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1, timeout=WAIT_MS)
     window.controller.send("Me first")
+    live = window.controller.replies.live
+    qtbot.waitUntil(lambda: bool(live) and live[0].request is not None, timeout=WAIT_MS)
+    engine.gate.allow(1)  # a token of the client's, behind which the window's prompt goes first
     qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
     assert client.status == 0
     engine.gate.open()
