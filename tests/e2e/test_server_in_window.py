@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from httpx import HTTPError
+from httpx2 import HTTPError
 from openai import OpenAI, OpenAIError
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
