@@ -14,6 +14,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import ReplyKeeper
+from rdchat.services.chat.kept_chats import KeptChats
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
@@ -25,7 +26,6 @@ from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.engine.kept_chats import KeptChats
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.message_editor import MessageEditor
