@@ -7,6 +7,7 @@ from typing import overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.errors import StorageError
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
@@ -40,6 +41,7 @@ class Conversation:
     deleted_at: float | None = None  # when it was moved to the bin; None elsewhere
     # Whether or how much the model thinks, if it has a switch; None leaves it to the model.
     thinking_choice: ThinkingChoice | None = None
+    answer_shape: AnswerShape | None = None  # the shape that its answers must have; None for any text
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ from rdchat.work.job import Job
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _NEWEST_FIRST = "updated_at DESC, id DESC"
 
-_SET_OPTIONS = "UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ? WHERE id = ?"
+_SET_OPTIONS = "UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ?, answer_shape = ? WHERE id = ?"
 _ENDING = (
     "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
     "made_with",
@@ -138,7 +138,7 @@ class ConversationStore(Database):
         Args:
             title: Its title.
             from_prompt: Whether the title was made from a prompt, so that the model may replace it.
-            like: Gives system prompt, sampling and thinking choice; None for those of the preferences.
+            like: Gives system prompt, sampling, thinking choice and the answers' shape; None for the usual ones.
         """
         now = self._clock()
         sql = "INSERT INTO conversations (title, title_by, created_at, updated_at) VALUES (?, ?, ?, ?) RETURNING id"
@@ -159,7 +159,7 @@ class ConversationStore(Database):
         return self.conversation(conversation_id)
 
     def set_chat_options(self, like: Conversation) -> Conversation:
-        """Store the system prompt, the sampling and the thinking choice of `like`."""
+        """Store the system prompt, the sampling, the thinking choice and the answers' shape of `like`."""
         self.execute(_SET_OPTIONS, *_options(like), like.id)
         return self.conversation(like.id)
 
@@ -318,4 +318,4 @@ class ConversationStore(Database):
 
 def _options(chat: Conversation) -> tuple[object, ...]:
     prompt = None if chat.system_prompt is None else text_column(chat.system_prompt)
-    return prompt, json_column(chat.sampling), chat.thinking_choice
+    return prompt, json_column(chat.sampling), chat.thinking_choice, json_column(chat.answer_shape)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 
 class QueueFullError(Exception):
@@ -12,8 +12,8 @@ class QueueFullError(Exception):
 class FairQueue[T]:
     """The requests that wait for the engine; all on one event loop.
 
-    Clients take turns, and each client's requests come in their order. With `a1 a2 a3 b1` waiting behind a request of
-    `a`, the order is `b1 a1 a2 a3`.
+    The client whose last turn is the longest ago is next; each keeps the order of its requests. With `a1 a2 b1 c1`
+    waiting behind a request of `a`, the order is `b1 c1 a1 a2`.
 
     Args:
         most: The most requests that wait.
@@ -23,7 +23,8 @@ class FairQueue[T]:
         self._most = most
         self._lanes: dict[str, deque[tuple[T, asyncio.Future[None]]]] = {}  # by client, the next first
         self._busy = False
-        self._last = ""  # the client whose request runs, or was the last to run
+        self._turns = 0
+        self._served: dict[str, int] = {}  # number of each client's last turn; forgotten once nobody waits
 
     def join(self, client: str, request: T) -> asyncio.Future[None]:
         """Return a future that is done when it is the request's turn; then `leave` must follow, else `give_up`.
@@ -33,7 +34,7 @@ class FairQueue[T]:
         """
         turn = asyncio.get_running_loop().create_future()
         if not self._busy:
-            self._busy, self._last = True, client
+            self._begin(client)
             turn.set_result(None)
             return turn
         if len(self) >= self._most:
@@ -54,15 +55,20 @@ class FairQueue[T]:
         """End a request's turn, and begin the next one's."""
         self._busy = False
         while self._lanes:
-            client = next((each for each in self._lanes if each != self._last), self._last)
-            lane = self._lanes.pop(client)
-            _, turn = lane.popleft()
-            if lane:
-                self._lanes[client] = lane  # behind the other clients
+            client = _next(self._lanes, self._served)
+            _, turn = self._lanes[client].popleft()
+            if not self._lanes[client]:
+                del self._lanes[client]
             if not turn.done():
-                self._busy, self._last = True, client
+                self._begin(client)
                 turn.set_result(None)
                 return
+        self._served.clear()
+
+    def _begin(self, client: str) -> None:
+        self._busy = True
+        self._turns += 1
+        self._served[client] = self._turns
 
     def fail(self, request: T, error: Exception) -> bool:
         """End the wait of a request with an error; False if it does not wait."""
@@ -79,10 +85,16 @@ class FairQueue[T]:
     def __iter__(self) -> Iterator[T]:
         """Yield the waiting requests in the order of their turns."""
         lanes = {client: deque(lane) for client, lane in self._lanes.items()}
-        last = self._last
+        served, turns = dict(self._served), self._turns
         while lanes:
-            last = next((each for each in lanes if each != last), last)
-            lane = lanes.pop(last)
-            yield lane.popleft()[0]
-            if lane:
-                lanes[last] = lane
+            client = _next(lanes, served)
+            yield lanes[client].popleft()[0]
+            if not lanes[client]:
+                del lanes[client]
+            turns += 1
+            served[client] = turns
+
+
+def _next(clients: Iterable[str], served: Mapping[str, int]) -> str:
+    """Return the client whose last turn is the longest ago."""
+    return min(clients, key=lambda client: served.get(client, 0))

@@ -1,7 +1,7 @@
 """Splits a growing reply into thought, answer and tool calls, for clients that get it piece by piece."""
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.thoughts import split_thoughts
+from rdchat.thoughts import Thoughts, split_thoughts
 
 
 class VisibleText:
@@ -33,7 +33,7 @@ class VisibleText:
         if self._raw:
             return self._grow("", self._text)
         parts = split_thoughts(self._text, final=False, begun=self.begun)
-        return self._grow(parts.thought, self._before_calls(parts.answer))
+        return self._grow(parts.thought, self._before_calls(self._with_blanks(parts, self._text)))
 
     def finish(self, end: ReplyEnd) -> tuple[str, str]:
         """Return what is still new at the end of the reply."""
@@ -41,7 +41,13 @@ class VisibleText:
             return self._grow("", end.text)
         ended = end.finish_reason is FinishReason.EOS
         parts = split_thoughts(end.content, begun=self.begun, ended=ended)
-        return self._grow(parts.thought, parts.answer)
+        return self._grow(parts.thought, self._with_blanks(parts, end.content))
+
+    def _with_blanks(self, parts: Thoughts, text: str) -> str:
+        """Return an answer with the blanks that it begins with; they are dropped behind a thought only."""
+        if self.begun or parts.thought or not parts.answer or parts.answer[0].isspace():
+            return parts.answer
+        return text[: len(text) - len(text.lstrip())] + parts.answer
 
     def _before_calls(self, answer: str) -> str:
         """Cut an answer where a tool call begins, or may begin; blanks at the end may be dropped with it."""

@@ -272,7 +272,7 @@ class ChatController(QObject):
         made = reply.made_with or MadeWith()
         system_prompt = self.chat.system_prompt_of(about) if made.system_prompt is None else made.system_prompt
         prompt = ChatPrompt(from_cut(path), system_prompt)
-        self.replies.write(reply, prompt, made.sampling, about.thinking_choice)
+        self.replies.write(reply, prompt, made.sampling, about)
 
     def _may_write(self, *, load: bool = True) -> bool:
         """Whether another reply can be written now; else say why not. Loads the chosen model if none is loaded."""

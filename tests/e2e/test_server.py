@@ -83,7 +83,7 @@ def test_token_ids_are_those_of_rdchat_ask(openai: OpenAI, default_model: Path, 
         report = asked(reply_seed(11, 1, sibling), *options)
         assert choice.to_dict()["token_ids"] == report["token_ids"]
         assert choice.message.content == report["text"]
-        assert reply.usage is not None
+        assert reply.usage
         assert reply.usage.to_dict()["rdchat"]["reply_seeds"][sibling] == report["seed"]  # type: ignore[index]
         assert choice.logprobs
         listed = choice.logprobs.content or []

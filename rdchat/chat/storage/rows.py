@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus
 from rdchat.chat.storage.connections import Rows
-from rdchat.files.plain_data import from_plain
+from rdchat.files.plain_data import from_plain, plain
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 # a title that was tampered with may have any length, and would delay the list by a second for each 2 MB
 CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
-    " archived_at IS NOT NULL, deleted_at, thinking"
+    " archived_at IS NOT NULL, deleted_at, thinking, answer_shape"
 )
 _CONVERSATIONS = f"SELECT {CONVERSATION_COLUMNS} FROM conversations"
 FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
@@ -47,7 +48,18 @@ def conversation_from(row: Sequence[Any]) -> Conversation:
         archived=bool(row[8]),
         deleted_at=_date(row[9]),
         thinking_choice=_CHOICES.get(row[10]),
+        answer_shape=shape_from(row[11]),
     )
+
+
+def shape_from(text: str | None) -> AnswerShape | None:
+    """Read the shape of a chat's answers; None if there is none, or it cannot be used."""
+    if text is None:
+        return None
+    try:
+        return plain(AnswerShape, json.loads(text))
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def conversations(rows: Rows, where: str, *parameters: object) -> list[Conversation]:

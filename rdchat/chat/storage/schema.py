@@ -277,6 +277,8 @@ CREATE INDEX conversations_hidden ON conversations (unlisted) WHERE unlisted <> 
 CREATE INDEX conversations_untitled ON conversations (updated_at) WHERE title_by = 'prompt';
 CREATE INDEX conversations_titled ON conversations (title) WHERE deleted_at IS NULL AND unlisted = 0;
 """,
+    # JSON of the `AnswerShape` of a chat's answers; NULL for any text.
+    "ALTER TABLE conversations ADD COLUMN answer_shape TEXT;",
 )
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version appends one."""
 

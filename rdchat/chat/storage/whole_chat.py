@@ -49,8 +49,9 @@ _FOLDER = """
 _MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id"
 _INSERT = """
     INSERT INTO conversations
-        (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, folder_id, pinned_at, archived_at)
-    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?, ?)
+        (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, answer_shape, folder_id, pinned_at,
+        archived_at)
+    VALUES (?, ?, ?, 2, ?, ?, ?, ?, ?, ?, ?)
 """
 _INSERT_TRACE = "INSERT INTO message_traces (message_id, trace) VALUES (?, ?)"
 _TRACES = """
@@ -235,7 +236,7 @@ def inserting(connection: sqlite3.Connection, chat: WholeChat) -> Generator[int,
     about = chat.about
     prompt = None if about.system_prompt is None else text_column(about.system_prompt)
     archived_at = about.updated_at if about.archived else None
-    choices = (prompt, json_column(about.sampling), about.thinking_choice)
+    choices = (prompt, json_column(about.sampling), about.thinking_choice, json_column(about.answer_shape))
     places = (about.folder_id, about.pinned_at, archived_at)
     values = (text_column(about.title), about.created_at, about.updated_at, *choices, *places)
     cursor = connection.execute(_INSERT, values)

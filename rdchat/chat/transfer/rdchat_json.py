@@ -40,7 +40,8 @@ from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, words
-from rdchat.files.plain_data import from_plain
+from rdchat.files.plain_data import from_plain, plain
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
@@ -116,6 +117,7 @@ def read(data: Any) -> WholeChat:
         from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
         pinned_at=0.0 if chat.get("pinned") is True else None,
         archived=chat.get("archived") is True,
+        answer_shape=_shape_of(chat.get("answer_shape")),
         thinking_choice=ThinkingChoice(thinking) if isinstance(thinking, str) and thinking in _CHOICES else None,
     )
     folder = items(chat.get("folder") or [], "Its folder")
@@ -177,6 +179,13 @@ def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     return read
 
 
+def _shape_of(value: Any) -> AnswerShape | None:
+    try:
+        return plain(AnswerShape, value) if isinstance(value, dict) else None
+    except (TypeError, ValueError):
+        return None
+
+
 def plain_chat(chat: WholeChat) -> Json:
     """Return a chat in the form that `read` accepts."""
     about = chat.about
@@ -187,6 +196,7 @@ def plain_chat(chat: WholeChat) -> Json:
         "system_prompt": about.system_prompt,
         "sampling": asdict(about.sampling) if about.sampling else None,
         **({"thinking": about.thinking_choice.value} if about.thinking_choice else {}),
+        **({"answer_shape": asdict(about.answer_shape)} if about.answer_shape else {}),
         **({"pinned": True} if about.pinned_at is not None else {}),
         **({"archived": True} if about.archived else {}),
         **({"folder": list(chat.folder)} if chat.folder else {}),

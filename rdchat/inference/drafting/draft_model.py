@@ -203,7 +203,7 @@ class DraftModelDrafter(Drafter):
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         if self._open:
-            drafted = [int(token) for token in fetch(*self._fed)]  # the target's call had to wait for them
+            drafted = fetch(mx.concatenate(self._fed)).tolist() if self._fed else []  # the target's call needed them
             pairs = zip(drafted, tokens[:-1], strict=False)
             self._end_round([token for token, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])
         committed = [root, *tokens[:-1]]

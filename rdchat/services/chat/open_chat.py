@@ -182,7 +182,7 @@ class OpenChat(QObject):
         self.typed_changed.emit()
 
     def set_options(self, **options: Any) -> None:
-        """Give the chat its own `system_prompt`, `sampling` or `thinking_choice`; None takes the usual one."""
+        """Give the chat its own `system_prompt`, `sampling`, `thinking_choice` or `answer_shape`; None: the usual."""
         about = replace(self.about, **options)
         with self._storage.writing() if about.id else nullcontext():
             self.about = self._store.set_chat_options(about) if about.id else about

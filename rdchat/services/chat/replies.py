@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import MadeWith, Message, MessageStatus
+from rdchat.chat.conversation import Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
@@ -99,16 +99,14 @@ class Replies(QObject):
         """The sampling of a chat without one of its own: the person's values over the model's."""
         return self._preferences.settings.sampling_for(self.model.sampling)
 
-    def write(
-        self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams | None, thinking: ThinkingChoice | None
-    ) -> None:
+    def write(self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams | None, about: Conversation) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
 
         Args:
             reply: The message. A text that it has is written on; it is at the end of the prompt then.
             prompt: It is read on a thread, as all of a long chat is read from the disk.
             sampling: How tokens are chosen; None for the usual way with the model that writes it.
-            thinking: The person's choice.
+            about: The chat, for the person's choice of thinking and of the answers' shape.
         """
         live = self.recorder.begin(reply, sampling)
         self.traces.begin(reply.id, live.begins_at)
@@ -124,7 +122,10 @@ class Replies(QObject):
                 check()  # it may have been stopped while others were read
                 turns = prompt.with_files(self.file_text, check).turns(check)
                 continues = live.begins_at > 0
-                return GenerationRequest(turns, seed=reply.seed or 0, continue_last=continues, thinking=thinking)
+                thinking, shape = about.thinking_choice, about.answer_shape
+                return GenerationRequest(
+                    turns, seed=reply.seed or 0, continue_last=continues, thinking=thinking, shape=shape
+                )
 
             self._reading.do(read, lambda outcome: self._on_read(live, outcome))
         self.state_changed.emit()

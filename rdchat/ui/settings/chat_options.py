@@ -1,4 +1,4 @@
-"""The popover with one chat's options: system prompt, thinking and sampling."""
+"""The popover with one chat's options: system prompt, thinking, the answers' shape and sampling."""
 
 from PySide6.QtCore import QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
@@ -11,6 +11,7 @@ from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.labels import ThemedLabel, set_tip
 from rdchat.ui.look.layouts import choice_box, column, fill_box, row, text_field
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.settings.answer_shape_form import AnswerShapeForm
 from rdchat.ui.settings.sampling_form import SamplingForm
 
 _WIDTH = 320
@@ -32,6 +33,7 @@ class ChatOptions(QWidget):
         self._thinking_row = QWidget()
         label = ThemedLabel(theme, "Thinking", bold=True)
         row((label, 1), self.thinking, within=self._thinking_row, spacing=-1, margins=(0, SMALL, 0, 0))
+        self.shape = AnswerShapeForm(theme)
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = push_button(
@@ -42,6 +44,8 @@ class ChatOptions(QWidget):
             self.prompt,
             self._thinking_row,
             SMALL,
+            self.shape,
+            SMALL,
             ThemedLabel(theme, "Sampling", bold=True),
             self.form,
             TIGHT,
@@ -51,6 +55,7 @@ class ChatOptions(QWidget):
         ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)  # it grows when a problem is shown
         self.prompt.textChanged.connect(self._apply)
         self.thinking.activated.connect(self._apply_thinking)
+        self.shape.edited.connect(self._apply_shape)
         self.form.edited.connect(self._apply)
 
     def open_below(self, anchor: QWidget) -> None:
@@ -75,6 +80,7 @@ class ChatOptions(QWidget):
                 self.prompt.setPlainText(shown)
         self.form.set_sampling(sampling or settings.sampling_for(self._model.sampling))
         self._show_thinking()
+        self.shape.set_shape(about.answer_shape)
         self._show_source()
 
     def _show_thinking(self) -> None:
@@ -87,6 +93,10 @@ class ChatOptions(QWidget):
 
     def _apply_thinking(self) -> None:
         self._desk.chat.set_options(thinking_choice=self.thinking.currentData())
+        self._show_source()
+
+    def _apply_shape(self) -> None:
+        self._desk.chat.set_options(answer_shape=self.shape.shape())
         self._show_source()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -107,13 +117,14 @@ class ChatOptions(QWidget):
         self._show_source()
 
     def _use_defaults(self) -> None:
-        self._desk.chat.set_options(system_prompt=None, sampling=None, thinking_choice=None)
+        self._desk.chat.set_options(system_prompt=None, sampling=None, thinking_choice=None, answer_shape=None)
         self.refresh()
 
     def _show_source(self) -> None:
         desk = self._desk
         about = desk.chat.about
-        own = any(each is not None for each in (about.system_prompt, about.sampling, about.thinking_choice))
+        options = (about.system_prompt, about.sampling, about.thinking_choice, about.answer_shape)
+        own = any(each is not None for each in options)
         self.source.setText("Changed for this chat" if own else "Same as in Settings")
         self.defaults.setEnabled(own)
         chosen = self.form.fields if about.sampling else self._preferences.settings.chosen_sampling

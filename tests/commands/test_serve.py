@@ -1,0 +1,30 @@
+"""What `rdchat serve` refuses before a model is loaded."""
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from tests.commands.running import check_refused
+
+
+def test_wrong_arguments(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    check_refused(capsys, ["serve", "--port", "70000", "--api-key-file", str(key)], "port 70000 is out of range", 2)
+    key.chmod(0o644)
+    check_refused(capsys, ["serve", "--api-key-file", str(key)], "Other users of this machine can read", 2)
+
+
+def test_a_model_that_is_not_there(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, qapp: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["serve", "--port", "0", "--model", str(tmp_path / "none"), "--api-key-file", str(tmp_path / "key")]
+    check_refused(capsys, words, "none", 1)
+
+
+@pytest.mark.slow
+def test_a_port_in_use(capsys: pytest.CaptureFixture[str], default_model: Path, tmp_path: Path, qapp: object) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = ["serve", "--port", port, "--api-key-file", str(tmp_path / "key")]
+        check_refused(capsys, words, f"cannot listen on 127.0.0.1, port {port}", 1)
