@@ -19,6 +19,7 @@ from rdchat.inference.api.requests import (
 )
 from rdchat.server.api_error import unsupported
 from rdchat.server.fields import Fields
+from rdchat.server.shapes import told_of
 
 MOST_TOKENS = 2**31 - 1
 _EFFORTS = {"none": ThinkingChoice.OFF, "minimal": ThinkingChoice.LOW, "xhigh": ThinkingChoice.HIGH} | {
@@ -81,18 +82,21 @@ class ReplyOrder:
         """
         prompt_index, sibling = divmod(index, self.choices)
         prompt = self.prompts[prompt_index]
-        if self.tools and info.tool_markers is None and not self.must_call:
+        tools, messages = self.tools, prompt.messages
+        if tools and info.tool_markers is None and self.must_call:
+            tools, messages = (), told_of(tools, messages)
+        elif tools and info.tool_markers is None:
             raise unsupported("tools", f"the chat template of {info.name} has no tool calls that rdchat can read.")
         limit = {"max_tokens": info.context_length} | dict(self.sampling)
         return GenerationRequest(
-            prompt.messages,
+            messages,
             replace(info.sampling.params, **limit),
             reply_seed(self.seed, prompt.turns, sibling),
             draft=replace(draft, trace=False, profile=False),
             continue_last=self.continue_last,
             thinking=self._thinking(info),
             text=prompt.text,
-            tools=json.dumps(self.tools) if self.tools else "",
+            tools=json.dumps(tools) if tools else "",
             top_log_probs=self.top_log_probs,
             shape=self.shape,
             partition=partition,

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.requests import ToolCall, parsed_json
+from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, parsed_json
 from rdchat.server.api_error import unsupported, wrong
 from rdchat.server.fields import Fields
 
@@ -43,6 +44,15 @@ def call_shape(tools: Tools) -> AnswerShape:
         fields = {"name": {"const": tool["function"]["name"]}, "arguments": {"type": "object"} | parameters}
         calls.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
     return _shape(ShapeKind.SCHEMA, json.dumps(definitions | {"anyOf": calls}), "tools")
+
+
+def told_of(tools: Tools, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+    """Return messages whose system prompt describes the tools, for a chat template that has no place for them."""
+    listed = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+    words = f"Answer with a call of one of these tools, as JSON with `name` and `arguments`:\n{listed}"
+    if messages and messages[0].role is Role.SYSTEM:
+        return (replace(messages[0], content=f"{messages[0].content}\n\n{words}"), *messages[1:])
+    return (ChatMessage(Role.SYSTEM, words), *messages)
 
 
 def call_of(answer: str) -> tuple[ToolCall, ...]:

@@ -327,6 +327,8 @@ def test_a_call_that_the_client_insists_on(openai: OpenAI, gate: ScriptedGate, c
     shape = gate.requests[0].shape
     assert shape
     assert '{"name": {"const": "look"}' in shape.source
+    assert (gate.requests[0].tools, gate.requests[0].messages[0].role) == ("", Role.SYSTEM)
+    assert '"look"' in gate.requests[0].messages[0].content
 
 
 def test_a_call_that_was_cut_off_stays_text(openai: OpenAI, gate: ScriptedGate) -> None:
