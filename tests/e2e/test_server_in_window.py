@@ -17,7 +17,7 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import running_app
 from tests.hub.surroundings import no_keychain
-from tests.services.server.test_server_control import free_port
+from tests.services.server.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_keychain")]
 __all__ = ["no_keychain"]

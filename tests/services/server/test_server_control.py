@@ -16,13 +16,8 @@ from rdchat.server.facts import Phase
 from rdchat.server.settings import DEFAULT_PORT
 from rdchat.services.server.server_control import ServerControl
 from tests.services.fakes import ScriptedEngine
+from tests.services.server.ports import free_port
 from tests.services.window import WAIT_MS, Window, pause_midway
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Client:

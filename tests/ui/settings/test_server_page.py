@@ -14,7 +14,7 @@ from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.settings.server_page import ServerPage
 from tests.hub.surroundings import no_keychain
-from tests.services.server.test_server_control import free_port
+from tests.services.server.ports import free_port
 from tests.ui.conftest import Chat
 
 __all__ = ["no_keychain"]
