@@ -44,6 +44,10 @@ class TemplateRefusedError(ModelError):
     """A model's chat template refuses the conversation."""
 
 
+class ShapeRefusedError(ModelError):
+    """An answer cannot have the shape that is asked for."""
+
+
 class OutOfMemoryError(ModelError):
     """This machine does not have enough memory."""
 

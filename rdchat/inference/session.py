@@ -15,7 +15,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.errors import PromptTooLongError, ShapeRefusedError
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.requests import (
@@ -143,7 +143,7 @@ class ChatSession:
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
         if matcher is not None and opens_thought(self.model, prompt):
-            raise ModelError(
+            raise ShapeRefusedError(
                 f"{self.model.info.name} thinks before each answer, so its answers cannot have a shape.",
                 "Choose a model that does not think, or whose thinking can be switched off.",
             )

@@ -26,11 +26,7 @@ _ONE_PENALTY = "rdchat has one penalty, `repetition_penalty`."
 def read_common(fields: Fields) -> dict[str, Any]:
     """Read what both of OpenAI's interfaces have; return it as fields of `ReplyOrder`."""
     sampling = read_sampling(fields, *SAMPLING)
-    stop = fields.take("stop", [])
-    stop = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stop, list) or not all(isinstance(each, str) for each in stop):
-        raise wrong("stop", "`stop` must be a text, or a list of texts.")
-    sampling["stop"] = tuple(each for each in stop if each)
+    sampling["stop"] = fields.stops("stop")
     fields.refuse(_ONE_PENALTY, "frequency_penalty", "presence_penalty", neutral=(0,))
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
     fields.refuse("rdchat stores nothing for clients.", "store")

@@ -7,6 +7,7 @@ from typing import Any
 
 from rdchat.server.api_error import ApiError, unsupported, wrong
 
+MOST_STOPS = 64  # texts that end a reply
 _SURROGATE = re.compile(rb"\\u[dD][89abcdefABCDEF]")
 
 
@@ -82,6 +83,16 @@ class Fields:
             raise wrong(self.name(field), f"`{self.name(field)}` must be a whole number from {least} to {most}.")
         return value
 
+    def stops(self, field: str) -> tuple[str, ...]:
+        """Return the texts before which a reply ends; empty ones are left out."""
+        given = self.take(field, [])
+        listed = [given] if isinstance(given, str) else given
+        if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
+            raise wrong(self.name(field), f"`{self.name(field)}` must be a text, or a list of texts.")
+        if len(listed) > MOST_STOPS:  # each token of the reply is searched for all of them
+            raise wrong(self.name(field), f"`{self.name(field)}` may have at most {MOST_STOPS} texts.")
+        return tuple(each for each in listed if each)
+
     def number(self, field: str) -> float | None:
         """Return a number; None where it is absent."""
         value = self.take(field)
@@ -89,7 +100,10 @@ class Fields:
             return None
         if not isinstance(value, int | float) or isinstance(value, bool):
             raise wrong(self.name(field), f"`{self.name(field)}` must be a number.")
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError as error:
+            raise wrong(self.name(field), f"`{self.name(field)}` is too large.") from error
 
     def refuse(self, why: str, *fields: str, neutral: tuple[Any, ...] = ()) -> None:
         """Refuse known fields that cannot be honoured, unless they have a value that changes nothing."""

@@ -63,7 +63,7 @@ class Guard:
             name, port = parts.hostname, parts.port
         except ValueError:
             return False
-        if name is None or (port or 80) != self._port or parts.netloc != host:
+        if name is None or (port or 80) != self._port or parts.netloc != host or "@" in host:
             return False
         return name in self._names or (not self._is_local and _is_address(name))
 

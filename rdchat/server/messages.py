@@ -31,10 +31,7 @@ class Messages:
         if limit is None:
             raise wrong("max_tokens", "`max_tokens` is missing.")
         sampling["max_tokens"] = limit
-        stop = fields.items("stop_sequences")
-        if not all(isinstance(each, str) for each in stop):
-            raise wrong("stop_sequences", "`stop_sequences` must be a list of texts.")
-        sampling["stop"] = tuple(each for each in stop if each)
+        sampling["stop"] = fields.stops("stop_sequences")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         fields.ignore(*_HINTS)
         messages = tuple(_read_messages(fields))

@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from anthropic import Anthropic
-from openai import OpenAI
+from openai import BadRequestError, OpenAI
 
 from rdchat.inference.api.requests import reply_seed
 
@@ -155,3 +155,9 @@ def test_answers_in_a_shape_and_calls_that_must_be(openai: OpenAI) -> None:
     assert call.type == "function"
     assert (call.function.name, called.choices[0].finish_reason) == ("paint", "tool_calls")
     assert set(json.loads(call.function.arguments)) == {"colour", "rank"}
+
+
+def test_a_shape_that_cannot_be_used_is_the_clients_error(openai: OpenAI) -> None:
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}
+    with pytest.raises(BadRequestError, match="JSON schema cannot be used"):
+        openai.chat.completions.create(**ASK, response_format=shape)

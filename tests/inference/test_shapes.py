@@ -8,7 +8,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from rdchat.errors import InvalidSettingError, ModelError
+from rdchat.errors import InvalidSettingError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
@@ -146,7 +146,7 @@ def test_other_kinds_of_shapes(kind: ShapeKind, source: str) -> None:
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_in_a_line(source: str) -> None:
-    with pytest.raises((ModelError, InvalidSettingError)) as refusal:
+    with pytest.raises((ShapeRefusedError, InvalidSettingError)) as refusal:
         reply(json_model(), replace(ask(), shape=AnswerShape(ShapeKind.SCHEMA, source)), Mode.OFF)
     assert "\n" not in refusal.value.message
 

@@ -71,6 +71,7 @@ def test_a_request_that_may_come_in(server: Server) -> None:
         ({"Host": "localhost:1"}, 403),
         ({"Host": "localhost"}, 403),
         ({"Host": "localhost:PORT@example.org"}, 403),
+        ({"Host": "example.org@localhost:PORT"}, 403),
         ({"Host": "[::1"}, 403),
         ({"Origin": "https://example.org"}, 403),
         ({"Origin": "null"}, 403),

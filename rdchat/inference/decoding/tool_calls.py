@@ -5,7 +5,6 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rdchat.errors import RdchatError
 from rdchat.inference.api.requests import ToolCall
 from rdchat.thoughts import split_thoughts
 
@@ -67,9 +66,7 @@ def _parsed(text: str, parse: Parse, tools: list[dict[str, Any]]) -> list[ToolCa
     try:
         found = parse(text, tools)
         return [_call(each) for each in (found if isinstance(found, list) else [found])]
-    except RdchatError as error:
-        _LOG.info("A tool call stays text: %s", error)
-    except Exception as error:  # a model may write anything
+    except Exception as error:  # a model may write anything; its words do not belong in the log
         _LOG.info("A tool call stays text: %s", type(error).__name__)
     return []
 

@@ -12,7 +12,13 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import InvalidSettingError, ModelError, PromptTooLongError, TemplateRefusedError
+from rdchat.errors import (
+    InvalidSettingError,
+    ModelError,
+    PromptTooLongError,
+    ShapeRefusedError,
+    TemplateRefusedError,
+)
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, ControlTokens, Marks
@@ -129,13 +135,13 @@ class TokenizerProcess:
         """Compile the shape of an answer, so that one that is wrong or too large fails outside this process.
 
         Raises:
-            ModelError: If it cannot be used; the message says why.
+            ShapeRefusedError: If it cannot be used; the message says why.
         """
         try:
             job = self.child.submit("shape", asdict(shape), Limits(_SHAPE_S, _SHAPE_BYTES), read=lambda _: True)
             job.result(waiting)
         except ChildError as error:
-            raise ModelError(f"The {shape.words} {error.words}.", error.hint or SHAPE_HINT) from error
+            raise ShapeRefusedError(f"The {shape.words} {error.words}.", error.hint or SHAPE_HINT) from error
 
     def _ask[T](
         self,

@@ -4,7 +4,7 @@ from typing import Any
 
 import llguidance
 
-from rdchat.errors import ModelError
+from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 
 _ANY_OBJECT = '{"type": "object"}'
@@ -42,11 +42,11 @@ def check_grammar(shape: AnswerShape) -> None:
     """Compile a shape's grammar without a vocabulary; run in a child process, since this may take long.
 
     Raises:
-        ModelError: If it is wrong, or too large; the message has one line.
+        ShapeRefusedError: If it is wrong, or too large; the message has one line.
     """
     try:
         problem = llguidance.LLMatcher.validate_grammar(grammar_of(shape), limits=limits())
     except ValueError as error:
         problem = str(error)
     if problem and not problem.startswith("WARNING"):
-        raise ModelError(f"The {shape.words} cannot be used: {' '.join(problem.split())[:300].rstrip('.')}.")
+        raise ShapeRefusedError(f"The {shape.words} cannot be used: {' '.join(problem.split())[:300].rstrip('.')}.")

@@ -16,6 +16,7 @@ from rdchat.errors import (
     ModelError,
     PromptTooLongError,
     RdchatError,
+    ShapeRefusedError,
     TemplateRefusedError,
 )
 from rdchat.inference.api.benchmark import BenchPlan
@@ -35,7 +36,7 @@ from rdchat.services.engine.engine_request import (
 
 _LOG = logging.getLogger(__name__)
 _STATISTICS_INTERVAL_S = 0.1
-_REFUSALS = (InvalidSettingError, PromptTooLongError, TemplateRefusedError)
+_REFUSALS = (InvalidSettingError, PromptTooLongError, ShapeRefusedError, TemplateRefusedError)
 _WHAT_FAILED = {
     LoadModel: "The model did not load",
     UnloadModel: "The model was not unloaded",
