@@ -144,6 +144,7 @@ class App:
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
+            self.controller.server.offer(installed_models)
             self.window.conversation.offer_larger_model(self.window.windows.memory)
             header, banners = self.window.header, self.window.conversation.banners
             options = self.window.actions_.options

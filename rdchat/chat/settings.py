@@ -46,7 +46,7 @@ class Settings:
     """The app's settings; the command line does not use them.
 
     Raises:
-        InvalidSettingError: If the text size, the downloads or the seed are out of range.
+        InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
     """
 
     appearance: Appearance = Appearance.SYSTEM  # light, dark, or as the system
@@ -72,6 +72,11 @@ class Settings:
     titles_by_model: bool = True  # whether the model writes titles of new chats while it is idle
     earlier_replies: bool = True  # whether drafts may come from earlier replies
     earlier_replies_after: int = 0  # replies with ids up to this one are never drafted from: the person cleared them
+    server_at_start: bool = False  # whether the server for other programs starts with the app
+    server_port: int = 8817  # where it listens
+    server_on_network: bool = False  # whether other computers can reach it
+    server_loads_models: bool = False  # whether a request may load another model
+    kept_chats_bytes: int | None = None  # memory for the KV caches of earlier chats; None for the engine's own limit
     window_geometry: str = ""  # Qt's own blob, base64
     window_state: str = ""  # splitter sizes, base64
     side_windows: tuple[WindowPlace, ...] = ()
@@ -81,6 +86,9 @@ class Settings:
         require(MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE, "text size", self.text_size, sizes)
         most = MOST_DOWNLOADS
         require(1 <= self.downloads_at_once <= most, "downloads at once", self.downloads_at_once, f"from 1 to {most}")
+        require(1 <= self.server_port < 2**16, "server port", self.server_port, "from 1 to 65535")
+        kept = self.kept_chats_bytes
+        require(kept is None or kept >= 0, "kept chats bytes", kept, "at least 0")
         if self.seed is not None:
             check_seed(self.seed)
 

@@ -48,7 +48,7 @@ class Guard:
             message = "The key is wrong." if given else "The key is missing."
             raise ApiError(
                 401,
-                f"{message} rdchat's Preferences show it, and `rdchat serve` says where it is.",
+                f"{message} rdchat's Settings show it, and `rdchat serve` says where it is.",
                 code="invalid_api_key",
             )
 

@@ -14,6 +14,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import ReplyKeeper
+from rdchat.services.chat.kept_chats import KeptChats
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
@@ -29,6 +30,7 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.message_editor import MessageEditor
 from rdchat.services.order.title_writer import TitleWriter
+from rdchat.services.server.server_control import ServerControl
 
 _LOG = logging.getLogger(__name__)
 _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old one was kept.")
@@ -56,6 +58,8 @@ class ChatController(QObject):
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
         self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
+        self.kept_chats = KeptChats(model, preferences, self)
+        self.server = ServerControl(model, self.drafting, preferences, self)
         self.earlier = ReplyKeeper(store.path, self.storage, preferences, model)
         replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences, earlier=self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
@@ -77,6 +81,7 @@ class ChatController(QObject):
 
     def _connect(self) -> None:
         self._store.on_notice = self.notice_raised.emit
+        self.server.start_failed.connect(self.notice_raised)
         for happened in (self.model_slot.loaded, self.model_slot.failed, self.borrowed.stayed):
             happened.connect(self._remember_model)
         self.model_slot.loaded.connect(self._warn_of_memory)
@@ -104,6 +109,7 @@ class ChatController(QObject):
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
+        self.server.start_with_app()
 
     def close(self, timeout_s: float = 10.0) -> bool:
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
@@ -115,6 +121,7 @@ class ChatController(QObject):
         self._opened.stop()
         if not self._closed:
             self._remember_chat()
+            self.server.close()  # first: its replies end before the engine does
         for part in (self.earlier, self.titles, self.context, self.chat.files, self.chats, self.replies):
             part.close()
         ended = self._engine.shutdown(0.0 if self._closed else timeout_s)

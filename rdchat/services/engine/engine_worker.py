@@ -20,7 +20,7 @@ from rdchat.errors import (
     TemplateRefusedError,
 )
 from rdchat.inference.api.benchmark import BenchPlan
-from rdchat.inference.api.events import FinishReason, LoadProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest
@@ -116,8 +116,7 @@ class EngineWorker(QObject):
         engine = self._ready_engine()
         match request.command:
             case LoadModel() as load:
-                report = partial(self._report_load, request)
-                return engine.load(load.model, load.dtype, report, load.anyway)
+                return self._load(request, engine, load)
             case UnloadModel():
                 return Unloaded(engine.unload())
             case FindDraftOptions(settings, drafters, load):
@@ -136,6 +135,12 @@ class EngineWorker(QObject):
                     for event in runner:
                         self._post(request, event)
                 return BenchEnd(request.cancelled)
+
+    def _load(self, request: EngineRequest, engine: Engine, load: LoadModel) -> ModelInfo:
+        report = partial(self._report_load, request)
+        if request.direct:
+            report(LoadProgress("Loading the model", None))  # before the model from before is gone
+        return engine.load(load.model, load.dtype, report, load.anyway)
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
         if request.cancelled:

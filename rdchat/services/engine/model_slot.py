@@ -9,7 +9,7 @@ from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype, SamplingDefaults
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure, Unloaded
-from rdchat.services.engine.engine_request import LoadModel, UnloadModel
+from rdchat.services.engine.engine_request import EngineRequest, LoadModel, UnloadModel
 
 _RECENT_MODELS = 8
 
@@ -32,7 +32,9 @@ class ModelSlot(QObject):
         self.loading = True  # a model is being loaded, or none was asked for yet
         self.info: ModelInfo | None = None  # of the loaded model
         self.failure: Failure | None = None  # why there is none
-        engine.thread_died.connect(self.take)
+        self._followed: EngineRequest | None = None  # the load of another program that the present state comes from
+        self._before: tuple[str | None, Dtype] | None = None  # what was loaded before it
+        engine.thread_died.connect(self._on_event)
 
     @property
     def name(self) -> str | None:
@@ -49,13 +51,25 @@ class ModelSlot(QObject):
 
         With `anyway` it is loaded also where it seems too large for the memory.
         """
-        self.dtype = dtype or self.dtype
-        self.begin(model)
-        self.engine.submit(LoadModel(model, self.dtype, anyway), self.take)
+        self._followed = None
+        self._begin_load(model, dtype or self.dtype)
+        self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
-    def begin(self, model: str | None) -> None:
-        """Take note that a model is being loaded, here or by the server; `take` has the rest."""
-        self.chosen = model
+    def follow(self, request: EngineRequest, event: EngineEvent) -> None:
+        """Take an event of a load that another program asked for. If that fails, the model from before comes back."""
+        if request is not self._followed:
+            if request.reason or isinstance(event, Failure):  # the person chose another model, or it did not begin
+                return
+            assert isinstance(request.command, LoadModel)
+            self._followed, self._before = request, (self.chosen, self.dtype) if self.info else None
+            self._begin_load(request.command.model, request.command.dtype)
+        if isinstance(event, Failure) and self._before is not None:
+            self.load(*self._before)
+        else:
+            self._on_event(event)
+
+    def _begin_load(self, model: str | None, dtype: Dtype) -> None:
+        self.chosen, self.dtype = model, dtype
         self.loading, self.info, self.failure = True, None, None
         self.load_started.emit()
 
@@ -65,9 +79,10 @@ class ModelSlot(QObject):
 
     def unload(self) -> None:
         """Free the loaded model, or give up one that is being loaded; it is loaded again when the app starts."""
+        self._followed = None
         self.loading, self.info, self.failure = False, None, None
         self.unload_started.emit()
-        self.engine.submit(UnloadModel(), self.take)
+        self.engine.submit(UnloadModel(), self._on_event)
 
     @Slot()
     def retry(self) -> None:
@@ -80,15 +95,19 @@ class ModelSlot(QObject):
         self.load(self.chosen, anyway=True)
 
     def remembered_in(self, settings: Settings) -> Settings:
-        """Return the settings with the model to start with and, if it loaded, with it as the latest one."""
+        """Return the settings with the model to start with and, if it loaded, with it as the latest one.
+
+        A model that another program loaded is not remembered.
+        """
+        if self._followed is not None:
+            return settings
         model, recent = self.chosen, settings.recent_models
         if model is not None and self.info is not None:
             recent = (model, *(name for name in recent if name != model))[:_RECENT_MODELS]
         return replace(settings, model=model, dtype=self.dtype, recent_models=recent)
 
     @Slot(Failure)
-    def take(self, event: EngineEvent) -> None:
-        """Take an event of loading or unloading."""
+    def _on_event(self, event: EngineEvent) -> None:
         match event:
             case LoadProgress():
                 self.load_progressed.emit(event)

@@ -1,6 +1,7 @@
 """The models window: four pages and the tabs over them."""
 
 from collections.abc import Callable
+from functools import partial
 
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
@@ -44,8 +45,9 @@ class ModelsWindow(SideWindow):
         self.token_dialog = TokenDialog(desk.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
-        links.drafters_requested.connect(self._show_drafters)
-        links.layers_requested.connect(self._show_layers)
+        published = self.drafters.published
+        links.drafters_requested.connect(partial(self._show_drafters, published.search_once))
+        links.layers_requested.connect(partial(self._show_drafters, published.get_mtp))
         links.training_requested.connect(self._show_training)
         links.token_requested.connect(self.token_dialog.open)
         self._drops = FileDrops(problem, desk.slot.load, self, theme)
@@ -79,19 +81,12 @@ class ModelsWindow(SideWindow):
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
 
-    def _show_drafters(self, model: ModelCard) -> None:
-        """Show a model's drafters, and search the hub for others."""
+    def _show_drafters(self, then: Callable[[], object], model: ModelCard) -> None:
+        """Show a model's drafters, then search the hub for others, or for its MTP layers."""
         self.drafters.choose(model)
         self.drafters.show_drafters()
         self.show_page(self.drafters)
-        self.drafters.published.search_once()
-
-    def _show_layers(self, model: ModelCard) -> None:
-        """Look for a model's MTP layers."""
-        self.drafters.choose(model)
-        self.drafters.show_drafters()
-        self.show_page(self.drafters)
-        self.drafters.published.get_mtp()
+        then()
 
     def _show_training(self, model: ModelCard) -> None:
         self.drafters.choose(model)

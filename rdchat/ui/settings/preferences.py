@@ -7,10 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
-from PySide6.QtGui import QCloseEvent
+from PySide6.QtGui import QCloseEvent, QShowEvent
 from PySide6.QtWidgets import (
     QCheckBox,
     QComboBox,
+    QDoubleSpinBox,
     QFormLayout,
     QLineEdit,
     QSpinBox,
@@ -23,9 +24,7 @@ from rdchat import paths
 from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import Dtype, SamplingParams
-from rdchat.services.chat.earlier_replies import ReplyKeeper
-from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.chat_controller import ChatController
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import DEFAULT_MODEL
@@ -34,7 +33,9 @@ from rdchat.ui.look.layouts import add_row, choice_box, column, form_layout, row
 from rdchat.ui.look.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
+from rdchat.ui.settings.server_page import ServerPage
 
+_MOST_KEPT_GB = 999.0
 _TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
 _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
 _WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
@@ -55,21 +56,23 @@ class Preferences(SideWindow):
 
     def __init__(
         self,
-        preferences: SettingsControl,
-        model: ModelSlot,
-        keeper: ReplyKeeper,
+        controller: ChatController,
         theme: Theme,
         parent: QWidget | None = None,
     ) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
+        preferences, model, keeper = controller.preferences, controller.model_slot, controller.earlier
         self._preferences, self._slot, self._keeper, self._theme = preferences, model, keeper, theme
+        self._kept = controller.kept_chats
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
+        self.server = ServerPage(controller.server, theme, self._change)
         self._pages = {
             "General": self._build_general(),
             "New Chats": self._build_chat(),
             "Model": self._build_model(),
+            "Server": self.server,
             "Downloads": self._build_downloads(),
             "Files": self._build_files(),
         }
@@ -85,7 +88,9 @@ class Preferences(SideWindow):
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(lambda: self.show_settings(preferences.settings))
         keeper.changed.connect(self._show_earlier)
+        self._kept.changed.connect(self._show_kept)
         self._show_earlier()
+        self._show_kept()
         self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
@@ -111,6 +116,7 @@ class Preferences(SideWindow):
             self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
             self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
+            self.server.show_settings(settings)
             if not typing and self.prompt.toPlainText() != settings.system_prompt:
                 self.prompt.setPlainText(settings.system_prompt)
             if not typing and not self.seed_problem.isVisibleTo(self):
@@ -126,6 +132,14 @@ class Preferences(SideWindow):
         if event.type() is QEvent.Type.LayoutRequest:  # a problem appears or disappears
             self._fit_page()
         return super().eventFilter(watched, event)
+
+    def show_page(self, name: str) -> None:
+        """Go to a page by its name."""
+        self.tabs.setCurrentWidget(self._pages[name])
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._kept.look()
 
     def _fit_page(self) -> None:
         page = self._pages[self.tabs.tabText(self.tabs.currentIndex())]
@@ -199,9 +213,25 @@ class Preferences(SideWindow):
         form.addRow("", row(choose, self.use_default, None))
         add_row(form, "Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
         self._add_note(form, "Changes here load the model again.")
+        self.kept_limit = QDoubleSpinBox(decimals=1, maximum=_MOST_KEPT_GB, singleStep=0.5, suffix=" GB")
+        self.kept_limit.setKeyboardTracking(False)
+        self.kept_limit.valueChanged.connect(lambda size: self._change(kept_chats_bytes=round(size * 1e9)))
+        self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
+        kept = "Memory for what the model has read of earlier chats, here and of other programs."
+        add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
+        self._add_note(form, "Chats that are kept in memory go on without being read again.")
         add_row(form, "Look for models in", self.models_folder, folder)
         form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page
+
+    def _show_kept(self) -> None:
+        facts = self._kept.facts
+        self.kept_limit.setEnabled(facts is not None)
+        if facts is not None:
+            with QSignalBlocker(self.kept_limit):
+                self.kept_limit.setValue(facts.limit_bytes / 1e9)
+            chats = formatting.counted(facts.count, "chat")
+            self.kept_size.say(f"{chats}, {formatting.file_size(facts.held_bytes)} now" if facts.count else "None now")
 
     def _build_downloads(self) -> QWidget:
         page, form = _page()

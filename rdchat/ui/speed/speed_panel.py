@@ -23,6 +23,7 @@ from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemorySection, ModelSection, Shown, StatusLine
 from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
+from rdchat.ui.speed.server_section import ServerSection
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
@@ -45,22 +46,26 @@ class SpeedPanel(QScrollArea):
         self.speed = SpeedSection(theme)
         self.drafting = DraftControls(controller.drafting, theme)
         self.time = TimeSection(theme)
+        self.server = ServerSection(controller.server, controller.replies, theme)
         self.drafts = DraftFigures(theme)
         self.reply = FigureSection(theme, "Reply")
         self.memory = MemorySection(theme)
         self.model = ModelSection(theme)
         self._figures = self.drafts, self.reply, self.memory, self.model
-        self.sections: tuple[Section, ...] = (self.time, self.drafting, *self._figures)
+        self.sections: tuple[Section, ...] = (self.time, self.drafting, self.server, *self._figures)
         self._column = self._build_column(theme)
         scrolled(self._column, self)
         self._connect()
         self._show_state()
+        self._show_server()
         self.show_last_reply()
 
     def _build_column(self, theme: Theme) -> QWidget:
         ground = Ground(theme, "window")
         margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        parts = [part for section in self.sections for part in (Separator(theme), section)]
+        lines = [Separator(theme) for _ in self.sections]
+        self._server_line = lines[self.sections.index(self.server)]
+        parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
         column(self.status, self.speed, *parts, None, within=ground, margins=margins)
         collapsed = self._preferences.settings.panel_collapsed
         for section in (*self.sections, self.drafting.advanced):
@@ -94,6 +99,11 @@ class SpeedPanel(QScrollArea):
         self._context.summary_progressed.connect(self.status.show_summary)
         self._context.changed.connect(self._show_state)
         self.throttle.due.connect(self._show_pending)
+        controller.server.changed.connect(self._show_server)
+
+    def _show_server(self) -> None:
+        for part in (self._server_line, self.server):
+            part.setVisible(self.server.shown)
 
     def _show_state(self) -> None:
         state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere

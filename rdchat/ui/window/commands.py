@@ -82,6 +82,11 @@ class Commands(QObject):
         else:
             self.controller.stop()
 
+    def show_server(self) -> None:
+        """Open the settings of the server for other programs."""
+        self._window.preferences.show_page("Server")
+        show_in_front(self._window.preferences)
+
     def has_reply(self) -> bool:
         """Tell whether the chat ends with a reply."""
         messages = self.controller.chat.path

@@ -81,8 +81,7 @@ class MainWindow(QMainWindow):
     @cached_property
     def preferences(self) -> Preferences:
         """The settings window, built when it is first needed."""
-        control = self._controller
-        preferences = Preferences(control.preferences, control.model_slot, control.earlier, self._theme, self)
+        preferences = Preferences(self._controller, self._theme, self)
         self.windows.place("settings", preferences)
         preferences.choose_model_requested.connect(self.commands.choose_model)
         preferences.choose_models_folder_requested.connect(self.commands.choose_models_folder)

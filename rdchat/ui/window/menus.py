@@ -179,6 +179,7 @@ def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
         None,
         Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),
         Command("models", "Models…", lambda: show_in_front(window.windows.models), "Ctrl+Shift+M"),
+        Command("server", "Server…", do.show_server, tip="Let other programs use the model"),
         None,
         Command("import_chats", "Import Chats…"),
         Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=do.has_chat),

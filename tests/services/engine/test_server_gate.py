@@ -85,11 +85,56 @@ def test_a_load_by_the_server_shows_in_the_window(gate: ServerGate, slot: ModelS
     assert (slot.name, slot.chosen, shown) == ("folder/other", "folder/other", ["started", "folder/other"])
 
 
-def test_a_load_that_fails(gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_a_load_that_fails_brings_the_model_from_before_back(
+    gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
     engine.load_errors["folder/other"] = ModelError("It is damaged.")
     assert from_a_thread(qtbot, lambda take: gate.load(OTHER, take)) == [EngineFailure("It is damaged.")]
-    qtbot.waitUntil(lambda: slot.failure is not None, timeout=60_000)
-    assert gate.model is None
+    qtbot.waitUntil(lambda: gate.model is not None, timeout=60_000)
+    assert gate.model
+    assert (gate.model.name, slot.name, slot.chosen) == ("tiny", "tiny", "tiny")
+
+
+def test_the_person_chooses_another_model_while_the_server_loads_one(
+    gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
+    engine.load_gate.shut()
+    ends: list[Any] = []
+    caller = threading.Thread(target=gate.load, args=(OTHER, ends.append))
+    caller.start()
+    qtbot.waitUntil(lambda: slot.loading, timeout=60_000)
+    failed: list[object] = []
+    slot.failed.connect(failed.append)
+    slot.load("new")
+    engine.load_gate.open()
+    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    caller.join()
+    assert [type(end) for end in ends] == [EngineFailure]
+    assert (slot.name, slot.chosen, failed) == ("new", "new", [])
+    assert gate.model
+    assert gate.model.name == "new"
+
+
+def test_the_app_does_not_start_with_a_model_that_the_server_loaded(
+    gate: ServerGate, slot: ModelSlot, qtbot: QtBot
+) -> None:
+    from_a_thread(qtbot, lambda take: gate.load(OTHER, take))
+    qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
+    settings = Settings(model="tiny")
+    assert slot.remembered_in(settings) == settings
+
+
+def test_a_gate_that_closes_ends_a_reply_although_the_engine_is_busy(
+    gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
+    engine.gate.shut()
+    events: list[Any] = []
+    gate.generate(ASK, events.append)
+    qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=60_000)
+    gate.close()
+    assert [type(event) for event in events] == [EngineFailure]
+    gate.generate(ASK, events.append)
+    assert [type(event) for event in events] == [EngineFailure] * 2
 
 
 def test_a_load_in_the_window(gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:

@@ -282,11 +282,14 @@ def test_what_would_make_it_faster_is_a_click_away(
     pick(page, "org/Alpha-8B-4bit")
     advice = page.details.advice
     qtbot.waitUntil(lambda: "can draft" in advice.text())
+    matched: list[str] = []
+    models_window.installed._desk.library.drafters_found.connect(lambda model, _heads: matched.append(model.name))
     assert advice.text().endswith("Load the model to use it.")
     assert page.details.follow.isHidden()
     pick(page, "tiny")  # the loaded one
     qtbot.waitUntil(lambda: advice.text() == "Hugging Face may have a drafter for it.")
     assert not hub.requests
+    before = len(matched)
     page.details.follow.click()
     assert models_window.tabs.currentIndex() == 3
     qtbot.waitUntil(lambda: bool(hub.requests))
@@ -294,6 +297,7 @@ def test_what_would_make_it_faster_is_a_click_away(
     qtbot.waitUntil(lambda: "No drafter for" in drafters.published.words.text())
     models_window.show_page(page)
     qtbot.waitUntil(lambda: "Train one here" in advice.text())
+    assert len(matched) == before, "results of a search match the model's drafters again"
     page.details.follow.click()
     assert drafters.training.isVisible()
 

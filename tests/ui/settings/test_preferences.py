@@ -20,7 +20,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
     chat.start()
-    preferences = Preferences(chat.controller.preferences, chat.controller.model_slot, chat.controller.earlier, theme)
+    preferences = Preferences(chat.controller, theme)
     qtbot.addWidget(preferences)
     preferences.show()
     return preferences
@@ -109,7 +109,8 @@ def test_each_page_is_as_high_as_it_needs(preferences: Preferences) -> None:
     for place in range(preferences.tabs.count()):
         preferences.tabs.setCurrentIndex(place)
         heights.append(preferences.tabs.height())
-    assert heights[3] < heights[0] < heights[1]
+    downloads = 4
+    assert heights[downloads] < heights[0] < heights[1]
 
 
 class _Folders(QObject):

@@ -66,7 +66,7 @@ def test_settings_have_the_answer_where_there_is_an_address(
     qtbot: QtBot, theme: Theme, chat: Chat, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
     monkeypatch.setattr(preferences, "updates_address", lambda: address)
-    window = Preferences(chat.controller.preferences, chat.controller.model_slot, chat.controller.earlier, theme)
+    window = Preferences(chat.controller, theme)
     qtbot.addWidget(window)
     window.show()
     assert window.updates.isVisible() is bool(address)

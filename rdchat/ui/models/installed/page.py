@@ -37,6 +37,7 @@ class InstalledPage(QWidget):
         self._links = links
         self._shown: Row | None = None
         self._advice = DraftAdvice("")  # for the shown model
+        self._fitting: tuple[ModelCard, ...] | None = None  # drafters that fit it; None until they are found
         self._drafter_bytes = 0  # of the drafter that the automatic mode loads with the shown model
         self.list = ModelList(theme, "Models on this machine")
         self.search = SearchField(theme, "Search", "Search models")
@@ -71,7 +72,7 @@ class InstalledPage(QWidget):
             happened.connect(self._show_current)
         desk.memory.changed.connect(self._show_memory)
         desk.library.drafters_found.connect(self._show_drafters)
-        desk.hub_drafters.changed.connect(self._show_current)
+        desk.hub_drafters.changed.connect(self._renew_advice)
         self.details.advice_followed.connect(self._follow_advice)
         self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.bar.open_row)
@@ -138,7 +139,7 @@ class InstalledPage(QWidget):
         elif row is not None:
             state = "Loaded" if library.is_loaded(row) else "Loading…" if library.is_loading(row) else ""
             self.details.show_model(row, state)
-            self._drafter_bytes = 0  # until its drafters are found
+            self._drafter_bytes, self._fitting = 0, None  # until its drafters are found
             self._show_memory()
             if row.can_be_loaded:
                 library.match(row)
@@ -157,7 +158,14 @@ class InstalledPage(QWidget):
             self.details.show_drafters(row, fitting, smaller)
             self._drafter_bytes = next((head.weights_bytes for head in fitting if head.fits_surely), 0)
             self._show_memory()
+            self._fitting = fitting
             self._advise(row, fitting)
+
+    def _renew_advice(self) -> None:
+        """Say again what would make the shown model faster, once a search on the hub has ended."""
+        row = self.current
+        if isinstance(row, ModelCard) and self._fitting is not None and not self._desk.hub_drafters.searching:
+            self._advise(row, self._fitting)
 
     def _advise(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         """Say what would make the shown model faster."""

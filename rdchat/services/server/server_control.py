@@ -1,0 +1,210 @@
+"""The server of the window: whether it runs, its address and key, and what it does."""
+
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.conversation import Notice
+from rdchat.chat.settings import Settings
+from rdchat.errors import RdchatError
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.requests import DraftSettings
+from rdchat.server.facts import ServerFacts
+from rdchat.server.settings import DEFAULT_HOST, ServerSettings
+from rdchat.services.background.background_work import BackgroundWork, MainThread
+from rdchat.services.chat.draft_control import DraftControl
+from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.server_gate import ServerGate
+
+if TYPE_CHECKING:
+    from rdchat.server.server import Server
+
+_LOG = logging.getLogger(__name__)
+_EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say what it means
+_OFF = ServerFacts("")
+_STOP_S = 2.0  # that connections may take to close
+
+
+class _Wanted(NamedTuple):
+    """What of the settings concerns a server that runs; with other values it is started again."""
+
+    port: int
+    on_network: bool
+    may_load_models: bool
+
+
+def _wanted(settings: Settings) -> _Wanted:
+    return _Wanted(settings.server_port, settings.server_on_network, settings.server_loads_models)
+
+
+class ServerControl(QObject):
+    """Starts and stops the server on a thread, since a keychain may ask the person, and clients may be slow.
+
+    Args:
+        slot: The model, shared with the window.
+        drafting: How replies are drafted.
+        preferences: The settings.
+        parent: The Qt parent.
+
+    Attributes:
+        on: Whether the person wants it to run.
+        problem: Why it does not, a sentence or two; empty where it does, or is off.
+        facts: What it does.
+    """
+
+    changed = Signal()  # whether it runs, its address, its key or its problem
+    facts_changed = Signal(ServerFacts)
+    start_failed = Signal(Notice)  # of the server that starts with the app
+
+    def __init__(
+        self, slot: ModelSlot, drafting: DraftControl, preferences: SettingsControl, parent: QObject | None = None
+    ) -> None:
+        super().__init__(parent)
+        self._slot, self._drafting, self._preferences = slot, drafting, preferences
+        self._find: Callable[[], Sequence[ModelCard]] = tuple
+        self._work = BackgroundWork("server control", self)
+        self._main = MainThread(self)
+        self._runner = _Runner()
+        self._gate: ServerGate | None = None  # of the server that runs or starts
+        self._running = _wanted(preferences.settings)  # what that was started with
+        self._key = ""
+        self.on = False
+        self.problem = ""
+        self.facts = _OFF
+        preferences.changed.connect(self._follow_settings)
+
+    @property
+    def address(self) -> str:
+        """Where it answers, such as `http://127.0.0.1:8817`; empty while it does not run."""
+        return self.facts.address.replace(_EVERYWHERE, socket.gethostname())
+
+    @property
+    def key(self) -> str:
+        """The key that each request needs; empty while it does not run."""
+        return self._key if self.address else ""
+
+    def offer(self, find: Callable[[], Sequence[ModelCard]]) -> None:
+        """Set what finds the models on this machine; the server calls it on its own threads."""
+        self._find = find
+
+    def start_with_app(self) -> None:
+        """Start it if the person chose that it starts with the app; a problem is also a notice."""
+        if self._preferences.settings.server_at_start:
+            self.on = True
+            self._start(told=True)
+
+    @Slot(bool)
+    def set_on(self, on: bool) -> None:
+        """Start or stop it."""
+        if on is not self.on:
+            self.on, self.problem = on, ""
+            if on:
+                self._start()
+            else:
+                self._stop()
+            self.changed.emit()
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a client's request that waits or runs."""
+        self._runner.cancel(request_id)
+
+    def close(self) -> None:
+        """End all requests and the server."""
+        self.on = False
+        self._preferences.changed.disconnect(self._follow_settings)
+        self._stop()
+        self._work.close(_STOP_S + 1.0)
+        self._main.close()
+
+    @Slot(Settings)
+    def _follow_settings(self, settings: Settings) -> None:
+        if self.on and _wanted(settings) != self._running:
+            self._stop()
+            self._start()
+
+    def _start(self, *, told: bool = False) -> None:
+        gate = self._gate = ServerGate(self._slot, self._find, self._draft, self._slot)
+        self._running = _wanted(self._preferences.settings)
+        tell = self._main.bring(partial(self._on_facts, gate))
+        start = partial(self._runner.start, self._running, gate, tell)
+        self._work.do(start, partial(self._on_started, gate, told))
+
+    def _draft(self) -> DraftSettings:
+        """Return how replies are drafted, without what only the window shows; called on the server's thread."""
+        return replace(self._drafting.requested, trace=False, profile=False)
+
+    def _stop(self) -> None:
+        if self._gate is not None:
+            self._gate.close()  # on this thread: the server ends its replies without waiting for the engine
+            self._gate = None
+            self._work.do(self._runner.stop)
+        self._main.forget()
+        self._show(_OFF)
+
+    def _on_started(self, gate: ServerGate, told: bool, outcome: "_Started | RdchatError") -> None:
+        if gate is not self._gate:  # stopped meanwhile
+            return
+        if isinstance(outcome, RdchatError):
+            _LOG.warning("The server did not start: %s", outcome)
+            self.on, self._gate, self.problem = False, None, str(outcome)
+            gate.close()
+            if told:
+                self.start_failed.emit(Notice("The server did not start", self.problem))
+        else:
+            self._key, self.problem = outcome.key, ""
+            self._show(outcome.facts)
+        self.changed.emit()
+
+    def _on_facts(self, gate: ServerGate, facts: ServerFacts) -> None:
+        if gate is self._gate and self.address:
+            self._show(facts)
+
+    def _show(self, facts: ServerFacts) -> None:
+        moved = facts.address != self.facts.address
+        if facts != self.facts:
+            self.facts = facts
+            self.facts_changed.emit(facts)
+        if moved:
+            self.changed.emit()
+
+
+class _Started(NamedTuple):
+    key: str
+    facts: ServerFacts
+
+
+class _Runner:
+    """Holds the server that runs. Its methods but `cancel` are called on the control's thread, one after another."""
+
+    def __init__(self) -> None:
+        self._server: Server | None = None
+
+    def start(self, wanted: _Wanted, gate: ServerGate, tell: Callable[[ServerFacts], object]) -> _Started:
+        """Find the key, and listen. Raises RdchatError if that cannot be done."""
+        from rdchat.server.server import Server  # noqa: PLC0415  not before it is wanted
+        from rdchat.server.server_key import find_key  # noqa: PLC0415
+
+        key = find_key().text
+        host = _EVERYWHERE if wanted.on_network else DEFAULT_HOST
+        server = Server(ServerSettings(key, host, wanted.port, wanted.may_load_models), gate, tell)
+        server.start()
+        self._server = server
+        return _Started(key, server.facts)
+
+    def stop(self) -> None:
+        """Stop the server, if one runs."""
+        server, self._server = self._server, None
+        if server is not None and not server.stop(_STOP_S):
+            _LOG.error("The server did not end within %.0f s", _STOP_S)
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a request; from any thread."""
+        server = self._server
+        if server is not None:
+            server.cancel(request_id)

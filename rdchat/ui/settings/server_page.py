@@ -1,0 +1,123 @@
+"""The settings of the server for other programs. They apply at once."""
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QSignalBlocker, Qt, Slot
+from PySide6.QtWidgets import QCheckBox, QSpinBox, QWidget
+
+from rdchat.chat.settings import Settings
+from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.look.buttons import CopyButton
+from rdchat.ui.look.labels import PlainLabel, ThemedLabel, set_tip
+from rdchat.ui.look.layouts import add_row, form_layout, row
+from rdchat.ui.look.opening import ask
+from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+
+_ABOUT = (
+    "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
+    "Anthropic's. Nothing that they send is stored."
+)
+_PATHS = "Programs made for Anthropic take the address without /v1."
+_NOTE_WIDTH = 390  # pixels
+_HIDDEN_KEY = "\N{BULLET}" * 16
+_NETWORK = "Let other computers connect?"
+_NETWORK_MEANS = (
+    "Other computers on this network can use the model with the key. What they send is not encrypted, so do this only "
+    "in a network that you trust."
+)
+_LOADS = "A request that names another model on this computer loads it in place of the present one, also here."
+
+
+class ServerPage(QWidget):
+    """A page of the settings window.
+
+    Args:
+        server: The server.
+        theme: The appearance to follow.
+        change: Changes settings by their names.
+    """
+
+    def __init__(self, server: ServerControl, theme: Theme, change: Callable[..., object]) -> None:
+        super().__init__()
+        self.setMinimumWidth(500)
+        self._server, self._change = server, change
+        self.on = QCheckBox("Let other programs use the model")
+        self.on.toggled.connect(server.set_on)
+        self.problem = _note(theme, "", "danger")
+        self.address, self.copy_address = ThemedLabel(theme), CopyButton("Copy the address", theme)
+        self.copy_address.clicked.connect(lambda: self.copy_address.copy(self.address.text()))
+        self.key, self.copy_key = ThemedLabel(theme), CopyButton("Copy the key", theme)
+        self.copy_key.clicked.connect(lambda: self.copy_key.copy(server.key))
+        self.port = QSpinBox(minimum=1, maximum=2**16 - 1)
+        self.port.setKeyboardTracking(False)  # of 8817, the 8 is not a port
+        self.port.setGroupSeparatorShown(False)
+        self.port.valueChanged.connect(lambda port: change(server_port=port))
+        self.at_start = QCheckBox("Start with rdchat")
+        self.at_start.toggled.connect(lambda on: change(server_at_start=on))
+        self.loads = QCheckBox("Requests may load other models")
+        self.loads.toggled.connect(lambda on: change(server_loads_models=on))
+        self.network = QCheckBox("Other computers may connect")
+        self.network.toggled.connect(self._choose_network)
+        self._lay_out(theme)
+        server.changed.connect(self._show_server)
+        self._show_server()
+
+    def show_settings(self, settings: Settings) -> None:
+        """Show the settings."""
+        for field, on in (
+            (self.at_start, settings.server_at_start),
+            (self.loads, settings.server_loads_models),
+            (self.network, settings.server_on_network),
+        ):
+            with QSignalBlocker(field):
+                field.setChecked(on)
+        with QSignalBlocker(self.port):
+            self.port.setValue(settings.server_port)
+        self.network_note.say(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
+
+    def _lay_out(self, theme: Theme) -> None:
+        form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
+        self.network_note = _note(theme, "", "warning")
+        add_row(form, "Server", self.on, _ABOUT)
+        form.addRow("", self.problem)
+        form.addRow("", _note(theme, _ABOUT))
+        for button in (self.copy_address, self.copy_key):
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        form.addRow(PlainLabel("Address"), row(self.address, self.copy_address, None))
+        form.addRow("", _note(theme, _PATHS))
+        form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None))
+        add_row(form, "Port", self.port, "Change it if another program uses this one.", row(self.port, None))
+        add_row(form, "Options", self.at_start, "The server is on whenever rdchat is open.")
+        for field, tip in ((self.loads, _LOADS), (self.network, _NETWORK_MEANS)):
+            set_tip(field, tip)
+            field.setAccessibleDescription(tip)
+            form.addRow("", field)
+        form.addRow("", self.network_note)
+
+    @Slot()
+    def _show_server(self) -> None:
+        server = self._server
+        with QSignalBlocker(self.on):
+            self.on.setChecked(server.on)
+        self.problem.say(server.problem)
+        runs, waits = bool(server.address), server.on and not server.address
+        self.address.setText(f"{server.address}/v1" if runs else "Starting…" if waits else "The server is off.")
+        self.key.setText(_HIDDEN_KEY if runs else "Starting…" if waits else "Shown while the server is on.")
+        for label, button in ((self.address, self.copy_address), (self.key, self.copy_key)):
+            label.set_color("text" if runs else "muted")
+            button.setEnabled(runs)
+
+    def _choose_network(self, on: bool) -> None:
+        if not on:
+            self._change(server_on_network=False)
+            return
+        with QSignalBlocker(self.network):
+            self.network.setChecked(False)  # until the answer
+        ask(self, _NETWORK, _NETWORK_MEANS, "Let Them Connect", lambda: self._change(server_on_network=True))
+
+
+def _note(theme: Theme, text: str, color: str = "muted") -> ThemedLabel:
+    """Return a small text that takes the width of the fields."""
+    label = ThemedLabel(theme, text, color, -1, wraps=True)
+    label.setFixedWidth(_NOTE_WIDTH)
+    return label

@@ -1,0 +1,86 @@
+"""The speed panel's section of the server: the client that is being answered, and how many wait."""
+
+from PySide6.QtCore import Qt, Slot
+
+from rdchat.server.facts import Phase, RequestFacts
+from rdchat.services.chat.replies import Replies
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.look import definitions, formatting
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.labels import ElidedLabel, set_tip
+from rdchat.ui.look.layouts import row
+from rdchat.ui.look.theme import TIGHT, Theme
+from rdchat.ui.speed.sections import FigureRow, Section
+
+_WAITING = "Requests that wait for this one to end. Clients take turns."
+_BUSY = (EngineState.PREFILL, EngineState.WRITING)
+_PHASES = {
+    Phase.WAITING: "Waiting",
+    Phase.LOADING: "Loading a model",
+    Phase.READING: "Reading the prompt",
+    Phase.WRITING: "Writing",
+}
+
+
+class ServerSection(Section):
+    """Shown while the server runs. Its rows stay where they are when requests come and go.
+
+    Args:
+        server: The server.
+        replies: A reply in the window pauses that of a client.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
+        super().__init__(theme, "Server")
+        self._server, self._replies = server, replies
+        self.client = ElidedLabel(theme)
+        self.stop = TextButton("Stop", theme, self._stop_request)
+        self.stop.setAccessibleName("Stop the reply to this program")
+        self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        set_tip(self.stop, "Stop the reply to this program")
+        self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)  # as high as a line
+        policy = self.stop.sizePolicy()
+        policy.setRetainSizeWhenHidden(True)  # the widgets below do not move
+        self.stop.setSizePolicy(policy)
+        self._rows.addLayout(row((self.client, 1), self.stop))
+        self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
+        self.speed = self.add(FigureRow(theme, "Tokens per second", definitions.SPEED))
+        self.accepted = self.add(FigureRow(theme, "Accepted", definitions.ACCEPTANCE))
+        self.waiting = self.add(FigureRow(theme, "Waiting", _WAITING))
+        for changed in (server.facts_changed, server.changed, replies.state_changed):
+            changed.connect(self.refresh)
+        self.refresh()
+
+    @property
+    def shown(self) -> bool:
+        """Whether there is a server to tell of."""
+        return bool(self._server.address)
+
+    @Slot()
+    def refresh(self) -> None:
+        """Show what the server does now."""
+        facts = self._server.facts
+        running = facts.running
+        self.client.setText((running.user_agent or "A program without a name") if running else "No requests")
+        self.client.set_color("text" if running else "muted")
+        self.client.setAccessibleName(f"Program: {self.client.text()}")
+        answered = f"{formatting.counted(facts.answered, 'request')} answered"
+        self.doing.setText(self._doing(running) if running else answered)
+        self.stop.setVisible(running is not None)
+        self.speed.show_value(formatting.rate(running.tokens_per_second if running else None))
+        self.accepted.show_value(formatting.percent(running.acceptance if running else None))
+        self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
+
+    def _doing(self, running: RequestFacts) -> str:
+        """Return what a request does, such as `Writing · smollm2-135m-instruct · 120 tokens`."""
+        paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
+        phase = "Waits for your reply" if paused else _PHASES[running.phase]
+        tokens = [formatting.counted(running.tokens, "token")] if running.tokens else []
+        return "  ·  ".join([phase, *tokens])
+
+    def _stop_request(self) -> None:
+        running = self._server.facts.running
+        if running is not None:
+            self._server.cancel(running.request_id)

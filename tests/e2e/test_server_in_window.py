@@ -1,0 +1,91 @@
+"""The server in the window, with the real model: a client's reply is paused by the window's, and is the same."""
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from httpx2 import HTTPError
+from openai import OpenAI, OpenAIError
+from PySide6.QtWidgets import QApplication
+from pytestqt.qtbot import QtBot
+
+from rdchat import paths
+from rdchat.app import App
+from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.engine.engine_events import EngineState
+from tests.e2e.windows import running_app
+from tests.hub.surroundings import no_keychain
+from tests.services.server.ports import free_port
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_keychain")]
+__all__ = ["no_keychain"]
+_TOKENS = 120
+_PROMPT = "Write a story about the sea."
+
+
+class Client:
+    """OpenAI's client on a thread; `text` grows as the reply streams in."""
+
+    def __init__(self, app: App) -> None:
+        server = app.controller.server
+        self._client = OpenAI(base_url=f"{server.address}/v1", api_key=server.key, max_retries=0, timeout=120)
+        self._model = app.controller.model_slot.name or ""
+        self.text = ""
+        self.done = False
+        self.problem = ""
+        self._thread = threading.Thread(target=self._ask)
+
+    def start(self) -> "Client":
+        self._thread.start()
+        return self
+
+    def _ask(self) -> None:
+        chunks = self._client.chat.completions.create(
+            model=self._model,
+            messages=[{"role": "user", "content": _PROMPT}],
+            max_tokens=_TOKENS,
+            temperature=0.8,
+            seed=5,
+            stream=True,
+        )
+        try:
+            for chunk in chunks:
+                self.text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
+            self.done = True
+        except (OpenAIError, HTTPError) as error:
+            self.problem = str(error)
+        self._client.close()
+
+    def wait(self, qtbot: QtBot) -> str:
+        qtbot.waitUntil(lambda: not self._thread.is_alive(), timeout=180_000)
+        assert self.done, self.problem
+        return self.text
+
+
+def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_same_text(
+    qapp: QApplication, qtbot: QtBot, default_model: Path
+) -> None:
+    sampling = SamplingParams(temperature=0, max_tokens=16)
+    settings = Settings(sampling=sampling, titles_by_model=False, server_at_start=True, server_port=free_port())
+    SettingsStore(paths.settings_path()).save(settings)
+    with running_app(qapp, qtbot) as app:
+        controller = app.controller
+        qtbot.waitUntil(lambda: bool(controller.server.address), timeout=120_000)
+        qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=120_000)
+        alone = Client(app).start().wait(qtbot)
+        paused = Client(app).start()
+        qtbot.waitUntil(lambda: len(paused.text) > 20, timeout=120_000)
+        controller.send("What is the capital of France?")
+        qtbot.waitUntil(lambda: bool(controller.chat.path) and bool(controller.chat.path[-1].text), timeout=120_000)
+        assert not paused.done  # the window's reply is written in between
+        assert app.window.panel.server.doing.text().startswith("Waits for your reply")
+        assert paused.wait(qtbot) == alone
+        qtbot.waitUntil(lambda: controller.chat.streaming_id is None, timeout=120_000)
+        assert "Paris" in controller.chat.path[-1].text
+        preferences = controller.preferences
+        preferences.change(replace(preferences.settings, server_at_start=False))
+        last = Client(app).start()
+        qtbot.waitUntil(lambda: len(last.text) > 5, timeout=120_000)
+    qtbot.waitUntil(lambda: bool(last.problem), timeout=60_000)  # quitting ended it, and says so

@@ -1,0 +1,164 @@
+"""The server in the app: started, stopped and watched from the main thread."""
+
+import http.client
+import json
+import socket
+import threading
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.settings import Settings, SettingsStore
+from rdchat.server.facts import Phase
+from rdchat.server.settings import DEFAULT_PORT
+from rdchat.services.server.server_control import ServerControl
+from tests.services.fakes import ScriptedEngine
+from tests.services.server.ports import free_port
+from tests.services.window import WAIT_MS, Window, pause_midway
+
+
+class Client:
+    """A program that asks for a chat completion on a thread, since the main thread has the app's events."""
+
+    def __init__(self, server: ServerControl) -> None:
+        self._where, self._key = urlsplit(server.address).netloc, server.key
+        self.status, self.answer = 0, {}  # type: tuple[int, dict[str, Any]]
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        connection = http.client.HTTPConnection(self._where, timeout=WAIT_MS / 1000)
+        body = json.dumps({"model": "", "messages": [{"role": "user", "content": "Hi"}]})
+        headers = {"Authorization": f"Bearer {self._key}", "User-Agent": "agent/1", "Content-Type": "application/json"}
+        connection.request("POST", "/v1/chat/completions", body, headers)
+        response = connection.getresponse()
+        self.status, self.answer = response.status, json.loads(response.read())
+        connection.close()
+
+    @property
+    def text(self) -> str:
+        text: str = self.answer["choices"][0]["message"]["content"]
+        return text
+
+    def wait(self, qtbot: QtBot) -> None:
+        qtbot.waitUntil(lambda: not self._thread.is_alive(), timeout=WAIT_MS)
+
+
+def change(window: Window, **values: Any) -> None:
+    preferences = window.controller.preferences
+    preferences.change(replace(preferences.settings, **values))
+
+
+def start(window: Window) -> ServerControl:
+    server = window.controller.server
+    change(window, server_port=free_port())
+    server.set_on(True)
+    window.qtbot.waitUntil(lambda: bool(server.address), timeout=WAIT_MS)
+    return server
+
+
+def test_the_port_of_the_settings_is_the_server_s_own() -> None:
+    assert Settings().server_port == DEFAULT_PORT
+
+
+def test_it_is_off_at_first_and_answers_once_it_is_on(window: Window, qtbot: QtBot) -> None:
+    assert not window.controller.server.on
+    server = start(window)
+    client = Client(server)
+    client.wait(qtbot)
+    assert (client.status, client.text) == (200, "Hello, you!")
+    qtbot.waitUntil(lambda: server.facts.answered == 1, timeout=WAIT_MS)
+    server.set_on(False)
+    assert (server.address, server.key, server.problem) == ("", "", "")
+
+
+def test_facts_of_the_request_that_runs_and_a_stop(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    server = start(window)
+    engine.gate.shut()
+    engine.gate.allow(3)  # two pieces of the prompt, and a token
+    client = Client(server)
+    qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1, timeout=WAIT_MS)
+    running = server.facts.running
+    assert running is not None
+    assert (running.user_agent, running.phase) == ("agent/1", Phase.WRITING)
+    server.cancel(running.request_id)
+    client.wait(qtbot)
+    assert client.status == 503
+    qtbot.waitUntil(lambda: server.facts.running is None, timeout=WAIT_MS)
+
+
+def test_a_port_in_use_is_one_sentence_and_leaves_it_off(window: Window, qtbot: QtBot) -> None:
+    server = window.controller.server
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        change(window, server_port=other.getsockname()[1])
+        server.set_on(True)
+        qtbot.waitUntil(lambda: bool(server.problem), timeout=WAIT_MS)
+    assert (server.on, server.address) == (False, "")
+    assert "port" in server.problem
+    assert not window.seen.notices
+    server.set_on(True)  # the port is free now
+    qtbot.waitUntil(lambda: bool(server.address), timeout=WAIT_MS)
+    assert not server.problem
+
+
+def test_another_port_moves_it(window: Window, qtbot: QtBot) -> None:
+    server = start(window)
+    before, port = server.address, free_port()
+    change(window, server_port=port)
+    qtbot.waitUntil(lambda: server.address not in ("", before), timeout=WAIT_MS)
+    assert server.address == f"http://127.0.0.1:{port}"
+    client = Client(server)
+    client.wait(qtbot)
+    assert client.status == 200
+
+
+def test_it_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:
+    change(unstarted, server_at_start=True, server_port=free_port())
+    unstarted.controller.start()
+    qtbot.waitUntil(lambda: bool(unstarted.controller.server.address), timeout=WAIT_MS)
+
+
+def test_where_it_cannot_start_with_the_app_a_notice_says_so(unstarted: Window, qtbot: QtBot) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        change(unstarted, server_at_start=True, server_port=other.getsockname()[1])
+        unstarted.controller.start()
+        qtbot.waitUntil(lambda: bool(unstarted.seen.notices), timeout=WAIT_MS)
+    assert [notice.title for notice in unstarted.seen.notices] == ["The server did not start"]
+
+
+@pytest.mark.parametrize("busy_with", ["the client", "the window"])
+def test_closing_ends_a_client_s_reply(window: Window, engine: ScriptedEngine, qtbot: QtBot, busy_with: str) -> None:
+    server = start(window)
+    if busy_with == "the window":
+        pause_midway(window, engine)
+        client = Client(server)
+        qtbot.waitUntil(lambda: server.facts.running is not None, timeout=WAIT_MS)
+    else:
+        engine.gate.shut()
+        client = Client(server)
+        qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=WAIT_MS)
+    assert window.controller.close()
+    client.wait(qtbot)
+    assert client.status in (500, 503)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("server")]
+
+
+def test_a_prompt_of_the_window_pauses_a_client_s_reply(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    server = start(window)
+    engine.gate.shut()
+    engine.gate.allow(3)
+    client = Client(server)
+    qtbot.waitUntil(lambda: server.facts.running is not None and server.facts.running.tokens == 1, timeout=WAIT_MS)
+    window.controller.send("Me first")
+    live = window.controller.replies.live
+    qtbot.waitUntil(lambda: bool(live) and live[0].request is not None, timeout=WAIT_MS)
+    engine.gate.allow(1)  # a token of the client's, behind which the window's prompt goes first
+    qtbot.waitUntil(lambda: len(engine.requests) == 2, timeout=WAIT_MS)
+    assert client.status == 0
+    engine.gate.open()
+    client.wait(qtbot)
+    assert (client.status, client.text) == (200, "Hello, you!")
+    qtbot.waitUntil(lambda: window.texts == ["Me first", "Hello, you!"] and not window.writing, timeout=WAIT_MS)

@@ -1,0 +1,97 @@
+"""The page of the server: its switch, address, key and port, in each state."""
+
+from dataclasses import replace
+
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QGuiApplication
+from PySide6.QtWidgets import QMessageBox
+from pytestqt.qtbot import QtBot
+
+from rdchat.server.facts import ServerFacts
+from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.settings.server_page import ServerPage
+from tests.hub.surroundings import no_keychain
+from tests.services.server.ports import free_port
+from tests.ui.conftest import Chat
+
+__all__ = ["no_keychain"]
+
+
+@pytest.fixture
+def page(qtbot: QtBot, theme: Theme, chat: Chat, no_keychain: None) -> ServerPage:
+    chat.start()
+    control = chat.controller.preferences
+    control.change(replace(control.settings, server_port=free_port()))
+    preferences = Preferences(chat.controller, theme)
+    qtbot.addWidget(preferences)
+    preferences.show_page("Server")
+    preferences.show()
+    return preferences.server
+
+
+def turn_on(qtbot: QtBot, page: ServerPage, server: ServerControl) -> None:
+    qtbot.mouseClick(page.on, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: bool(server.address))
+
+
+def test_off_there_is_nothing_to_copy(page: ServerPage) -> None:
+    assert not page.on.isChecked()
+    assert page.address.text() == "The server is off."
+    assert not page.copy_address.isEnabled()
+    assert not page.copy_key.isEnabled()
+
+
+def test_on_its_address_and_key_can_be_copied(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
+    server = chat.controller.server
+    turn_on(qtbot, page, server)
+    page.copy_address.click()
+    assert QGuiApplication.clipboard().text() == page.address.text() == f"{server.address}/v1"
+    page.copy_key.click()
+    assert QGuiApplication.clipboard().text() == server.key
+    assert server.key not in page.key.text()
+
+
+def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:
+    server = chat.controller.server
+    server.problem = "The port is in use."
+    server.changed.emit()
+    assert page.problem.isVisible()
+    assert page.problem.text() == "The port is in use."
+    assert not page.on.isChecked()
+
+
+def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
+    port = free_port()
+    page.at_start.click()
+    page.loads.click()
+    page.port.setValue(port)
+    settings = chat.controller.preferences.settings
+    assert (settings.server_at_start, settings.server_loads_models, settings.server_port) == (True, True, port)
+
+
+def test_other_computers_come_in_only_after_a_yes(page: ServerPage, chat: Chat) -> None:
+    def question() -> QMessageBox:
+        return next(box for box in page.findChildren(QMessageBox) if box.isVisible())
+
+    page.network.click()
+    assert "with the key" in question().informativeText()
+    question().escapeButton().click()
+    assert not page.network.isChecked()
+    assert not chat.controller.preferences.settings.server_on_network
+    page.network.click()
+    next(b for b in question().buttons() if b.text() == "Let Them Connect").click()
+    assert chat.controller.preferences.settings.server_on_network
+    assert page.network.isChecked()
+    assert page.network_note.isVisible()
+    page.network.click()
+    assert not chat.controller.preferences.settings.server_on_network
+
+
+def test_on_a_network_the_address_names_this_machine(chat: Chat) -> None:
+    server = chat.controller.server
+    server.facts = ServerFacts("http://0.0.0.0:8817")
+    assert "0.0.0.0" not in server.address
+    server.facts = ServerFacts("")
