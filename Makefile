@@ -59,6 +59,7 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@$(BIN)/python scripts/bench_turns.py
 	@$(BIN)/python scripts/bench_shapes.py
 	@$(BIN)/python scripts/bench_server.py
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_serving_window.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_hostile_replies.py --json
