@@ -118,7 +118,7 @@ class Server:
 
     def _run(self, listener: socket.socket) -> None:
         assert self._server is not None
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
+        with listener, asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
             runner.run(self._server.serve([listener]))
 
     def _begin_to_stop(self) -> None:
