@@ -20,6 +20,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
+from typing import Any
 from urllib.parse import urlsplit
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
@@ -86,7 +87,7 @@ def http_speaker(address: str, key: str) -> Speaker:
         answer = connection.getresponse()
         if answer.status != 200:
             raise SystemExit(f"{address} answered {answer.status}: {answer.read()[:500]!r}")
-        text, moments, usage = "", list[float](), {}
+        text, moments, usage = "", list[float](), dict[str, Any]()
         for data in events(answer):
             usage = data.get("usage") or usage
             for choice in data["choices"]:
@@ -100,7 +101,7 @@ def http_speaker(address: str, key: str) -> Speaker:
     return say
 
 
-def events(answer: http.client.HTTPResponse) -> Iterator[dict[str, object] | object]:
+def events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
     """Yield the data of server-sent events."""
     for line in answer:
         if line.startswith(b"data: ") and not line.startswith(b"data: [DONE]"):
