@@ -84,7 +84,7 @@ async def _send_error(scope: Scope, outlet: Outlet, error: ApiError) -> None:
         return
     is_anthropic = scope["path"].startswith(_ANTHROPIC_PATH)
     body = error.anthropic() if is_anthropic else error.openai()
-    closed = {"connection": "close"} if error.status in {401, 403, 413} else {}  # its body is not read
+    closed = {"connection": "close"} if error.status in {401, 403, 408, 413} else {}  # its body is not read
     try:
         await outlet.json(error.status, body, error.headers | closed)
     except ClientGoneError:

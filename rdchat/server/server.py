@@ -112,8 +112,9 @@ class Server:
         try:
             return socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
+            why, _, _ = (error.strerror or str(error)).partition(" (while")  # Python adds the address
             raise RdchatError(
-                f"The server cannot listen on {host}, port {port}: {error.strerror}.", "Choose another port."
+                f"The server cannot listen on {host}, port {port}: {why}.", "Choose another address or port."
             ) from error
 
     def _run(self, listener: socket.socket) -> None:

@@ -66,8 +66,11 @@ def new_key() -> str:
 def _read(file: Path) -> str:
     problem = f"The server's key {file} cannot be read"
     try:
-        with file.open("rb") as opened:
-            if os.fstat(opened.fileno()).st_mode & _OTHERS:
+        with open(file, "rb", opener=_without_blocking) as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            if not stat.S_ISREG(mode):
+                raise InvalidSettingError(f"The server's key {file} is not a file.", "Choose another path.")
+            if mode & _OTHERS:
                 raise InvalidSettingError(
                     f"Other users of this machine can read the server's key {file}.", f"Run: chmod 600 {file}"
                 )
@@ -81,6 +84,11 @@ def _read(file: Path) -> str:
             f"{file} holds no key: one line of 8 to {_LONGEST} letters and digits.", "Delete it, and rdchat makes one."
         )
     return key
+
+
+def _without_blocking(path: str, flags: int) -> int:
+    """Open a file; a pipe would wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _write(file: Path, key: str) -> str:

@@ -164,7 +164,8 @@ def test_headers_that_do_not_come(make_server: MakeServer) -> None:
 def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
     server = make_server(Limits(body_seconds=0.2))
     with raw(server, head(100).replace("PORT", str(port_of(server)))) as connection:
-        assert connection.recv(12) == b"HTTP/1.1 408"
+        answer = b"".join(iter(lambda: connection.recv(1000), b""))  # to the end: the connection is closed
+    assert answer.startswith(b"HTTP/1.1 408")
 
 
 def test_too_many_connections(make_server: MakeServer) -> None:
@@ -253,5 +254,5 @@ def test_stopping_ends_replies(make_server: MakeServer, gate: ScriptedGate) -> N
 
 
 def test_a_port_in_use(server: Server, make_server: MakeServer) -> None:
-    with pytest.raises(RdchatError, match="cannot listen"):
+    with pytest.raises(RdchatError, match=r"cannot listen on 127\.0\.0\.1, port \d+: Address already in use\. Choose"):
         make_server(port=port_of(server))

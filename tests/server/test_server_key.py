@@ -1,5 +1,6 @@
 """The key of the server, with and without a keychain."""
 
+import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.server.server_key import find_key, replace_key
 from tests.hub.keychains import Keychain, Locked, PlainText
+from tests.time_limits import at_most
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +67,12 @@ def test_a_file_that_others_can_read(tmp_path: Path) -> None:
     file.chmod(0o644)
     with pytest.raises(InvalidSettingError, match="chmod 600"):
         find_key(file)
+
+
+def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "key", 0o600)
+    with at_most(60), pytest.raises(InvalidSettingError, match="not a file"):
+        find_key(tmp_path / "key")
 
 
 def test_a_path_that_is_none(tmp_path: Path) -> None:
