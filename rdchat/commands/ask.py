@@ -180,7 +180,8 @@ def _read_bounded(name: str, what: str) -> bytes:
     """Read a file, a named pipe or standard input; refuse more bytes than a prompt can have."""
     if name == "-":
         if sys.stdin is None:
-            raise RdchatError("Standard input is closed.", f"Give the {what} in a file.")
+            other = "as an argument or with --prompt-file" if what == "prompt" else "in a file"
+            raise RdchatError("Standard input is closed.", f"Give the {what} {other}.")
         data = sys.stdin.buffer.read(_MOST_PROMPT_BYTES + 1)
     else:
         with Path(name).open("rb") as file:

@@ -93,7 +93,9 @@ class ReplyIterator(ABC):
         self._ledger = job.ledger
         self._ledger.exact = request.draft.profile
         self._reply = Reply(job)
-        self._chooser = TokenChooser(request.sampling, request.seed, model.info.vocabulary_size)
+        self._chooser = TokenChooser(
+            request.sampling, request.seed, model.info.vocabulary_size, masked=job.matcher is not None
+        )
         self._seen = self._chooser.seen(job.prompt) if self._chooser.needs_seen else None
         self._cancel = threading.Event()
         self._release = job.release

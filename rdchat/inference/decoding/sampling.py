@@ -27,10 +27,11 @@ class TokenChooser:
         params: Sampling parameters.
         seed: 64-bit reply seed.
         vocabulary_size: Columns of the logits.
+        masked: Whether some logits may be minus infinity.
     """
 
-    def __init__(self, params: SamplingParams, seed: int, vocabulary_size: int) -> None:
-        self._params = params
+    def __init__(self, params: SamplingParams, seed: int, vocabulary_size: int, *, masked: bool = False) -> None:
+        self._params, self._masked = params, masked
         self._seed = seed
         self._token_ids = mx.arange(vocabulary_size, dtype=mx.uint32)
         self._temperature = mx.array(params.temperature, mx.float32)
@@ -110,8 +111,9 @@ class TokenChooser:
         kept = _kept(values, border, self._temperature, keys[depths] if deepest else keys, ids)
         best = mx.argmax(kept, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
-            # also where a mask leaves no others
-            sure = (border[:, 0] > values[:, -1]) | (values[:, -1] == -mx.inf)
+            sure = border[:, 0] > values[:, -1]
+            if self._masked:
+                sure |= values[:, -1] == -mx.inf  # no others are left
         return mx.take_along_axis(ids, best, axis=-1)[:, 0], sure
 
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:

@@ -11,18 +11,16 @@ from dataclasses import dataclass, replace
 import llguidance
 import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
-from rdchat.inference.prompts.shape_grammar import grammar_of, limits
+from rdchat.inference.prompts.shape_grammar import Words, grammar_of, limits, mask_words
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
 
-Words = npt.NDArray[np.uint32]  # a bit for each token
 _MOST_FORCED = 15  # tokens drafted since the shape leaves no other text
 
 
@@ -193,7 +191,7 @@ class ShapeMatcher:
         return wanted
 
     def _next(self) -> Words:
-        words = np.frombuffer(self._matcher.compute_bitmask(), np.uint32)
+        words = mask_words(self._matcher)
         self._check()
         return words
 
@@ -239,5 +237,5 @@ def _packed(tokens: list[int], parents: list[int]) -> PackedTree:
     depths = [0]
     for parent in parents[1:]:
         depths.append(depths[parent] + 1)
-    columns = (np.array(column, np.int32) for column in (tokens, parents, depths))
-    return PackedTree.of(PrefixTree(*columns))
+    nodes = (np.array([*column], np.int32) for column in (tokens, parents, depths))
+    return PackedTree.of(PrefixTree(*nodes))

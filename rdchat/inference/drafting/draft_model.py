@@ -159,6 +159,7 @@ class DraftModelDrafter(Drafter):
         self._ledger = ledger
         self._committed = list(prompt)  # without the root
         self._fed: list[mx.array] = []  # (1,) each: the drafted tokens that the open round was fed
+        self._shaped = request.shape is not None
         self._open = False  # whether a round is open
         self._finite: list[mx.array] = []  # () bool: whether the draft's logits and scores are finite
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
@@ -204,9 +205,7 @@ class DraftModelDrafter(Drafter):
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         """See `Drafter`."""
         if self._open:
-            drafted = fetch(mx.concatenate(self._fed)).tolist() if self._fed else []  # the target's call needed them
-            pairs = zip(drafted, tokens[:-1], strict=False)
-            self._end_round([token for token, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)])
+            self._end_round(tokens[: self._accepted(tokens, path)])
         self._ledger.add_waits(self._cache.take_waits())
         committed = [root, *tokens[:-1]]
         self._committed += committed
@@ -257,6 +256,16 @@ class DraftModelDrafter(Drafter):
 
     def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:
         return None if seen is None else self._chooser.with_token(seen, token)
+
+    def _accepted(self, tokens: list[int], path: list[int]) -> int:
+        """Return how many of the fed tokens were accepted; arguments as for `observe`.
+
+        An answer's shape drops nodes and adds others, so that their numbers say nothing.
+        """
+        if not (self._shaped and self._fed):
+            return sum(0 < node <= len(self._fed) for node in path)
+        pairs = zip(fetch(mx.concatenate(self._fed)).tolist(), tokens[:-1], strict=False)
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
     def _end_round(self, accepted: list[int]) -> None:
         """Keep the rows of accepted tokens; a model with recurrent state returns to the root and reads them again."""

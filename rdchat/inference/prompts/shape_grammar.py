@@ -3,9 +3,13 @@
 from typing import Any
 
 import llguidance
+import numpy as np
+import numpy.typing as npt
 
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape, ShapeKind
+
+Words = npt.NDArray[np.uint32]
 
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
 _MOST_WORDS = 200
@@ -38,6 +42,11 @@ def limits() -> llguidance.LLParserLimits:
         max_grammar_size=200_000,
         verbose_errors=False,
     )
+
+
+def mask_words(matcher: llguidance.LLMatcher) -> Words:
+    """Return which tokens may come next, (vocabulary / 32,): a bit for each token."""
+    return np.frombuffer(matcher.compute_bitmask(), np.uint32)
 
 
 def check_grammar(shape: AnswerShape) -> None:
