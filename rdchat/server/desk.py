@@ -11,10 +11,10 @@ from rdchat.errors import one_line
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.server.api_error import ApiError
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.server.fair_queue import FairQueue, QueueFullError
 from rdchat.server.gate import Cancellable, EngineFailure, EngineGate
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import ServerSettings
 
 _Event = GenerationEvent | ModelInfo | EngineFailure

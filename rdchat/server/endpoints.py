@@ -16,15 +16,15 @@ from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rdchat.inference.api.events import ModelInfo
-from rdchat.server.api_error import ApiError
-from rdchat.server.chat_completions import ChatCompletions
-from rdchat.server.completions import Completions
 from rdchat.server.desk import Desk
-from rdchat.server.fields import Fields, parse_body
 from rdchat.server.guard import Guard
-from rdchat.server.interface import Interface, ReplyStream
-from rdchat.server.messages import Messages
-from rdchat.server.order import Choice, ReplyOrder
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.chat_completions import ChatCompletions
+from rdchat.server.interfaces.completions import Completions
+from rdchat.server.interfaces.fields import Fields, parse_body
+from rdchat.server.interfaces.interface import Interface, ReplyStream
+from rdchat.server.interfaces.messages import Messages
+from rdchat.server.interfaces.order import Choice, ReplyOrder
 from rdchat.server.outlet import ClientGoneError, Outlet, read_body, until_gone
 from rdchat.server.replies import Piece, make_replies
 

@@ -5,10 +5,10 @@ from contextlib import aclosing
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
-from rdchat.server.api_error import ApiError
 from rdchat.server.desk import Desk, Ticket
-from rdchat.server.order import Choice, Delta, ReplyOrder
-from rdchat.server.shapes import call_of
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
+from rdchat.server.interfaces.shapes import call_of
 from rdchat.server.visible_text import VisibleText
 
 Piece = Delta | tuple[Choice, Delta]

@@ -8,8 +8,8 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, parsed_json
-from rdchat.server.api_error import unsupported, wrong
-from rdchat.server.fields import Fields
+from rdchat.server.interfaces.api_error import unsupported, wrong
+from rdchat.server.interfaces.fields import Fields
 
 Tools = Sequence[Mapping[str, Any]]
 

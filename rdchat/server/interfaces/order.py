@@ -17,9 +17,9 @@ from rdchat.inference.api.requests import (
     fresh_seed,
     reply_seed,
 )
-from rdchat.server.api_error import unsupported
-from rdchat.server.fields import Fields
-from rdchat.server.shapes import told_of
+from rdchat.server.interfaces.api_error import unsupported
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.shapes import told_of
 
 MOST_TOKENS = 2**31 - 1
 _EFFORTS = {"none": ThinkingChoice.OFF, "minimal": ThinkingChoice.LOW, "xhigh": ThinkingChoice.HIGH} | {

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rdchat.server.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
 MOST_STOPS = 64  # texts that end a reply
 _SURROGATE = re.compile(rb"\\u[dD][89abcdefABCDEF]")

@@ -6,13 +6,13 @@ from typing import Any
 
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
-from rdchat.server.api_error import ApiError, unsupported, wrong
-from rdchat.server.chat_completions import finish_of, read_common, token_ids_of
-from rdchat.server.fields import Fields
-from rdchat.server.interface import event
-from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder
-from rdchat.server.shapes import read_shape
-from rdchat.server.usage import openai_usage
+from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.chat_completions import finish_of, read_common, token_ids_of
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.interface import event
+from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder
+from rdchat.server.interfaces.shapes import read_shape
+from rdchat.server.interfaces.usage import openai_usage
 
 
 class Completions:

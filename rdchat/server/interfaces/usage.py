@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.server.order import Choice
+from rdchat.server.interfaces.order import Choice
 
 
 def drafting(choices: Sequence[Choice]) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
-from rdchat.server.api_error import ApiError, unsupported, wrong
-from rdchat.server.chat_messages import compact, object_of
-from rdchat.server.fields import Fields
-from rdchat.server.interface import event
-from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
-from rdchat.server.shapes import call_shape, chosen_tools, read_shape
-from rdchat.server.usage import anthropic_input, anthropic_usage
+from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.chat_messages import compact, object_of
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.interface import event
+from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
+from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
 _HINTS = ("metadata", "service_tier", "inference_geo")
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last two and `seed` are our own

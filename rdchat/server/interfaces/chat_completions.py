@@ -6,13 +6,13 @@ from typing import Any
 
 from rdchat.inference.api.events import FinishReason, LikelyToken, TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
-from rdchat.server.api_error import ApiError, unsupported, wrong
-from rdchat.server.chat_messages import call_for_client, read_messages, read_tools
-from rdchat.server.fields import Fields
-from rdchat.server.interface import event
-from rdchat.server.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
-from rdchat.server.shapes import call_shape, chosen_tools, read_shape
-from rdchat.server.usage import openai_usage
+from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.chat_messages import call_for_client, read_messages, read_tools
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.interface import event
+from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
+from rdchat.server.interfaces.usage import openai_usage
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 HINTS = (

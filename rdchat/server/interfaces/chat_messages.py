@@ -6,8 +6,8 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
-from rdchat.server.api_error import unsupported, wrong
-from rdchat.server.fields import Fields
+from rdchat.server.interfaces.api_error import unsupported, wrong
+from rdchat.server.interfaces.fields import Fields
 
 _ROLES = {"developer": Role.SYSTEM} | {role.value: role for role in Role}
 

@@ -4,9 +4,9 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from rdchat.server.api_error import ApiError
-from rdchat.server.fields import Fields
-from rdchat.server.order import Choice, Delta, ReplyOrder
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
 
 
 class ReplyStream(Protocol):

@@ -1,0 +1,1 @@
+"""The APIs that the server speaks: their requests, replies and errors. Nothing here knows the engine or HTTP."""
