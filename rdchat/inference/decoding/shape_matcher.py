@@ -141,9 +141,9 @@ class ShapeMatcher:
             self._consume(token)
             masks.append(self._next())
         self._go_to(tree, path, 0)
-        dropped = len(tokens) < len(tree)
+        kept = len(tokens)
         added = self._add_forced(tokens, parents, masks, origins, limit, trees=trees)
-        if not (dropped or added):
+        if not added and kept == len(tokens) == len(tree):
             return MaskedDraft(draft, np.stack(masks), changed=False)
         packed = _packed(tokens, parents)
         return MaskedDraft(replace(draft, tree=packed, sources=origins, rows=0), np.stack(masks), changed=True)
