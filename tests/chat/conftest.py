@@ -38,10 +38,10 @@ def store(open_store: OpenStore) -> ConversationStore:
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    """A real file system of 768 kB."""
+    """A real file system with room for a new store, whose write-ahead log alone takes 600 kB, and little more."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    with small_disk(folder, kibibytes=1024) as mounted:
+    with small_disk(folder, kibibytes=1280) as mounted:
         yield mounted
 
 
