@@ -22,8 +22,8 @@ from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.drafting.draft_pairs import shared_near
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.fakes import ALPHABET, ask, positions, shared_llama, tiny_llama
+from tests.inference.metal_words import WORDS
 from tests.inference.plain_replies import plain
-from tests.inference.test_out_of_memory import WORDS
 
 REQUEST = ask("abcabcabcabcabcabc", seed=2, temperature=0.7, max_tokens=14)
 HEADS = {"eagle3": eagle3_folder, "block": written_block}

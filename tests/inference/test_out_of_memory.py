@@ -15,10 +15,9 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.target.prefill_pace import PrefillPace
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
+from tests.inference.metal_words import FAILED, WORDS
 from tests.inference.plain_replies import plain
 
-FAILED = "[METAL] Command buffer execution failed: "
-WORDS = FAILED + "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"
 STOPPED = {
     "ImpactingInteractivity": "Impacting Interactivity "
     "(0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)",

@@ -26,8 +26,9 @@ from rdchat.inference.target import round_cache
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
-from scripts.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes, Event
+from scripts.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes
 from tests.grids import grid
+from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fake_heads import fake_head
 from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama, with_beams
@@ -60,27 +61,6 @@ def note_reuse(drafter: HeadDrafter) -> list[bool]:
 
     monkey.search = noted
     return reused
-
-
-def decoding(device: DeviceStandIn, iterator: Iterator[GenerationEvent]) -> tuple[ReplyEnd, list[Event]]:
-    """Return the end of a reply, and what happened behind its first token."""
-    begun: int | None = None
-    with device.working():
-        for event in iterator:
-            if isinstance(event, TokenEvent) and begun is None:
-                begun = len(device.events)
-            last = event
-    assert isinstance(last, ReplyEnd)
-    return last, device.events[begun:]
-
-
-def waits(events: list[Event]) -> int:
-    return sum(event.what == "wait" for event in events)
-
-
-def order(events: list[Event]) -> list[str]:
-    """Return what was built, queued and waited for: `build beams`, `queue target`, `wait`."""
-    return [f"{event.what} {'+'.join(event.of)}".strip() for event in events if event.of != ("other",)]
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)

@@ -20,7 +20,7 @@ from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 from rdchat.inference.target.target import LoadedModel
 from scripts.device_stand_in import DeviceStandIn, DeviceTimes
-from tests.inference.decoding.test_device_waits import decoding, order, waits
+from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.drafting.mtp.mtp_targets import golden_folder, golden_target
