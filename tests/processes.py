@@ -46,6 +46,8 @@ def kill_while_asked(child: ChildProcess, ask: Callable[[], object]) -> None:
     pid, running = child.pid, child._running
     assert pid is not None
     assert running is not None
+    while running._asked:  # an answer arrives a moment before its request is forgotten
+        threading.Event().wait(0.01)
     os.kill(pid, signal.SIGSTOP)
 
     def kill() -> None:
