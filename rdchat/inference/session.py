@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
@@ -33,13 +34,15 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator, opens_thought
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.decoding.shape_matcher import ShapeMatcher, ShapeVocabulary
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.prefix_caches import PrefixCaches
 from rdchat.inference.target.target import LoadedModel
+
+if TYPE_CHECKING:
+    from rdchat.inference.decoding.shape_matcher import ShapeMatcher, ShapeVocabulary
 
 # isort: split
 
@@ -177,12 +180,14 @@ class ChatSession:
 
     def _shaped(
         self, request: GenerationRequest, stopped: Callable[[], bool]
-    ) -> tuple[GenerationRequest, ShapeMatcher | None]:
+    ) -> "tuple[GenerationRequest, ShapeMatcher | None]":
         """Return a request with thinking switched off, and a matcher, where the answer has a shape."""
         if (shape := request.shape) is None:
             return request, None
         self.model.prompts.check_shape(shape, lambda: _go_on(stopped))
         if self._vocabulary is None:
+            from rdchat.inference.decoding.shape_matcher import ShapeVocabulary  # noqa: PLC0415  seldom needed
+
             self._vocabulary = ShapeVocabulary(self.model)
         if ThinkingChoice.OFF in self.model.info.thinking:  # a thought would not have the shape
             request = replace(request, thinking=ThinkingChoice.OFF)

@@ -6,7 +6,6 @@ import json
 import socket
 import struct
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +21,7 @@ import pytest
 from rdchat import paths
 from rdchat.server.server import Server
 from rdchat.server.settings import Limits, ServerSettings
+from tests.server.conftest import wait_until
 from tests.server.echoing_engine import EchoingEngine
 
 KEY = "a-key-for-tests"
@@ -279,11 +279,3 @@ def test_threads_end_with_the_server(engine: EchoingEngine, tmp_path: Path) -> N
     assert threading.active_count() == before
     for link in links:
         link.close()
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    """Wait until a condition on another thread holds."""
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)

@@ -13,8 +13,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.decoding.shape_matcher import masked
+from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
 _SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens chosen from the whole vocabulary after a quick choice that was not sure

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mlx.core as mx
 
@@ -14,10 +14,12 @@ from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+
+if TYPE_CHECKING:
+    from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 
 RowsFor = Callable[[int, int], int]  # rows of a call, by the nodes of a draft and the tokens in the cache
 _SPEEDS, _SPEED_NS = 120, 250_000_000  # samples that are kept, and the least time of one
@@ -65,7 +67,7 @@ class ReplyJob:
     # Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
     plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
-    matcher: ShapeMatcher | None = None  # keeps the reply within its shape; None for any text
+    matcher: "ShapeMatcher | None" = None  # keeps the reply within its shape; None for any text
     # Returns the rows to verify a draft with, if the draft does not say.
     rows_for: RowsFor = lambda nodes, _depth: nodes
     # Called once, when the reply is over and its cache in order: with whether it failed.

@@ -7,6 +7,7 @@ two have almost the same score. The code does not depend on it: what is accepted
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 import numpy as np
@@ -19,11 +20,14 @@ from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, see
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
-from rdchat.inference.decoding.shape_matcher import ShapeMatcher, masked
+from rdchat.inference.decoding.sampling import masked
 from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree, token_log_probs
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
 from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
+
+if TYPE_CHECKING:
+    from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 
 _MOST_DROPPED = 3  # dropped drafts of one drafter, after which the reply goes on without it
 _WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
@@ -133,12 +137,12 @@ class RoundIterator(ReplyIterator):
             self._ledger.synchronize(*lazy)
             return draft
 
-    def _within(self, matcher: ShapeMatcher, draft: Draft) -> Draft:
+    def _within(self, matcher: "ShapeMatcher", draft: Draft) -> Draft:
         """Return the part of a draft that the answer's shape allows, with what it forces; the masks are kept."""
         with self._ledger.stage("shape"), self._ledger.waiting():
             limit = self._reply.last_index - len(self._reply.token_ids)
             found = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
-        self._mask, self._reshaped = matcher.masks(found.words), found.changed
+        self._mask, self._reshaped = found.mask, found.changed
         return found.draft
 
     def _verify(self, draft: Draft) -> _Round:

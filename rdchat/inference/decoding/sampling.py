@@ -133,6 +133,11 @@ def _kept(values: mx.array, border: mx.array, temperature: mx.array, keys: mx.ar
     return warped + gumbel_of(keys, ids)
 
 
+def masked(logits: mx.array, mask: mx.array | None) -> mx.array:
+    """Return logits, (n, vocabulary), with minus infinity where a mask of the same shape forbids a token."""
+    return logits if mask is None else mx.where(mask, logits, mx.array(-mx.inf, logits.dtype))
+
+
 def has_filter(params: SamplingParams) -> bool:
     """Tell whether top-k, top-p or min-p is on."""
     return params.top_k > 0 or params.top_p < 1 or params.min_p > 0

@@ -75,7 +75,7 @@ class MaskedDraft:
     """A draft without forbidden nodes, and the masks of the tokens after each node."""
 
     draft: Draft
-    words: Words  # (nodes, words)
+    mask: mx.array  # (nodes, vocabulary) bool
     changed: bool  # whether nodes were dropped or added
 
 
@@ -101,10 +101,6 @@ class ShapeMatcher:
     def mask(self) -> mx.array:
         """Return which tokens may come next, (1, vocabulary) bool."""
         return mask_of(self._next()[None], self._size)
-
-    def masks(self, words: Words) -> mx.array:
-        """Return masks, (n, vocabulary) bool, from their words."""
-        return mask_of(words, self._size)
 
     def forced(self, limit: int) -> list[int]:
         """Return tokens of the text that must come next, at most `limit`; the model may still split it otherwise."""
@@ -143,10 +139,11 @@ class ShapeMatcher:
         self._go_to(tree, path, 0)
         kept = len(tokens)
         added = self._add_forced(tokens, parents, masks, origins, limit, trees=trees)
+        mask = mask_of(np.stack(masks), self._size)
         if not added and kept == len(tokens) == len(tree):
-            return MaskedDraft(draft, np.stack(masks), changed=False)
+            return MaskedDraft(draft, mask, changed=False)
         packed = _packed(tokens, parents)
-        return MaskedDraft(replace(draft, tree=packed, sources=origins, rows=0), np.stack(masks), changed=True)
+        return MaskedDraft(replace(draft, tree=packed, sources=origins, rows=0), mask, changed=True)
 
     def _add_forced(
         self, tokens: list[int], parents: list[int], masks: list[Words], origins: list[int], limit: int, *, trees: bool
@@ -219,11 +216,6 @@ def mask_of(words: Words, size: int) -> mx.array:
     """
     bits = np.unpackbits(words.view(np.uint8), axis=-1, count=size, bitorder="little")
     return mx.array(bits.view(np.bool_))
-
-
-def masked(logits: mx.array, mask: mx.array | None) -> mx.array:
-    """Return logits, (n, vocabulary), with minus infinity where a mask of the same shape forbids a token."""
-    return logits if mask is None else mx.where(mask, logits, mx.array(-mx.inf, logits.dtype))
 
 
 def _known(draft: Draft) -> Sequence[int]:

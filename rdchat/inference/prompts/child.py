@@ -13,7 +13,6 @@ from typing import Any
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
-from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
@@ -208,6 +207,8 @@ def _try_out(tokenizer: Any) -> None:
 
 
 def _check_shape(_job: Job[Any], *, kind: str, source: str) -> dict[str, Any]:
+    from rdchat.inference.prompts.shape_grammar import check_grammar  # noqa: PLC0415  llguidance: seldom needed
+
     check_grammar(AnswerShape(ShapeKind(kind), source))
     return {}
 
