@@ -120,7 +120,14 @@ class Server:
     def _run(self, listener: socket.socket) -> None:
         assert self._server is not None
         with listener, asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
-            runner.run(self._server.serve([listener]))
+            runner.run(self._serve(listener, self._server))
+
+    async def _serve(self, listener: socket.socket, server: uvicorn.Server) -> None:
+        await server.serve([listener])
+        for connection in list(server.server_state.connections):  # of clients that do not take what was sent
+            connection.transport.abort()
+        for _ in range(2):  # a transport closes its socket in the loop's next turn
+            await asyncio.sleep(0)
 
     def _begin_to_stop(self) -> None:
         assert self._server is not None
