@@ -45,6 +45,7 @@ def graph_of(*arrays: mx.array) -> list[Node]:
             inputs, outputs = (tuple(dtype for *_, dtype in part[side]) for side in ("inputs", "outputs"))
             found.append(Node(part["name"], inputs, outputs))
 
+    mx.synchronize()  # MLX 0.32.4 now and then crashes when it exports a graph whose inputs are still being computed
     mx.export_function(take, lambda: list(arrays))
     return found
 
