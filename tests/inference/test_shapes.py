@@ -14,12 +14,15 @@ from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import share
+from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask
 from tests.inference.plain_replies import SAMPLINGS
 from tests.inference.shape_models import json_model
@@ -125,6 +128,19 @@ def test_what_the_shape_forces_is_drafted() -> None:
     assert SHAPE in {event.drafter for event in events if isinstance(event, TokenEvent)}
 
 
+def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat() -> None:
+    model, request = json_model(), replace(ask(max_tokens=80), shape=AnswerShape(ShapeKind.REGEX, "one way to say it"))
+    assert request.shape is not None
+    prompt, state = model.encode_chat(request.messages, False), state_of(model, AvailableDrafters())
+    state.planner = RandomPlanner(state.costs, (Mode.LOOKUP,), seed=0)
+    matcher = ShapeVocabulary(model).matcher(request.shape)
+    job = replace(ReplyJob.fresh(model, prompt, request), mode=Mode.AUTO, matcher=matcher)
+    *events, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert {event.drafter for event in events if isinstance(event, TokenEvent)} == {"", SHAPE}
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.from_chat == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "source"),
     [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],
@@ -153,6 +169,13 @@ def test_a_schema_that_cannot_be_used_is_refused_in_a_line(source: str) -> None:
     with pytest.raises((ShapeRefusedError, InvalidSettingError)) as refusal:
         reply(json_model(), replace(ask(), shape=AnswerShape(ShapeKind.SCHEMA, source)), Mode.OFF)
     assert "\n" not in refusal.value.message
+
+
+def test_a_wrong_regular_expression_is_explained_without_the_compilers_drawing() -> None:
+    with pytest.raises(ShapeRefusedError) as refusal:
+        reply(json_model(), replace(ask(), shape=AnswerShape(ShapeKind.REGEX, "a[")), Mode.OFF)
+    assert refusal.value.message == "The regular expression cannot be used: unclosed character class."
+    assert refusal.value.hint == "Correct it, or make it simpler."
 
 
 @pytest.mark.parametrize(

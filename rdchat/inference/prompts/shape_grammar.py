@@ -1,5 +1,6 @@
 """The grammar of an answer's shape, as llguidance takes it, and its limits."""
 
+import re
 from typing import Any
 
 import llguidance
@@ -7,11 +8,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 
 Words = npt.NDArray[np.uint32]
 
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
+_ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)  # below a drawing of the place
 _MOST_WORDS = 200
 _ANY_OBJECT = '{"type": "object"}'
 # Whitespace is one space or none, since a small model may write blank lines for ever.
@@ -68,5 +70,7 @@ def check_grammar(shape: AnswerShape) -> None:
             f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
         )
     if problem:
+        if found := _ERROR_OF_REGEX.search(problem):
+            problem = found[1]
         words = " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
-        raise ShapeRefusedError(f"The {shape.words} cannot be used: {words}.", SHAPE_HINT)
+        raise ShapeRefusedError(f"The {shape.words} cannot be used: {words}.", "Correct it, or make it simpler.")

@@ -58,6 +58,7 @@ _STAGES: dict[str, str] = {
     "Select nodes": "The most likely tokens of all beams are kept, and common beginnings merged.",
     "Draft model": "The draft model reads the tokens that it has not seen yet.",
     "Rank candidates": "The draft model's most likely next tokens are picked.",
+    "Fit the shape": "Drafted tokens that the answer's shape forbids are dropped; those that it forces are added.",
     "Wait for the draft": "The processor waits for the device to draft.",
     "Forward": "The model computes what may come next at each place.",
     "Choice": "The next token is chosen at each place.",
