@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10,
         metavar="N",
-        help="approximate time limit; measurements left out are listed",
+        help="approximate time limit (default: %(default)s); the report lists what was left out",
     )
     parser.add_argument(
         "--no-window", action="store_true", help="do not measure how smoothly and how fast a window draws"
