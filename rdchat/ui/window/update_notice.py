@@ -39,7 +39,8 @@ class UpdateNotice(QObject):
         banner = Banner(
             self._theme,
             "Look for new versions of rdchat?",
-            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. Settings can change it.",
+            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. You can change this in "
+            "Settings.",
         )
         banner.add_action("Look Once a Day", partial(self._check.answer, True))
         banner.add_action("Do Not Look", partial(self._check.answer, False))
