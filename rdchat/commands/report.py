@@ -125,7 +125,7 @@ class _Report:
 
     def _measure_window(self, progress: ProgressLine) -> None:
         if self._args.no_window:
-            self.found["left_out"].append("the window: left out as asked")
+            self.found["left_out"].append("the window: --no-window was given")
         elif not self.found["machine"].get("display"):
             self.found["left_out"].append("the window: there is no display")
         else:
