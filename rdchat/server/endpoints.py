@@ -24,7 +24,7 @@ from rdchat.server.interfaces.completions import Completions
 from rdchat.server.interfaces.fields import Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyStream
 from rdchat.server.interfaces.messages import Messages
-from rdchat.server.interfaces.order import Choice, ReplyOrder
+from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
 from rdchat.server.outlet import ClientGoneError, Outlet, read_body, until_gone
 from rdchat.server.replies import Piece, make_replies
 
@@ -182,7 +182,7 @@ class _Replies:
             async for piece in pieces:
                 if isinstance(piece, tuple):
                     choices.append(piece[0])
-                if stream is not None:
+                if stream is not None and not isinstance(piece, ModelInfo):
                     await _send_piece(outlet, stream, headers, piece)
         except ApiError as error:
             if not outlet.started:
@@ -204,16 +204,16 @@ async def _taken(
     making.result()
 
 
-async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Any) -> None:
+async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Piece) -> None:
     """Send a piece of a streamed reply; the first one begins the response, so that earlier errors have a status."""
     text = ""
-    if not outlet.started:
-        await outlet.start(200, "text/event-stream; charset=utf-8", headers)
-        text = stream.begin()
     if isinstance(piece, tuple):
-        text += stream.finish(*piece)
-    elif piece.thought or piece.answer:
-        text += stream.delta(piece)
+        text = stream.finish(*piece)
+    elif isinstance(piece, Delta):
+        text = stream.delta(piece) if piece.thought or piece.answer else ""
+    elif not outlet.started:
+        await outlet.start(200, "text/event-stream; charset=utf-8", headers)
+        text = stream.begin(piece)
     if text:
         await outlet.write(text)
 

@@ -37,6 +37,7 @@ class Script:
 
     tokens: tuple[str, ...] = ("Hello", ",", " you", "!")
     finish: FinishReason = FinishReason.EOS
+    stop: str = ""  # the stop string that ended it
     in_thought: bool = False
     calls: tuple[ToolCall, ...] = ()
     content: str | None = None  # None is the whole text
@@ -134,7 +135,8 @@ class ScriptedGate:
             on_event(TokenEvent(0, written, 99, "", log_prob=-0.5))
         counters = Statistics(8, 2, len(ids), 1.0, 1.0, 500.0, 2, 4, 3, target_calls=2)
         content = text if script.content is None else script.content
-        on_event(ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls, content=content))
+        ended = ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls, content=content, stop=script.stop)
+        on_event(ended)
 
 
 def _token(index: int, text: str, top: int | None) -> TokenEvent:

@@ -40,6 +40,18 @@ def test_a_stream(anthropic: Anthropic) -> None:
     assert (final.stop_reason, final.usage.output_tokens, final.usage.input_tokens) == ("end_turn", 5, 6)
 
 
+def test_a_stream_begins_with_the_tokens_of_the_prompt_before_any_is_written(
+    anthropic: Anthropic, gate: ScriptedGate
+) -> None:
+    gate.gate.shut()
+    with anthropic.messages.create(**ASK, stream=True) as events:
+        first = next(iter(events))
+        assert first.type == "message_start"
+        usage = first.message.usage
+        assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 0)
+        gate.gate.open()
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_tool_calls(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
     gate.scripts = [
@@ -97,19 +109,22 @@ def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: Scripte
 
 
 @pytest.mark.parametrize(
-    ("finish", "reason", "sequence"),
+    ("script", "reason", "sequence"),
     [
-        (FinishReason.LENGTH, "max_tokens", None),
-        (FinishReason.STOP_STRING, "stop_sequence", "x"),
-        (FinishReason.CONTEXT_FULL, "model_context_window_exceeded", None),
+        (Script(finish=FinishReason.LENGTH), "max_tokens", None),
+        (Script(finish=FinishReason.STOP_STRING, stop="y"), "stop_sequence", "y"),
+        (Script(finish=FinishReason.CONTEXT_FULL), "model_context_window_exceeded", None),
     ],
 )
 def test_why_a_reply_ended(
-    anthropic: Anthropic, gate: ScriptedGate, finish: FinishReason, reason: str, sequence: str | None
+    anthropic: Anthropic, gate: ScriptedGate, script: Script, reason: str, sequence: str | None
 ) -> None:
-    gate.scripts = [Script(finish=finish)]
-    reply = anthropic.messages.create(**ASK, stop_sequences=["x"])
+    gate.scripts = [script]
+    reply = anthropic.messages.create(**ASK, stop_sequences=["x", "y"])
     assert (reply.stop_reason, reply.stop_sequence) == (reason, sequence)
+    with anthropic.messages.stream(**ASK, stop_sequences=["x", "y"]) as stream:
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.stop_sequence) == (reason, sequence)
 
 
 @pytest.mark.parametrize(
