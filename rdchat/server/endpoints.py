@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.server.desk import Desk
 from rdchat.server.guard import Guard
@@ -42,6 +43,8 @@ def build_app(desk: Desk, guard: Guard) -> ASGIApp:
         _ANTHROPIC_PATH: Messages(),
     }
     routes = [Route(path, _Replies(desk, guard, interface), methods=["POST"]) for path, interface in replies.items()]
+    counts = _TokenCounts(desk, guard, Messages(counts=True))
+    routes.append(Route(f"{_ANTHROPIC_PATH}/count_tokens", counts, methods=["POST"]))
     models = _Models(desk)
     routes += [Route(path, models, methods=["GET"]) for path in ("/v1/models", "/v1/models/{name:path}")]
     return _Front(Router(routes, redirect_slashes=False, default=_unknown), desk, guard)
@@ -193,6 +196,21 @@ class _Replies:
             await outlet.write(stream.end(choices), more=False)
         else:
             await outlet.json(200, self._interface.whole(order, info.name, choices, reply_id), headers)
+
+
+class _TokenCounts(_Replies):
+    """The path that counts the tokens of a prompt. It waits for no reply."""
+
+    async def _answer(self, scope: Scope, order: ReplyOrder) -> None:
+        gate, info = self._desk.gate, self._desk.gate.model
+        if info is None or await self._desk.card(order.model) is not None:
+            raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
+        try:
+            request = order.request(0, info, gate.draft, self._guard.partition)
+            tokens = await asyncio.to_thread(gate.count_tokens, request)
+        except RdchatError as error:
+            raise ApiError(400, str(error)) from error
+        await scope["outlet"].json(200, {"input_tokens": tokens}, _ignored(order.ignored))
 
 
 async def _taken(

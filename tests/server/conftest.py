@@ -56,12 +56,16 @@ def openai(server: Server) -> Iterator[OpenAI]:
 
 @pytest.fixture
 def anthropic(server: Server) -> Iterator[Anthropic]:
-    with Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60) as client:
+    with anthropic_client(server) as client:
         yield client
 
 
 def openai_client(server: Server, key: str = KEY) -> OpenAI:
     return OpenAI(base_url=f"{server.address}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def anthropic_client(server: Server) -> Anthropic:
+    return Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60)
 
 
 def wait_until(holds: Callable[[], object]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, LikelyToken, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
@@ -70,6 +71,7 @@ class ScriptedGate:
     draft: DraftSettings = field(default_factory=DraftSettings)
     cards: tuple[ModelCard, ...] = (OTHER,)
     load_failure: EngineFailure | None = None
+    count_error: RdchatError | None = None
     gate: Gate = field(default_factory=Gate)  # one permit for each token
     requests: list[GenerationRequest] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
@@ -87,6 +89,11 @@ class ScriptedGate:
 
     def installed(self) -> Sequence[ModelCard]:
         return self.cards
+
+    def count_tokens(self, request: GenerationRequest) -> int:
+        if self.count_error:
+            raise self.count_error
+        return sum(len(message.content.split()) for message in request.messages) + len(request.tools)
 
     def generate(self, request: GenerationRequest, on_event: Callable[[Any], object]) -> Running:
         running = Running(self.gate)

@@ -7,10 +7,12 @@ import anthropic as anthropic_module
 import pytest
 from anthropic import Anthropic
 
+from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, ToolCall, reply_seed
 from rdchat.server.gate import EngineFailure
+from tests.server.conftest import MakeServer, anthropic_client
 from tests.server.fakes import Script, ScriptedGate
 
 ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
@@ -50,6 +52,42 @@ def test_a_stream_begins_with_the_tokens_of_the_prompt_before_any_is_written(
         usage = first.message.usage
         assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 0)
         gate.gate.open()
+
+
+def test_the_tokens_of_a_prompt_are_counted_without_a_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    asked: Any = {"model": "tiny/model", "messages": [{"role": "user", "content": "How are you?"}]}
+    assert anthropic.messages.count_tokens(**asked).input_tokens == 3
+    assert anthropic.messages.count_tokens(**asked, system="Be short.").input_tokens == 5
+    assert anthropic.messages.count_tokens(**asked, tools=[TOOL]).input_tokens > 5
+    assert not gate.requests
+
+
+def test_tokens_are_counted_while_a_reply_is_written(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    gate.gate.shut()
+    with anthropic.messages.create(**ASK, stream=True):
+        assert anthropic.messages.count_tokens(model="", messages=ASK["messages"]).input_tokens == 1
+        gate.gate.open()
+
+
+@pytest.mark.parametrize(
+    ("model", "messages", "status"),
+    [("tiny/model", [], 400), ("", ASK["messages"], 400), ("other/model", ASK["messages"], 404)],
+)
+def test_tokens_that_cannot_be_counted(
+    anthropic: Anthropic, gate: ScriptedGate, model: str, messages: Any, status: int
+) -> None:
+    gate.count_error = TemplateRefusedError("The chat template refuses this.")
+    with pytest.raises(anthropic_module.APIStatusError) as refused:
+        anthropic.messages.count_tokens(model=model, messages=messages)
+    body: Any = refused.value.body
+    assert (refused.value.status_code, body["type"]) == (status, "error")
+
+
+def test_a_model_is_not_loaded_to_count(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(may_load_models=True)
+    with anthropic_client(server) as client, pytest.raises(anthropic_module.InternalServerError, match="not loaded"):
+        client.messages.count_tokens(model="other/model", messages=ASK["messages"])
+    assert not gate.loads
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -21,15 +21,22 @@ _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last 
 
 
 class Messages:
-    """Reads requests and writes replies of `/v1/messages`."""
+    """Reads requests and writes replies of `/v1/messages`.
+
+    Args:
+        counts: Whether requests ask for the tokens of their prompt alone, so that `max_tokens` may be missing.
+    """
+
+    def __init__(self, *, counts: bool = False) -> None:
+        self._counts = counts
 
     def read(self, fields: Fields) -> ReplyOrder:
         """Read a request; see `Interface.read`."""
         sampling = read_sampling(fields, *_SAMPLING)
         limit = fields.whole("max_tokens", 1, MOST_TOKENS)
-        if limit is None:
+        if limit is None and not self._counts:
             raise wrong("max_tokens", "`max_tokens` is missing.")
-        sampling["max_tokens"] = limit
+        sampling["max_tokens"] = limit or 1
         sampling["stop"] = fields.stops("stop_sequences")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         fields.ignore(*_HINTS)
