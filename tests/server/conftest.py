@@ -32,7 +32,8 @@ def make_server(gate: ScriptedGate) -> Iterator[MakeServer]:
     servers: list[Server] = []
 
     def make(limits: Limits = _LIMITS, **settings: Any) -> Server:
-        server = Server(ServerSettings(KEY, **({"port": 0, "limits": limits} | settings)), gate)
+        chosen: dict[str, Any] = {"port": 0, "limits": limits} | settings
+        server = Server(ServerSettings(KEY, **chosen), gate)
         server.start()
         servers.append(server)
         return server

@@ -78,7 +78,7 @@ class ScriptedGate:
     cancelled: int = 0
 
     def __post_init__(self) -> None:
-        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._work: queue.Queue[Callable[[], object] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 

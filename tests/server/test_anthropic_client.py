@@ -16,7 +16,7 @@ from tests.server.conftest import MakeServer, anthropic_client
 from tests.server.fakes import Script, ScriptedGate
 
 ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
-TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
+TOOL: Any = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 
 
 def test_models(anthropic: Anthropic) -> None:
@@ -29,7 +29,7 @@ def test_a_whole_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
     assert (reply.stop_reason, reply.model, reply.role) == ("end_turn", "tiny/model", "assistant")
     usage = reply.usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 5)
-    assert usage.to_dict()["rdchat"]["drafted"] == 4  # type: ignore[index]
+    assert usage.to_dict()["rdchat"]["drafted"] == 4
     (request,) = gate.requests
     assert request.messages[0].role is Role.SYSTEM
     assert (request.seed, request.sampling.max_tokens) == (reply_seed(7, 1, 0), 50)
