@@ -70,7 +70,12 @@ def check_grammar(shape: AnswerShape) -> None:
             f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
         )
     if problem:
-        if found := _ERROR_OF_REGEX.search(problem):
-            problem = found[1]
-        words = " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
-        raise ShapeRefusedError(f"The {shape.words} cannot be used: {words}.", "Correct it, or make it simpler.")
+        hint = "Correct it, or make it simpler."
+        raise ShapeRefusedError(f"The {shape.words} cannot be used: {problem_line(problem)}.", hint)
+
+
+def problem_line(problem: str) -> str:
+    """Return an error of llguidance as a line for people, without a full stop."""
+    if found := _ERROR_OF_REGEX.search(problem):
+        problem = found[1]
+    return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
