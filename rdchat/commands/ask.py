@@ -146,7 +146,7 @@ def _read_shape(args: argparse.Namespace) -> AnswerShape | None:
     if len(given) > 1:
         raise InvalidSettingError("Give only one of --json-object, --schema and --regex.")
     if given and args.thinking not in {None, ThinkingChoice.OFF.value}:
-        raise InvalidSettingError("An answer with a shape has no thought.", "Leave --thinking out.")
+        raise InvalidSettingError("Thinking is off for an answer with a shape.", "Leave --thinking out.")
     match given:
         case ["json_object"]:
             return AnswerShape(ShapeKind.JSON)

@@ -21,7 +21,7 @@ SCHEMA = {
     [
         (("--json-object", "--regex", "a"), "Give only one of --json-object, --schema and --regex.", 2),
         (("--schema", "missing.json"), "The schema file missing.json cannot be read", 1),
-        (("--json-object", "--thinking", "on"), "An answer with a shape has no thought. Leave --thinking out.", 2),
+        (("--json-object", "--thinking", "on"), "Thinking is off for an answer with a shape. Leave --thinking out.", 2),
     ],
 )
 def test_wrong_options_are_refused(

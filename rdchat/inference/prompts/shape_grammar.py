@@ -1,6 +1,8 @@
 """The grammar of an answer's shape, as llguidance takes it, and its limits."""
 
+import json
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import llguidance
@@ -31,6 +33,24 @@ def grammar_of(shape: AnswerShape) -> str:
             return llguidance.LLMatcher.grammar_from_regex(shape.source)
         case ShapeKind.GRAMMAR:
             return llguidance.LLMatcher.grammar_from_lark(shape.source)
+
+
+def after_thought(grammar: str, closing: Sequence[str | int]) -> str:
+    """Return the grammar of a thought, and of an answer behind it.
+
+    Args:
+        grammar: The answer's, from `grammar_of`.
+        closing: The marker that ends the thought: texts, and ids of control tokens.
+    """
+    answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
+    answer[0]["name"] = "answer"
+    marker = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in closing)
+    if all(isinstance(each, str) for each in closing):  # a control token needs no search for its text
+        thought, marker = f"thought[suffix={marker}]", ""
+    else:
+        thought = "thought"
+    whole = f'start: thought {marker} "\\n"? "\\n"? @answer\n{thought}: /(?s:.*)/'
+    return json.dumps({"grammars": [{"lark_grammar": whole}, *answer]})
 
 
 def limits() -> llguidance.LLParserLimits:
