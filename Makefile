@@ -56,7 +56,6 @@ bench: setup ## Measure speed against mlx-lm, what a round costs, and the window
 	@$(BIN)/rdchat bench --modes off --trials 4
 	@$(BIN)/python scripts/bench_round.py
 	@$(BIN)/python scripts/bench_lookup.py
-	@$(BIN)/python scripts/bench_turns.py
 	@$(BIN)/python scripts/bench_shapes.py
 	@$(BIN)/python scripts/bench_server.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_serving_window.py --json

@@ -6,10 +6,8 @@ an import, since a busy machine delays the window too. `--json` prints one objec
 
 import argparse
 import json
-import os
 import random
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,12 +15,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
-from stand_in_engine import StandInEngine, StandInReply
+from stand_in_app import new_app, own_folder
+from stand_in_engine import StandInReply
 
 from rdchat import paths
-from rdchat.app import App, application
+from rdchat.app import application
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
@@ -87,16 +85,15 @@ def main() -> int:
     parser.add_argument("--megabytes", type=float, default=4.0, help="size of the file")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
-        file = Path(folder) / "conversations.json"
+    with own_folder() as folder:
+        file = folder / "conversations.json"
         write_chats(file, options.megabytes)
         qt = application()
         store = ConversationStore(paths.database_path())
         prompt = store.add_message(store.create_conversation("Live").id, None, Role.USER, "Go on")
         streaming = MessageStatus.STREAMING
         reply = store.add_message(prompt.conversation_id, prompt.id, Role.ASSISTANT, "", status=streaming)
-        app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(StandInReply))
+        app = new_app(qt, store, StandInReply)
         app.start()
         save = lambda number: store.save_text(reply.id, "word " * number)  # noqa: E731
         measure(qt, save, lambda over: QTimer.singleShot(_BEFORE_MS, over))  # the window is built

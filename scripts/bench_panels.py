@@ -7,21 +7,16 @@ with the panel closed, and once with the panel, the time ledger and the reply's 
 import argparse
 import itertools
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from bench_transcript import DelayMeter, Meter, synthetic_reply, wait
+from bench_transcript import Meter, Smoothness, synthetic_reply, wait
 from PySide6.QtCore import QEventLoop
-from stand_in_engine import StandInEngine, StandInReply
+from stand_in_app import own_folder, running_app
+from stand_in_engine import StandInReply
 
-from rdchat import paths
-from rdchat.app import App
-from rdchat.chat.settings import SettingsStore
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.services.engine.engine_events import EngineState
@@ -39,17 +34,6 @@ _STAGES = (
     "accept/detokenize",
     "commit",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Smoothness:
-    """One reply."""
-
-    busy_share: float  # of the time, what the main thread worked on events, in processor time
-    longest_handler_ms: float  # the longest of them
-    longest_handler: str  # which one that was
-    delay_p999_ms: float  # what a click would have waited, 99.9th percentile
-    longest_delay_ms: float  # at most
 
 
 class DraftedReply(StandInReply):
@@ -120,11 +104,7 @@ def _tree(batch: tuple[str, ...]) -> RoundTree:
 
 def measure(qt: Meter, panels: bool) -> Smoothness:
     """Write one reply in the app, in a fresh folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
-        store = ConversationStore(paths.database_path())
-        app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
-        app.start()
+    with own_folder(), running_app(qt, DraftedReply) as app:
         wait(2.0)
         controller, window = app.controller, app.window
         assert controller.replies.state is EngineState.IDLE
@@ -140,21 +120,7 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
         controller.replies.state_changed.connect(
             lambda: loop.quit() if controller.replies.state is EngineState.IDLE else None
         )
-        qt.reset()
-        delay_meter, began = DelayMeter(), time.perf_counter()
-        loop.exec()
-        delay_meter.stop()
-        delays, seconds = sorted(delay_meter.delays), time.perf_counter() - began
-        window.close()
-        assert app.finish()
-        window.deleteLater()
-    return Smoothness(
-        busy_share=round(qt.busy / seconds, 4),
-        longest_handler_ms=round(qt.longest * 1000, 2),
-        longest_handler=qt.longest_what,
-        delay_p999_ms=round(delays[int(len(delays) * 0.999)], 2),
-        longest_delay_ms=round(delays[-1], 2),
-    )
+        return qt.measure(loop)
 
 
 def main() -> int:
