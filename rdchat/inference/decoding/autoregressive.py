@@ -107,7 +107,7 @@ class PlainSteps:
         if following is not None:
             if not sure:
                 if token_id != int(step.token):
-                    self._take_back()
+                    self._cache.step_back()
                     following = self._call(mx.array([token_id]), step.position, step.seen)
                 following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
@@ -127,10 +127,6 @@ class PlainSteps:
                 logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
                 self._ledger.synchronize(logits)
             return self.first(logits, position + 1, seen)
-
-    def _take_back(self) -> None:
-        """Undo the call that was queued for a wrong token."""
-        self._cache.step_back()
 
     def _read(self, step: Step) -> tuple[int, bool, float | None]:
         """Wait for a step's token.

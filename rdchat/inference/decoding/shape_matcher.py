@@ -5,8 +5,8 @@ penalty, temperature and filters, so the rule stays one: the text is a function 
 token changes what is verified, never a mask along the chosen path.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import replace
 
 import llguidance
 import mlx.core as mx
@@ -16,7 +16,6 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.prompts.shape_grammar import Words, grammar_of, limits, mask_words
-from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
@@ -70,15 +69,6 @@ class ShapeVocabulary:
         return ShapeMatcher(found, len(self.tokens), self._ends, shape.words)
 
 
-@dataclass(frozen=True, slots=True)
-class MaskedDraft:
-    """A draft without forbidden nodes, and the masks of the tokens after each node."""
-
-    draft: Draft
-    mask: mx.array  # (nodes, vocabulary) bool
-    changed: bool  # whether nodes were dropped or added
-
-
 class ShapeMatcher:
     """Follows one reply.
 
@@ -107,7 +97,7 @@ class ShapeMatcher:
         forced = [int(token) for token in self._matcher.compute_ff_tokens()] if limit > 0 else []
         return forced[: min(limit, _MOST_FORCED)]
 
-    def within(self, draft: Draft, limit: int, *, trees: bool) -> MaskedDraft:
+    def within(self, draft: Draft, limit: int, *, trees: bool) -> tuple[Draft, mx.array]:
         """Drop the nodes of a draft that the shape forbids, and draft what it forces below the root.
 
         It waits for the draft.
@@ -116,8 +106,12 @@ class ShapeMatcher:
             draft: The draft; its root is the last token, which `take` had.
             limit: The most tokens that may be drafted below the root.
             trees: Whether the target verifies trees; otherwise a longer forced chain replaces the draft's.
+
+        Returns:
+            The draft, the same object where nothing was dropped or added, and (nodes, vocabulary) bool: which tokens
+            may come after each of its nodes.
         """
-        tree, sources = draft.tree.fetch(), _known(draft)
+        tree, sources = draft.tree.fetch(), draft.fetch_sources()
         tokens, parents, masks, origins = [int(tree.tokens[0])], [-1], [self._next()], [sources[0]]
         place = {0: 0}  # new index of each node that is kept
         path: list[int] = []  # nodes, below the root, that the matcher has taken
@@ -141,9 +135,8 @@ class ShapeMatcher:
         added = self._add_forced(tokens, parents, masks, origins, limit, trees=trees)
         mask = mask_of(np.stack(masks), self._size)
         if not added and kept == len(tokens) == len(tree):
-            return MaskedDraft(draft, mask, changed=False)
-        packed = _packed(tokens, parents)
-        return MaskedDraft(replace(draft, tree=packed, sources=origins, rows=0), mask, changed=True)
+            return draft, mask
+        return replace(draft, tree=_packed(tokens, parents), sources=origins, rows=0), mask
 
     def _add_forced(
         self, tokens: list[int], parents: list[int], masks: list[Words], origins: list[int], limit: int, *, trees: bool
@@ -216,13 +209,6 @@ def mask_of(words: Words, size: int) -> mx.array:
     """
     bits = np.unpackbits(words.view(np.uint8), axis=-1, count=size, bitorder="little")
     return mx.array(bits.view(np.bool_))
-
-
-def _known(draft: Draft) -> Sequence[int]:
-    sources = draft.sources
-    if sources is None:
-        return [NodeSource.DRAFTER] * len(draft.tree)
-    return fetch(sources).tolist() if isinstance(sources, mx.array) else list(sources)
 
 
 def _packed(tokens: list[int], parents: list[int]) -> PackedTree:

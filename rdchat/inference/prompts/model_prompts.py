@@ -296,7 +296,7 @@ class ModelPrompts:
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._tokens.mark, marks=marks)
         turns = [turn_of(message, mark) for message in messages]
-        text = self._marked(unfinished, marks) if unfinished else ""
+        text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model continues the text
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
             return self._encode(None, "\n\n".join(parts), marks, limit, waiting, begins=True)
@@ -358,9 +358,6 @@ class ModelPrompts:
                 f"It has: {', '.join(found)}." if found else "Leave thinking to the model.",
             )
         return found[thinking]
-
-    def _marked(self, message: ChatMessage, marks: Marks) -> str:
-        return self._tokens.mark(message.content, message.own_control, marks)
 
     def _encode(
         self,
