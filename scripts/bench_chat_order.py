@@ -2,11 +2,9 @@
 
 The work of the window's thread is given in processor time, and as the wait of a click. An answer's time runs from the
 last typed letter until the list shows it, including the pause after typing. Then each command is timed with 100,000
-chats, and with a chat of 100,000 messages: the longest stretch of processor time on the window's thread. `--json`
-prints one object.
+chats, and with a chat of 100,000 messages: the longest stretch of processor time on the window's thread.
 """
 
-import argparse
 import json
 import random
 import sqlite3
@@ -277,10 +275,7 @@ def commands_on_messages(app: App) -> Iterator[tuple[str, Command]]:
     yield "send again", lambda: controller.send("And now?")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    options = parser.parse_args()
+def main() -> None:
     qt = Meter(sys.argv[:1])
     with own_folder():
         fill()
@@ -292,13 +287,8 @@ def main() -> int:
         with own_folder():
             write()
             report[name] = measure_large(qt, commands)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        for name, figure in report.items():
-            print(f"{name}: {figure}")
-    return 0
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,10 +2,9 @@
 
 A chat is opened through the window of the whole app, until the messages in view are drawn: `cpu` is the main thread's
 processor time, `wall` the elapsed time, `first` that of the first opening. A short chat shows the window's own share.
-`--json` prints one object; times are in milliseconds, medians of several.
+Times are in milliseconds, medians of several.
 """
 
-import argparse
 import json
 import sqlite3
 import statistics
@@ -136,17 +135,10 @@ def measure(qt: QApplication) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
     qt = QApplication(sys.argv[:1])
     with own_folder():
         figures = measure(qt)
-    if options.json:
-        print(json.dumps({"files": figures}))
-        return
-    for name, value in figures.items():
-        print(f"{name.replace('_', ' '):32} {value:>8.1f} ms")
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

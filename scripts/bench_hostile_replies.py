@@ -2,7 +2,6 @@
 
 Each is shown in the real `TranscriptView`, in a real event loop with a timer every millisecond; its delay is what a
 click would have waited. Wanted: never over 100 ms. The main thread's processor time is also given, for busy machines.
-`--json` prints one object.
 """
 
 import argparse
@@ -107,9 +106,8 @@ def measure(theme: Theme, text: str) -> dict[str, float]:
     return opened | streamed | {"drawn_after_s": seconds}
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--only", default="", help="cases whose name has these characters")
     options = parser.parse_args()
     app = QApplication(sys.argv[:1])
@@ -123,10 +121,8 @@ def main() -> int:
     started = time.perf_counter()
     split_thoughts("<think>\n" * 125_000)
     report["splitting a megabyte of openers"] = {"ms": round((time.perf_counter() - started) * 1000, 1)}
-    if options.json:
-        print(json.dumps(report, indent=2))
-    return 0
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,13 +1,12 @@
 """Measures an import while the app is open: its speed, and how long the window waits.
 
 A file in ChatGPT's format is imported while a reply is saved three times a second. The same is measured before without
-an import, since a busy machine delays the window too. `--json` prints one object.
+an import, since a busy machine delays the window too.
 """
 
 import argparse
 import json
 import random
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -80,10 +79,9 @@ def measure(qt: QApplication, save: Callable[[int], object], begin: Callable[[Ca
     return Waits(round(time.perf_counter() - began, 2), round(turn * 1000, 1), round(longest * 1000, 1), saves)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=4.0, help="size of the file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args()
     with own_folder() as folder:
         file = folder / "conversations.json"
@@ -107,13 +105,8 @@ def main() -> int:
         }
         app.window.close()
         assert app.finish()
-    if options.json:
-        print(json.dumps(found))
-    else:
-        for kind, figures in found.items():
-            print(f"{kind}: {figures}")
-    return 0
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """Measures the cost of the speed panel and the side windows to the main thread while a drafted reply streams in.
 
 The whole app writes a reply of about 2,000 tokens, drafted in rounds with their trees, at 150 tokens a second: once
-with the panel closed, and once with the panel, the time ledger and the reply's tokens open. `--json` prints one object.
+with the panel closed, and once with the panel, the time ledger and the reply's tokens open.
 """
 
 import argparse
@@ -123,9 +123,8 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
         return qt.measure(loop)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--runs", type=int, default=2, help="of each kind, alternating; the best counts")
     options = parser.parse_args()
     qt = Meter(sys.argv[:1])
@@ -134,13 +133,8 @@ def main() -> int:
         for kind, made in runs.items():
             made.append(measure(qt, panels=kind == "open"))
     best = {kind: asdict(min(made, key=lambda run: run.delay_p999_ms)) for kind, made in runs.items()}
-    if options.json:
-        print(json.dumps(best))
-    else:
-        for kind, figures in best.items():
-            print(f"panels {kind}: {figures}")
-    return 0
+    print(json.dumps(best, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,7 +1,7 @@
 """Measures how smooth the window stays while its server answers other programs.
 
 The whole app, offscreen, with the speed panel open and an engine that writes 150 tokens a second. Clients in another
-process send 1,000 requests for 4 tokens, 50 at once, over loopback. `--json` prints one object.
+process send 1,000 requests for 4 tokens, 50 at once, over loopback.
 """
 
 import argparse
@@ -100,16 +100,13 @@ def measure(qt: Meter, requests: int, at_once: int) -> dict[str, object]:
     }
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=50)
     options = parser.parse_args()
-    figures = measure(Meter(sys.argv[:1]), options.requests, options.at_once)
-    print(json.dumps(figures) if options.json else figures)
-    return 0
+    print(json.dumps(measure(Meter(sys.argv[:1]), options.requests, options.at_once), indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
