@@ -205,9 +205,8 @@ class AutoIterator(RoundIterator):
 
     def _begin_again(self) -> Step:
         """Return the plain step after a round, for which nothing is queued yet."""
-        reply = self._reply
         self._verifier.catch_up()
-        return self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
+        return self._steps.after(self._seen)
 
     def _lap_ms(self) -> float:
         """Return the milliseconds since the last call of this method."""
