@@ -27,7 +27,7 @@ def oracle(model: LoadedModel, request: GenerationRequest) -> list[int]:
     while len(tokens) < request.sampling.max_tokens and END not in tokens:
         fed = prompt + tokens
         logits = model.network(mx.array([fed]), cache=model.network.make_cache())[:, -1]
-        seen = chooser.seen(fed) if chooser.needs_seen else None
+        seen = chooser.with_tokens(chooser.seen(prompt), mx.array(tokens, mx.int32)) if chooser.needs_seen else None
         tokens.append(chooser.choose(logits, mx.array([len(fed)]), seen).item())
     return tokens
 
@@ -39,6 +39,7 @@ SAMPLINGS = [
     {"temperature": 1.3, "top_p": 0.8, "top_k": 5, "min_p": 0.05},
     {"temperature": 0, "repetition_penalty": 1.3},
     {"temperature": 1, "repetition_penalty": 1.5},
+    {"temperature": 0, "presence_penalty": 1, "frequency_penalty": 0.5},
 ]
 
 
@@ -122,7 +123,9 @@ def test_stop_string_ends_a_reply_at_any_position() -> None:
     whole = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20)))).text
     for start in range(1, 17):
         stop = whole[start : start + 3]
-        end = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20, stop=(stop,)))))
+        stops = ("never", stop, whole[start : start + 4])
+        end = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20, stop=stops))))
+        assert end.stop == stop
         assert end.finish_reason is FinishReason.STOP_STRING
         assert end.text == whole[: whole.index(stop)]
         assert len(end.token_ids) == len(end.text)
