@@ -276,14 +276,20 @@ class ModelPrompts:
         """See `TokenizerProcess.check_shape`."""
         self.process.check_shape(shape, waiting)
 
-    def encode_raw(self, text: str, limit: int, waiting: Waiting = lambda: None) -> list[int]:
-        """Return the ids of a text without a chat template; words that look like control tokens are plain text.
+    def encode_request(self, request: GenerationRequest, limit: int, waiting: Waiting = lambda: None) -> list[int]:
+        """Return the ids of a request's prompt; arguments and errors are those of `encode`.
 
-        The tokens with which the tokenizer begins a text are added. Arguments and errors are those of `encode`.
+        A text gets no chat template: words in it that look like control tokens are plain text, and the tokens with
+        which the tokenizer begins a text are added.
         """
-        marks = Marks.for_texts([text])
-        plain = self._tokens.mark(text, (), marks)
-        return self.process.encode(self._folder, plain, marks, limit=limit, waiting=waiting, begins=True)
+        if request.text is not None:
+            marks = Marks.for_texts([request.text])
+            plain = self._tokens.mark(request.text, (), marks)
+            return self.process.encode(self._folder, plain, marks, limit=limit, waiting=waiting, begins=True)
+        *turns, last = request.messages
+        unfinished = last if request.continue_last else None
+        turns = turns if unfinished else [*turns, last]
+        return self.encode(turns, unfinished, limit, waiting, thinking=request.thinking, tools=request.tools)
 
     def _encode_turns(
         self,
@@ -338,12 +344,9 @@ class ModelPrompts:
             ModelError: If the chat template refuses the conversation.
         """
         limit = _BEYOND * context_length
-        if not isinstance(prompt, GenerationRequest):
-            return len(self.encode(prompt, None, limit)) if prompt else 0
-        *turns, last = prompt.messages
-        unfinished = last if prompt.continue_last else None
-        turns = turns if unfinished else [*turns, last]
-        return len(self.encode(turns, unfinished, limit, thinking=prompt.thinking, tools=prompt.tools))
+        if isinstance(prompt, GenerationRequest):
+            return len(self.encode_request(prompt, limit))
+        return len(self.encode(prompt, None, limit)) if prompt else 0
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message."""
