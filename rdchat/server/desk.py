@@ -266,7 +266,8 @@ def _error_of(event: _Event, stopped: ApiError | None) -> ApiError | None:
         return stopped or ApiError(503, _STOPPED)
     if not isinstance(event, EngineFailure):
         return None
-    return stopped or ApiError(400 if event.refused else 500, f"{event.message} {event.hint}".strip())
+    status = 400 if event.refused else 503 if event.closing else 500
+    return stopped or ApiError(status, f"{event.message} {event.hint}".strip())
 
 
 def _closing() -> ApiError:

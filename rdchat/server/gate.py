@@ -16,6 +16,7 @@ class EngineFailure:
     message: str
     hint: str = ""
     refused: bool = False  # the request itself is wrong: too long for the model, or its chat template refuses it
+    closing: bool = False  # the server ends
 
 
 class Cancellable(Protocol):

@@ -13,7 +13,7 @@ from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProg
 from rdchat.services.engine.engine_request import EngineRequest, LoadModel
 from rdchat.services.engine.model_slot import ModelSlot
 
-_CLOSED = EngineFailure("rdchat's server was stopped.", "Try again when it runs.")
+_CLOSED = EngineFailure("rdchat's server was stopped.", "Try again when it runs.", closing=True)
 
 
 class ServerGate(QObject):
