@@ -32,7 +32,11 @@ def test_wrong_options_are_refused(
 
 @pytest.mark.parametrize(
     ("text", "words"),
-    [("{", "The JSON schema is not JSON"), ("[]", "The JSON schema is not a JSON object"), ("", "is empty")],
+    [
+        ("{", "The JSON schema is not JSON yet. Expecting property name"),
+        ("[]", "The JSON schema is not a JSON object"),
+        ("", "is empty"),
+    ],
 )
 def test_a_file_that_is_no_schema_is_refused(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, words: str

@@ -54,7 +54,7 @@ def _check_schema(source: str) -> None:
     except RecursionError:
         raise InvalidSettingError("The JSON schema is nested too deeply.") from None
     except ValueError as error:
-        raise InvalidSettingError(f"The JSON schema is not JSON: {error}.") from error
+        raise InvalidSettingError("The JSON schema is not JSON yet.", f"{error}.") from error
     if not isinstance(schema, dict):
         raise InvalidSettingError("The JSON schema is not a JSON object.")
     level: list[dict[str, Any] | list[Any]] = [schema]

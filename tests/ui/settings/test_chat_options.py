@@ -133,7 +133,7 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     wanted = AnswerShape(ShapeKind.SCHEMA, '{"type": "object"}')
     assert desk.chat.about.answer_shape == wanted
     form.schema.setPlainText('{"type": ')
-    assert form.problem.text()
+    assert form.problem.text() == "The JSON schema is not JSON yet."
     assert desk.chat.about.answer_shape == wanted
     desk.chat.start_new()
     options.refresh()
