@@ -26,7 +26,6 @@ from rdchat.inference.api.requests import (
     Mode,
     Role,
     SamplingParams,
-    ThinkingChoice,
 )
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
@@ -143,8 +142,6 @@ class ChatSession:
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
-        if request.shape is not None and ThinkingChoice.OFF in self.model.info.thinking:
-            request = replace(request, thinking=ThinkingChoice.OFF)  # a thought would come before the shape
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
         self._check_length(len(prompt))

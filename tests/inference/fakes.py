@@ -45,6 +45,8 @@ END = 0
 class CharacterPrompts(ModelPrompts):
     """Makes token ids in this process, of what the tokenizer's own template gives."""
 
+    thinking = ()  # no switch
+
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
         self.process = TokenizerProcess()  # never started
         self.control: dict[int, str] = {}

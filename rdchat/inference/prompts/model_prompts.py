@@ -279,8 +279,9 @@ class ModelPrompts:
     def encode_request(self, request: GenerationRequest, limit: int, waiting: Waiting = lambda: None) -> list[int]:
         """Return the ids of a request's prompt; arguments and errors are those of `encode`.
 
-        A text gets no chat template: words in it that look like control tokens are plain text, and the tokens with
-        which the tokenizer begins a text are added.
+        Thinking is off for an answer with a shape, where it can be: a thought would come before the shape. A text gets
+        no chat template: words in it that look like control tokens are plain text, and the tokens with which the
+        tokenizer begins a text are added.
         """
         if request.text is not None:
             marks = Marks.for_texts([request.text])
@@ -289,7 +290,9 @@ class ModelPrompts:
         *turns, last = request.messages
         unfinished = last if request.continue_last else None
         turns = turns if unfinished else [*turns, last]
-        return self.encode(turns, unfinished, limit, waiting, thinking=request.thinking, tools=request.tools)
+        is_off = request.shape is not None and ThinkingChoice.OFF in self.thinking
+        thinking = ThinkingChoice.OFF if is_off else request.thinking
+        return self.encode(turns, unfinished, limit, waiting, thinking=thinking, tools=request.tools)
 
     def _encode_turns(
         self,

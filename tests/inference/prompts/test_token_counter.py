@@ -1,11 +1,13 @@
 import json
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, ThinkingChoice
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 
@@ -33,6 +35,17 @@ def test_the_count_of_a_request_is_that_of_its_prompt(
     assert begun != prompts.count(chat, 512)
     asked = prompts.count(GenerationRequest(chat[:1], tools=tools), 512)
     assert asked == len(prompts.encode(chat[:1], None, 512, tools=tools)) > prompts.count(chat[:1], 512)
+
+
+def test_an_answer_with_a_shape_is_counted_without_its_thought(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess
+) -> None:
+    template = "{{ messages[0].content }}{% if not enable_thinking %}<think>\n\n</think>\n\n{% endif %}"
+    prompts = prompts_of(with_template(small_model, tmp_path / "switch", template), process)
+    plain = GenerationRequest((user("Hello"),), thinking=ThinkingChoice.ON)
+    off, shaped = replace(plain, thinking=ThinkingChoice.OFF), replace(plain, shape=AnswerShape(ShapeKind.JSON))
+    assert prompts.encode_request(shaped, 512) == prompts.encode_request(off, 512)
+    assert prompts.count(shaped, 512) == prompts.count(off, 512) > prompts.count(plain, 512)
 
 
 def test_a_template_without_a_system_role_counts_it_all_the_same(
