@@ -118,6 +118,7 @@ class Preferences(SideWindow):
             self.downloads_at_once.setValue(settings.downloads_at_once)
             typing = self._typing.isActive()
             self.server.show_settings(settings)
+            self.server.show_model(self._slot.name)
             if not typing and self.prompt.toPlainText() != settings.system_prompt:
                 self.prompt.setPlainText(settings.system_prompt)
             if not typing and not self.seed_problem.isVisibleTo(self):

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QCheckBox, QSpinBox, QWidget
 from rdchat.chat.settings import Settings
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.look.buttons import CopyButton, push_button
-from rdchat.ui.look.labels import PlainLabel, ThemedLabel, set_tip
+from rdchat.ui.look.labels import ElidedLabel, PlainLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout, row
 from rdchat.ui.look.opening import ask
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
@@ -18,6 +18,7 @@ _ABOUT = (
     "Anthropic's. Nothing that they send is stored."
 )
 _PATHS = "Programs made for Anthropic take the address without /v1."
+_MODEL = "The name by which programs call the loaded model."
 _NOTE_WIDTH = 390  # pixels
 _HIDDEN_KEY = "\N{BULLET}" * 16
 _NETWORK = "Let other computers connect?"
@@ -51,6 +52,9 @@ class ServerPage(QWidget):
         self.problem = _note(theme, "", "danger")
         self.address, self.copy_address = ThemedLabel(theme), CopyButton("Copy the address", theme)
         self.copy_address.clicked.connect(lambda: self.copy_address.copy(self.address.text()))
+        self.model = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.copy_model = CopyButton("Copy the model's name", theme)
+        self.copy_model.clicked.connect(lambda: self.copy_model.copy(self.model.text()))
         self.key, self.copy_key = ThemedLabel(theme), CopyButton("Copy the key", theme)
         self.copy_key.clicked.connect(lambda: self.copy_key.copy(server.key))
         self.new_key = push_button("New Key…", _NEW_KEY_MEANS, self._ask_for_new_key)
@@ -82,17 +86,23 @@ class ServerPage(QWidget):
             self.port.setValue(settings.server_port)
         self.network_note.say(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
 
+    def show_model(self, name: str | None) -> None:
+        """Show the name by which programs call the loaded model."""
+        self.model.setText(name or "No model is loaded.")
+        self.copy_model.setEnabled(name is not None)
+
     def _lay_out(self, theme: Theme) -> None:
         form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
         self.network_note = _note(theme, "", "warning")
         add_row(form, "Server", self.on, _ABOUT)
         form.addRow("", self.problem)
         form.addRow("", _note(theme, _ABOUT))
-        for button in (self.copy_address, self.copy_key):
+        for button in (self.copy_address, self.copy_key, self.copy_model):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         form.addRow(PlainLabel("Address"), row(self.address, self.copy_address, None))
         form.addRow("", _note(theme, _PATHS))
         form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None, self.new_key))
+        add_row(form, "Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
         add_row(form, "Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         add_row(form, "Options", self.at_start, "The server is on whenever rdchat is open.")
         for field, tip in ((self.loads, _LOADS), (self.network, _NETWORK_MEANS)):

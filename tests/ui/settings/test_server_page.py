@@ -54,6 +54,15 @@ def test_on_its_address_and_key_can_be_copied(qtbot: QtBot, page: ServerPage, ch
     assert server.key not in page.key.text()
 
 
+def test_the_name_by_which_programs_call_the_model_can_be_copied(page: ServerPage, chat: Chat) -> None:
+    slot = chat.controller.model_slot
+    page.copy_model.click()
+    assert QGuiApplication.clipboard().text() == page.model.text() == slot.name
+    slot.unload()
+    assert page.model.text() == "No model is loaded."
+    assert not page.copy_model.isEnabled()
+
+
 def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:
     server = chat.controller.server
     server.problem = "The port is in use."
