@@ -12,7 +12,7 @@ import llguidance
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import ModelError
+from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.prompts.shape_grammar import Words, grammar_of, limits, mask_words
@@ -64,7 +64,7 @@ class ShapeVocabulary:
         """Return a matcher at the beginning of a reply.
 
         Raises:
-            ModelError: If the shape cannot be used with this vocabulary.
+            ShapeRefusedError: If the shape cannot be used with this vocabulary.
         """
         found = llguidance.LLMatcher(self._tokenizer, grammar_of(shape), log_level=0, limits=limits())
         return ShapeMatcher(found, len(self.tokens), self._ends, shape.words)
@@ -206,7 +206,7 @@ class ShapeMatcher:
     def _check(self) -> None:
         if self._matcher.is_error():
             problem = " ".join(self._matcher.get_error().split())[:200].rstrip(".")
-            raise ModelError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
+            raise ShapeRefusedError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
 
 
 def mask_of(words: Words, size: int) -> mx.array:
