@@ -18,7 +18,7 @@ class Limits:
     header_seconds: float = 10.0  # until they have come whole
     idle_seconds: float = 60.0  # that a connection is kept open between two requests
     send_seconds: float = 30.0  # that a reader may take to read what was sent; then its reply is stopped
-    connections: int = 200  # open at the same time
+    connections: int = 100  # open at the same time; macOS lets an app have 256 files
     choices: int = 16  # replies to one request (`n`)
 
 

@@ -121,6 +121,9 @@ def test_the_key_in_either_header(server: Server) -> None:
         b"[" * 200_000,
         b'{"messages":' + b'{"a":' * 100_000,
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "\xed\xa0\x80"}]}',
+        '{"messages": [{"role": "user", "content": "\\ud800"}]}'.encode("utf-16"),
+        b'{"prompt": "x", "metadata": ' + b"[" * 100 + b"]" * 100 + b"}",
         b'{"messages": {"role": "user"}}',
         b'{"messages": [7]}',
         b'{"messages": [{"role": "user", "content": 7}]}',
@@ -130,6 +133,12 @@ def test_the_key_in_either_header(server: Server) -> None:
         b'{"messages": [{"role": "user", "content": "x"}], "tools": [[]]}',
         b'{"messages": [{"role": "user", "content": "x"}], "model": ["x"]}',
         b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}]}',
+        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\\"a\\": '
+        + b"[" * 100
+        + b"]" * 100
+        + b'}"}}]}]}',
+        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '
+        b'"{\\"a\\": \\"\\\\ud800\\"}"}}]}]}',
     ],
 )
 @pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/completions"])
@@ -170,9 +179,28 @@ def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
 
 def test_too_many_connections(make_server: MakeServer) -> None:
     server = make_server(Limits(connections=2))
-    with raw(server), raw(server):
+    with raw(server):
         assert send(server)[0] == 503
+        with raw(server), raw(server) as third:
+            assert third.recv(1) == b""
     wait_until(lambda: send(server)[0] == 200)
+
+
+def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    begun = head(5).replace(PATH, "/nothing").replace("content-length: 5", "transfer-encoding: chunked")
+    with raw(server, begun.replace("PORT", str(port_of(server)))) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 404"
+        connection.sendall(b"no length\r\n")
+        while connection.recv(1000):
+            pass
+    assert not caplog.records
+
+
+def test_each_of_several_origins_counts(server: Server) -> None:
+    own = f"http://localhost:{port_of(server)}"
+    asked = f"GET /v1/models HTTP/1.1\r\nHost: {own[7:]}\r\nx-api-key: {KEY}\r\n"
+    with raw(server, f"{asked}Origin: {own}\r\nOrigin: https://example.org\r\n\r\n") as connection:
+        assert connection.recv(12) == b"HTTP/1.1 403"
 
 
 def test_a_reader_who_does_not_read_loses_the_reply(make_server: MakeServer, gate: ScriptedGate) -> None:
