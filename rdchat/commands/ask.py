@@ -38,7 +38,9 @@ _SAMPLING = {
     "top_k": "keep this many of the most likely tokens; 0 is off",
     "top_p": "keep the most likely tokens up to this probability; 1 is off",
     "min_p": "keep tokens at least this share as likely as the best; 0 is off",
-    "repetition_penalty": "1 is off",
+    "repetition_penalty": "above 1, tokens of the question and the answer become less likely; 1 is off",
+    "presence_penalty": "above 0, tokens that the answer has become less likely; 0 is off",
+    "frequency_penalty": "the same for each time that it has them; 0 is off",
     "max_tokens": "longest reply",
 }
 _DRAFTS = {

@@ -17,6 +17,8 @@ _OPTIONS = (
     "--draft-tokens",
     "--beam-width",
     "--repetition-penalty",
+    "--presence-penalty",
+    "--frequency-penalty",
 )
 _DRAFTER = ("ask", "--model", "MODEL", "--mode", "drafter", "--drafter")
 _SPECULATIVE = ("ask", "--model", "MODEL", "--mode", "speculative", "--draft-model")

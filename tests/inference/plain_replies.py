@@ -23,6 +23,8 @@ SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 1.3, "top_p": 0.8, "top_k": 5, "min_p": 0.05},
     {"temperature": 0, "repetition_penalty": 1.3},
     {"temperature": 0.7, "repetition_penalty": 1.5, "top_k": 8},
+    {"temperature": 0, "presence_penalty": 0.8},
+    {"temperature": 0.7, "top_p": 0.95, "frequency_penalty": 0.4},
 ]
 
 

@@ -36,7 +36,7 @@ from tests.inference.graphs import Node, graph_of, noted_graphs
 SAMPLINGS = {
     "greedy": {"temperature": 0},
     "top-p": {"temperature": 0.7, "top_p": 0.9},
-    "all filters": {"temperature": 1.2, "top_p": 0.9, "top_k": 8, "min_p": 0.02, "repetition_penalty": 1.2},
+    "all filters": {"temperature": 1.2, "top_p": 0.9, "top_k": 8, "min_p": 0.02, "presence_penalty": 0.2},
 }
 # On the CPU everywhere: MLX cannot export the kernels of its own that some models bring for Metal.
 pytestmark = pytest.mark.across_rows

@@ -26,7 +26,7 @@ MODELS: dict[str, Callable[[], LoadedModel]] = {
 }
 SAMPLINGS: list[dict[str, Any]] = [
     {"temperature": 0, "max_tokens": 30},
-    {"temperature": 0.9, "max_tokens": 30, "stop": ("qq", "zx"), "repetition_penalty": 1.3},
+    {"temperature": 0.9, "max_tokens": 30, "stop": ("qq", "zx"), "repetition_penalty": 1.3, "frequency_penalty": 0.2},
     {"temperature": 0.9, "max_tokens": 30, "stop": ("a", "e ")},
 ]
 OTHER = "another chat in between abcabcabc"

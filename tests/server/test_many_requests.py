@@ -206,7 +206,7 @@ BROKEN = (
 WRONG = (
     chat("x", temperature="hot"), chat("x", temperature=float("nan")), chat("x", temperature=-1), chat("x", n=10**9),
     chat("x", max_tokens=-1), chat("x", max_tokens=10**30), chat("x", stop=[1]), chat("x", stop={}), chat("x", n=0),
-    chat("x", logprobs=True, top_logprobs=21), chat("x", top_logprobs=2), chat("x", frequency_penalty=1),
+    chat("x", logprobs=True, top_logprobs=21), chat("x", top_logprobs=2), chat("x", frequency_penalty=3),
     chat("x", tools=[{}]), chat("x", tools="?"), chat("x", stream="yes"),
     chat("x", seed=2**70), chat("x", seed=1.5), chat("x", top_p=2), chat("x", logit_bias={"5": 1}), chat("  "),
     chat("x", model=["tiny"]), chat("x", model="../../etc/passwd"), chat("x", model="/"), chat("x", tool_choice=7),

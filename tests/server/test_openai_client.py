@@ -59,7 +59,8 @@ def test_all_that_the_text_depends_on(openai: OpenAI, gate: ScriptedGate) -> Non
         max_completion_tokens=9,
         stop=["x", "y"],
         seed=1,
-        frequency_penalty=0,
+        frequency_penalty=0.5,
+        presence_penalty=-1,
         extra_body=own,
     )
     (request,) = gate.requests
@@ -72,6 +73,7 @@ def test_all_that_the_text_depends_on(openai: OpenAI, gate: ScriptedGate) -> Non
     sampling = request.sampling
     assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.5, 0.9, 5, 0.1)
     assert (sampling.repetition_penalty, sampling.max_tokens, sampling.stop) == (1.2, 9, ("x", "y"))
+    assert (sampling.frequency_penalty, sampling.presence_penalty) == (0.5, -1)
     assert request.seed == reply_seed(1, 3, 0)
 
 
@@ -173,8 +175,6 @@ def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: Scrip
 @pytest.mark.parametrize(
     ("given", "param"),
     [
-        ({"frequency_penalty": 0.5}, "frequency_penalty"),
-        ({"presence_penalty": -1}, "presence_penalty"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": 10**400}, "temperature"),

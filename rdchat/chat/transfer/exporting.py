@@ -87,6 +87,8 @@ def _sampling(sampling: SamplingParams) -> str:
     parts += [f"top-k {sampling.top_k}"] if sampling.top_k else []
     parts += [f"min-p {sampling.min_p:g}"] if sampling.min_p else []
     parts += [f"repetition penalty {sampling.repetition_penalty:g}"] if sampling.repetition_penalty != 1 else []
+    parts += [f"presence penalty {sampling.presence_penalty:g}"] if sampling.presence_penalty else []
+    parts += [f"frequency penalty {sampling.frequency_penalty:g}"] if sampling.frequency_penalty else []
     parts += [f"at most {sampling.max_tokens:,} tokens"]
     parts += [f"stop at {', '.join(map(repr, sampling.stop))}"] if sampling.stop else []
     return ", ".join(parts)

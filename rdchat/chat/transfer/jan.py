@@ -16,7 +16,7 @@ from rdchat.inference.api.requests import Role
 NAME = "Jan"
 THREAD, MESSAGES = "thread.json", "messages.jsonl"
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": None}
-_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "max_tokens")
+_SAMPLING = ("temperature", "top_p", "top_k", "min_p", "presence_penalty", "frequency_penalty", "max_tokens")
 
 
 def is_ours(data: Any) -> bool:

@@ -130,6 +130,10 @@ class SamplingParams:
     # Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019, arXiv 1909.05858); 1
     # changes nothing.
     repetition_penalty: float = 1.0
+    # Taken from the logits of tokens that the reply already has: the first once, the second for each time, as OpenAI's
+    # API has it. 0 changes nothing, below 0 repetition becomes likelier.
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
     max_tokens: int = 1024  # the most tokens a reply may have
     stop: tuple[str, ...] = ()  # the reply ends just before the first of these strings
 
@@ -144,6 +148,8 @@ class SamplingParams:
         require(self.top_k >= 0, "top-k", self.top_k, "0 (off) or a positive whole number")
         require(0 <= self.min_p <= 1, "min-p", self.min_p, "from 0 to 1")
         require(0.1 <= self.repetition_penalty <= 10, "repetition penalty", self.repetition_penalty, "from 0.1 to 10")
+        require(-2 <= self.presence_penalty <= 2, "presence penalty", self.presence_penalty, "from -2 to 2")
+        require(-2 <= self.frequency_penalty <= 2, "frequency penalty", self.frequency_penalty, "from -2 to 2")
         require(self.max_tokens >= 1, "max-tokens", self.max_tokens, "at least 1")
         require(all(self.stop), "stop", "''", "a string that is not empty")
 

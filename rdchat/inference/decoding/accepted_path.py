@@ -76,16 +76,16 @@ class LazyPath:
 
 
 def seen_on_paths(seen: mx.array, tree: PackedTree) -> mx.array:
-    """Return, for each node, which tokens occurred before the token that follows it: the repetition penalty's view.
+    """Return, for each node, which tokens occurred before the token that follows it: what penalties look at.
 
     Args:
-        seen: (vocabulary,) bool: tokens of the prompt and the reply before the root.
+        seen: (vocabulary,) int32 before the root, see `TokenChooser.seen`.
         tree: The packed tree, perhaps lazy.
 
     Returns:
-        (nodes, vocabulary) bool.
+        (nodes, vocabulary) int32.
     """
     nodes = mx.arange(len(tree))
     on_path = nodes[:, None] >= nodes if tree.ancestors is None else tree.ancestors
-    counts = mx.zeros((len(tree), seen.shape[0]), mx.uint32)
-    return seen | (counts.at[nodes[:, None], tree.tokens[None]].add(on_path) > 0)
+    counts = mx.zeros((len(tree), seen.shape[0]), mx.int32)
+    return seen + 2 * counts.at[nodes[:, None], tree.tokens[None]].add(on_path)

@@ -122,7 +122,7 @@ class PlainSteps:
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
         """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""
         with self._ledger.stage("queue step"):
-            seen = None if seen is None else self._chooser.with_token(seen, token)
+            seen = None if seen is None else self._chooser.with_tokens(seen, token)
             with self._ledger.stage("forward"):
                 logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
                 self._ledger.synchronize(logits)

@@ -240,7 +240,7 @@ class RoundIterator(ReplyIterator):
             fed = done.tree.tokens[path].tolist()
             self._verifier.commit(fed, path)
             if self._seen is not None:
-                self._seen = self._seen | self._chooser.seen(fed)
+                self._seen = self._chooser.with_tokens(self._seen, mx.array(fed))
             self._drafter.observe(fed[0], self._reply.token_ids[-len(path) :], done.verified, path)
 
     def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:

@@ -1,6 +1,6 @@
 """The rule that chooses a token: `argmax(warp(logits) + noise(seed, position, token))`.
 
-`warp` is repetition penalty, temperature and the filters top-k, top-p and min-p. As in mlx-lm, each filter looks at the
+`warp` is penalties, temperature and the filters top-k, top-p and min-p. As in mlx-lm, each filter looks at the
 whole distribution before temperature; a token must pass all filters, so their order does not matter. Each filter keeps
 all tokens at least as likely as a border, so ties are kept together. Adding a number to all logits changes nothing, so
 they need not be normalised.
@@ -43,19 +43,22 @@ class TokenChooser:
 
     @property
     def needs_seen(self) -> bool:
-        """Whether the repetition penalty is on, so that `choose` needs `seen`."""
-        return self._params.repetition_penalty != 1
+        """Whether a penalty is on, so that `choose` needs `seen`."""
+        return _has_penalty(self._params)
 
-    def seen(self, token_ids: list[int]) -> mx.array:
-        """Return (vocabulary,) bool: which tokens occur among `token_ids`."""
-        mask = mx.zeros(self._token_ids.shape, dtype=mx.bool_)
-        if token_ids:
-            mask[mx.array(token_ids)] = True
-        return mask
+    def seen(self, prompt: list[int]) -> mx.array:
+        """Return what the penalties look at before a reply: `seen`, (vocabulary,) int32.
 
-    def with_token(self, seen: mx.array, token: mx.array) -> mx.array:
-        """Return `seen`, (vocabulary,) bool, with one more token, a (1,) integer array that may be lazy."""
-        return seen | (self._token_ids == token)
+        It is twice the number of times that a token occurs in the reply so far, and one more if the prompt has it.
+        """
+        seen = mx.zeros(self._token_ids.shape, dtype=mx.int32)
+        if prompt:
+            seen[mx.array(prompt)] = 1
+        return seen
+
+    def with_tokens(self, seen: mx.array, tokens: mx.array) -> mx.array:
+        """Return `seen` with more tokens of the reply, (n,) integers that may be lazy, or beyond the vocabulary."""
+        return seen + 2 * mx.sum(self._token_ids == tokens[:, None], axis=0)
 
     def choose(self, logits: mx.array, positions: mx.array, seen: mx.array | None = None) -> mx.array:
         """Choose one token for each row from the whole vocabulary, sorted.
@@ -63,7 +66,7 @@ class TokenChooser:
         Args:
             logits: (n, vocabulary), any floating dtype: what the model returned.
             positions: (n,) integers: absolute positions of the tokens to be chosen.
-            seen: (vocabulary,) or (n, vocabulary) bool; required where `needs_seen`.
+            seen: (vocabulary,) or (n, vocabulary) int32; required where `needs_seen`.
 
         Returns:
             (n,) uint32.
@@ -90,7 +93,7 @@ class TokenChooser:
             start: Absolute position of the token that follows the root.
             depths: (n,) integers, perhaps lazy: the rows' distances from the root.
             deepest: The largest of the depths.
-            seen: (vocabulary,) or (n, vocabulary) bool; required where `needs_seen`.
+            seen: (vocabulary,) or (n, vocabulary) int32; required where `needs_seen`.
 
         Returns:
             (n,) uint32 tokens, and (n,) bool: whether each surely equals the choice of `choose`. If not, the filters
@@ -118,7 +121,7 @@ class TokenChooser:
 
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:
         logits = logits.astype(mx.float32)
-        return logits if seen is None else penalize(logits, seen, self._params.repetition_penalty)
+        return logits if seen is None else penalize(logits, seen, self._params)
 
 
 @partial(mx.compile, shapeless=False)
@@ -161,20 +164,32 @@ def warp(logits: mx.array, params: SamplingParams) -> mx.array:
     return mx.where(logits >= border, warped, -mx.inf)
 
 
-def penalize(logits: mx.array, seen: mx.array, penalty: float) -> mx.array:
-    """Make tokens that occurred before less likely (Keskar et al. 2019, arXiv 1909.05858, section 4.1).
+def _has_penalty(params: SamplingParams) -> bool:
+    return (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1, 0, 0)
+
+
+def penalize(logits: mx.array, seen: mx.array, params: SamplingParams) -> mx.array:
+    """Make tokens that occurred before less likely.
+
+    The repetition penalty is that of Keskar et al. 2019 (arXiv 1909.05858, section 4.1), over prompt and reply; the
+    others are OpenAI's, over the reply.
 
     Args:
         logits: (n, vocabulary) float32.
-        seen: (vocabulary,) or (n, vocabulary) bool: tokens of the prompt and the reply so far.
-        penalty: Above 1 discourages repetition.
+        seen: (vocabulary,) or (n, vocabulary) int32, see `TokenChooser.seen`.
+        params: Sampling parameters of the reply.
     """
-    return _penalized(logits, seen, mx.array(penalty, mx.float32))
+    penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
+    return _penalized(logits, seen, *(mx.array(each, mx.float32) for each in penalties))
 
 
 @partial(mx.compile, shapeless=False)
-def _penalized(logits: mx.array, seen: mx.array, penalty: mx.array) -> mx.array:
-    return mx.where(seen, mx.where(logits > 0, logits / penalty, logits * penalty), logits)
+def _penalized(
+    logits: mx.array, seen: mx.array, repetition: mx.array, presence: mx.array, frequency: mx.array
+) -> mx.array:
+    repeated = mx.where(logits > 0, logits / repetition, logits * repetition)
+    times = seen // 2
+    return mx.where(seen > 0, repeated, logits) - presence * (times > 0) - frequency * times
 
 
 def filter_border(values: mx.array, log_total: mx.array | None, params: SamplingParams) -> mx.array:

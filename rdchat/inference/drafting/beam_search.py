@@ -127,7 +127,7 @@ class CandidateRanker:
     """
 
     def __init__(self, params: SamplingParams, seed: int, vocabulary_size: int) -> None:
-        self._size, self._seed, self._penalty = vocabulary_size, seed, params.repetition_penalty
+        self._size, self._seed, self._params = vocabulary_size, seed, params
         self._scorer = PathScorer(params, seed, mx.arange(vocabulary_size, dtype=mx.uint32), candidates=_FILTERED)
 
     def rank(
@@ -139,14 +139,14 @@ class CandidateRanker:
             logits: (1, vocabulary), any floating dtype: the draft model's; columns beyond the shared ones are ignored.
             position: Absolute position of the token to be chosen.
             count: Number of tokens to return.
-            seen: (vocabulary,) bool: tokens that occurred before; None without a repetition penalty.
+            seen: (vocabulary,) int32, see `TokenChooser.seen`; None without a penalty.
 
         Returns:
             (count,) int32, best first; and () bool: whether the first one's score is finite.
         """
         logits = logits[:, : self._size].astype(mx.float32)
         if seen is not None:
-            logits = penalize(logits, seen, self._penalty)
+            logits = penalize(logits, seen, self._params)
         scores = self._scorer.scored(logits, noise_keys(self._seed, (position,)))[0]
         best = _best(scores, min(count, scores.shape[0]))
         return best.astype(mx.int32), mx.isfinite(scores[best[0]])

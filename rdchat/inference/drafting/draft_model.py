@@ -190,13 +190,13 @@ class DraftModelDrafter(Drafter):
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
             return Draft(pack(root, []))
-        seen = self._with_token(self._seen, mx.array([root]))
+        seen = self._with_tokens(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
         self._cache.begin()
         self._open = True
         for step in range(1, most):
             token = ranked[-1][:1]
-            seen = self._with_token(seen, token)
+            seen = self._with_tokens(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
             self._fed.append(token)
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
@@ -209,8 +209,7 @@ class DraftModelDrafter(Drafter):
         self._ledger.add_waits(self._cache.take_waits())
         committed = [root, *tokens[:-1]]
         self._committed += committed
-        for token in committed:
-            self._seen = self._with_token(self._seen, mx.array([token]))
+        self._seen = self._with_tokens(self._seen, mx.array(committed))
 
     @override
     def close(self, length: int) -> None:
@@ -254,8 +253,8 @@ class DraftModelDrafter(Drafter):
             self._ledger.synchronize(ranked)
         return ranked
 
-    def _with_token(self, seen: mx.array | None, token: mx.array) -> mx.array | None:
-        return None if seen is None else self._chooser.with_token(seen, token)
+    def _with_tokens(self, seen: mx.array | None, tokens: mx.array) -> mx.array | None:
+        return None if seen is None else self._chooser.with_tokens(seen, tokens)
 
     def _accepted(self, tokens: list[int], path: list[int]) -> int:
         """Return how many of the fed tokens were accepted; arguments as for `observe`.

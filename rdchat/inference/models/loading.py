@@ -42,7 +42,8 @@ from rdchat.inference.target.target import LoadedModel
 
 _SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature
 _SMALL_TEMPERATURE = 0.2
-_WHOLE, _NUMBERS = ("top_k",), ("temperature", "top_p", "min_p", "repetition_penalty")
+_WHOLE = ("top_k",)
+_NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 _HIGHEST = {"temperature": 2.0, "top_k": 1000}  # of a recommendation; more is a mistake in the file
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
 _FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32  # prompt tokens in the first call, before its time is known

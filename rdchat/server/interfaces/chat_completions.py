@@ -14,20 +14,18 @@ from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, R
 from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
 from rdchat.server.interfaces.usage import openai_usage
 
-SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
+SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 HINTS = (
     "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
     "prediction", "verbosity",
 )  # fmt: skip
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
-_ONE_PENALTY = "rdchat has one penalty, `repetition_penalty`."
 
 
 def read_common(fields: Fields) -> dict[str, Any]:
     """Read what both of OpenAI's interfaces have; return it as fields of `ReplyOrder`."""
     sampling = read_sampling(fields, *SAMPLING)
     sampling["stop"] = fields.stops("stop")
-    fields.refuse(_ONE_PENALTY, "frequency_penalty", "presence_penalty", neutral=(0,))
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
     fields.refuse("rdchat stores nothing for clients.", "store")
     fields.ignore(*HINTS)

@@ -37,6 +37,16 @@ _NUMBERS: dict[str, tuple[str, tuple[float, float, float, int], str]] = {
         (0.1, 10, 0.05, 2),
         "Above 1, tokens that were used before become less likely. 1 is off.",
     ),
+    "presence_penalty": (
+        "Presence penalty",
+        (-2, 2, 0.1, 2),
+        "Above 0, tokens that the reply already has become less likely. 0 is off.",
+    ),
+    "frequency_penalty": (
+        "Frequency penalty",
+        (-2, 2, 0.1, 2),
+        "Above 0, tokens become less likely each time that the reply has them. 0 is off.",
+    ),
     "max_tokens": ("Maximum tokens", (1, 32768, 64, 0), "A reply ends after this many tokens."),
 }
 _STOP = (

@@ -165,7 +165,10 @@ def write_jan(folder: Path) -> Path:
                 "assistant_id": "jan",
                 "assistant_name": "Jan",
                 "instructions": "You cook.",
-                "model": {"id": "gemma-3-4b", "parameters": {"temperature": 1, "max_tokens": 50}},
+                "model": {
+                    "id": "gemma-3-4b",
+                    "parameters": {"temperature": 1, "presence_penalty": 0.5, "max_tokens": 50},
+                },
             }
         ],
         "created": 1_750_000_000_000,

@@ -142,7 +142,7 @@ def test_a_thread_of_jan_is_read_by_either_file_or_its_folder(
     (conversation,) = store.conversations()
     assert (conversation.title, conversation.system_prompt) == ("Soup", "You cook.")
     assert (conversation.created_at, conversation.updated_at) == (1_750_000_000, 1_750_000_009)
-    assert conversation.sampling == SamplingParams(temperature=1.0, max_tokens=50)
+    assert conversation.sampling == SamplingParams(temperature=1.0, presence_penalty=0.5, max_tokens=50)
     question, reply = store.messages(conversation.id)
     assert (question.text, question.created_at) == ("How?", 1_750_000_000)
     assert reply.text == "<think>\nBoil it?\n</think>\n\nBoil it."

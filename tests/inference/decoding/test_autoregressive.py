@@ -27,7 +27,7 @@ def oracle(model: LoadedModel, request: GenerationRequest) -> list[int]:
     while len(tokens) < request.sampling.max_tokens and END not in tokens:
         fed = prompt + tokens
         logits = model.network(mx.array([fed]), cache=model.network.make_cache())[:, -1]
-        seen = chooser.seen(fed) if chooser.needs_seen else None
+        seen = chooser.with_tokens(chooser.seen(prompt), mx.array(tokens, mx.int32)) if chooser.needs_seen else None
         tokens.append(chooser.choose(logits, mx.array([len(fed)]), seen).item())
     return tokens
 
@@ -39,6 +39,7 @@ SAMPLINGS = [
     {"temperature": 1.3, "top_p": 0.8, "top_k": 5, "min_p": 0.05},
     {"temperature": 0, "repetition_penalty": 1.3},
     {"temperature": 1, "repetition_penalty": 1.5},
+    {"temperature": 0, "presence_penalty": 1, "frequency_penalty": 0.5},
 ]
 
 

@@ -116,15 +116,21 @@ def test_denominator_is_that_of_the_softmax_to_float32_precision() -> None:
 
 def test_penalty_divides_positive_and_multiplies_negative_logits_of_seen_tokens() -> None:
     logits = mx.array([[2.0, -2.0, 2.0, -2.0]])
-    seen = mx.array([True, True, False, False])
-    assert penalize(logits, seen, 2).tolist() == [[1.0, -4.0, 2.0, -2.0]]
+    seen = mx.array([1, 2, 0, 0])
+    assert penalize(logits, seen, SamplingParams(repetition_penalty=2)).tolist() == [[1.0, -4.0, 2.0, -2.0]]
 
 
-def test_seen_tokens_grow_by_lazy_tokens() -> None:
-    chooser = TokenChooser(SamplingParams(repetition_penalty=1.1), 0, 6)
-    seen = chooser.with_token(chooser.seen([1, 3]), mx.array([5]))
-    assert chooser.needs_seen
-    assert seen.tolist() == [False, True, False, True, False, True]
+def test_the_replys_penalties_leave_the_prompt_alone() -> None:
+    chooser = TokenChooser(SamplingParams(), 0, 5)
+    seen = chooser.with_tokens(chooser.seen([0, 1, 1]), mx.array([1, 2, 1, 3, 9]))
+    params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25)
+    assert penalize(mx.full((1, 5), 2.0), seen, params).tolist() == [[2.0, 1.0, 1.25, 1.25, 2.0]]
+
+
+@pytest.mark.parametrize("penalty", ["repetition_penalty", "presence_penalty", "frequency_penalty"])
+def test_each_penalty_needs_what_was_seen(penalty: str) -> None:
+    assert TokenChooser(SamplingParams(**{penalty: 1.1}), 0, 6).needs_seen
+    assert not TokenChooser(SamplingParams(), 0, 6).needs_seen
 
 
 def test_temperature_0_takes_the_most_likely_whatever_the_filters() -> None:

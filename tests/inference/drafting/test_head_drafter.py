@@ -58,6 +58,7 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: boo
         {"top_p": 0.6},
         {"repetition_penalty": 1.3},
         {"temperature": 0, "repetition_penalty": 1.3},
+        {"frequency_penalty": 0.4},
     ],
     ids=str,
 )

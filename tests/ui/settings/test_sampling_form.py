@@ -17,7 +17,7 @@ def form(qtbot: QtBot, theme: Theme) -> SamplingForm:
 
 
 def test_values_come_back_as_they_went_in(form: SamplingForm) -> None:
-    sampling = SamplingParams(0.35, 0.905, 40, 0.025, 1.15, 300, ("END", "\n\n"))
+    sampling = SamplingParams(0.35, 0.905, 40, 0.025, 1.15, 0.6, -0.2, 300, ("END", "\n\n"))
     form.set_sampling(sampling)
     assert form.sampling() == sampling
 
