@@ -133,12 +133,6 @@ def test_the_key_in_either_header(server: Server) -> None:
         b'{"messages": [{"role": "user", "content": "x"}], "tools": [[]]}',
         b'{"messages": [{"role": "user", "content": "x"}], "model": ["x"]}',
         b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "["}}]}]}',
-        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{\\"a\\": '
-        + b"[" * 100
-        + b"]" * 100
-        + b'}"}}]}]}',
-        b'{"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '
-        b'"{\\"a\\": \\"\\\\ud800\\"}"}}]}]}',
     ],
 )
 @pytest.mark.parametrize("path", [PATH, "/v1/messages", "/v1/completions"])
@@ -146,6 +140,15 @@ def test_broken_bodies(server: Server, gate: ScriptedGate, body: bytes, path: st
     status, answer, _ = send(server, body, path)
     assert (status, gate.requests) == (400, [])
     assert answer["error"]["message"]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ' + "[" * 100 + "]" * 100 + "}", '{"a": "\\ud800"}'])
+def test_arguments_of_calls_have_the_limits_of_a_body(server: Server, gate: ScriptedGate, arguments: str) -> None:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    body = {"messages": [{"role": "assistant", "tool_calls": [call]}, *ASK["messages"]]}
+    status, answer, _ = send(server, body)
+    assert (status, gate.requests) == (400, [])
+    assert answer["error"]["param"] == "messages[0].tool_calls[0].function.arguments"
 
 
 def test_half_a_pair_of_escapes_is_a_character(server: Server, gate: ScriptedGate) -> None:
@@ -178,7 +181,7 @@ def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
 
 
 def test_too_many_connections(make_server: MakeServer) -> None:
-    server = make_server(Limits(connections=2))
+    server = make_server(Limits(connections=2, header_seconds=3600))
     with raw(server):
         assert send(server)[0] == 503
         with raw(server), raw(server) as third:
