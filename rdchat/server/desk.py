@@ -85,6 +85,7 @@ class Desk:
         self._later: asyncio.TimerHandle | None = None  # of the facts on a reply's progress
         self._closed = False
         self._found: tuple[float, tuple[ModelCard, ...]] = (float("-inf"), ())  # the installed models, and when
+        self._finding = asyncio.Lock()  # one search, which starts a process, for all who ask at once
 
     @asynccontextmanager
     async def turn(self, client: str, path: str, user_agent: str, model: str) -> AsyncIterator[Ticket]:
@@ -136,11 +137,12 @@ class Desk:
 
     async def models(self) -> tuple[ModelCard, ...]:
         """Return the installed models that can be loaded."""
-        when, cards = self._found
-        if time.monotonic() - when > _MODELS_SECONDS:
-            cards = tuple(await asyncio.to_thread(self.gate.installed))
-            self._found = time.monotonic(), cards
-        return cards
+        async with self._finding:
+            when, cards = self._found
+            if time.monotonic() - when > _MODELS_SECONDS:
+                cards = tuple(await asyncio.to_thread(self.gate.installed))
+                self._found = time.monotonic(), cards
+            return cards
 
     async def card(self, name: str) -> ModelCard | None:
         """Return the installed model that a client names; None for the loaded one.

@@ -1,5 +1,6 @@
 """Requests that a server must not answer, and clients that hold it up."""
 
+import asyncio
 import http.client
 import json
 import socket
@@ -12,9 +13,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from rdchat.errors import RdchatError
+from rdchat.server.desk import Desk
 from rdchat.server.facts import Phase
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits
+from rdchat.server.settings import Limits, ServerSettings
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, Script, ScriptedGate
 
@@ -187,6 +189,18 @@ def test_too_many_connections(make_server: MakeServer) -> None:
         with raw(server), raw(server) as third:
             assert third.recv(1) == b""
     wait_until(lambda: send(server)[0] == 200)
+
+
+def test_one_search_for_models_answers_all_who_ask_at_once(gate: ScriptedGate) -> None:
+    searches: list[None] = []
+    gate.installed = lambda: searches.append(None) or gate.cards  # type: ignore[method-assign, func-returns-value]
+    desk = Desk(ServerSettings(KEY), gate, lambda _facts: None)
+
+    async def ask() -> None:
+        assert await asyncio.gather(*(desk.models() for _ in range(8))) == [gate.cards] * 8
+
+    asyncio.run(ask())
+    assert len(searches) == 1
 
 
 def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
