@@ -91,7 +91,7 @@ check-lint:
 
 check-types:
 	@$(BIN)/mypy
-	@$(BIN)/mypy scripts/*.py
+	@$(BIN)/mypy scripts/*.py tests/server/*.py
 
 check-layers:
 	@$(BIN)/lint-imports

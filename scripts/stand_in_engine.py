@@ -49,7 +49,8 @@ class StandInEngine:
     def prefix_caches(self, limit_bytes: int | None = None) -> PrefixCacheFacts:
         return PrefixCacheFacts(0, 0, limit_bytes or 0)
 
-    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        messages = prompt.messages if isinstance(prompt, GenerationRequest) else prompt
         return sum(len(message.content) // 4 for message in messages)
 
     def idle(self) -> bool:

@@ -39,7 +39,7 @@ class LocalEngine:
     def __init__(self) -> None:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
-        self._count: Callable[[Sequence[ChatMessage]], int] | None = None  # other threads read it
+        self._count: Callable[[Sequence[ChatMessage] | GenerationRequest], int] | None = None  # other threads read it
         self._cache_bytes = usual_limit()  # of kept KV caches
         self._resting = False  # whether the loaded model's memory may be paged out
 
@@ -75,11 +75,11 @@ class LocalEngine:
         self._session.caches.limit(self._cache_bytes)
         return self._session.caches.facts
 
-    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         count = self._count
         if count is None:
             raise _no_model()
-        return count(messages)
+        return count(prompt)
 
     def idle(self) -> bool:
         return self._session is not None and not self._resting and self._session.idle()

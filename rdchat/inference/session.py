@@ -191,11 +191,8 @@ class ChatSession:
             self._vocabulary = ShapeVocabulary(self.model)
         if ThinkingChoice.OFF in self.model.info.thinking:  # a thought would not have the shape
             request = replace(request, thinking=ThinkingChoice.OFF)
-        matcher = self._vocabulary.matcher(shape)
-        if request.continue_last:
-            for token in self._vocabulary(request.messages[-1].content.encode()):
-                matcher.take(token)
-        return request, matcher
+        begun = request.messages[-1].content if request.continue_last else ""
+        return request, self._vocabulary.matcher(shape, begun)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""

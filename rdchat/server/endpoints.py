@@ -15,6 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from rdchat.errors import RdchatError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.server.desk import Desk
 from rdchat.server.guard import Guard
@@ -24,7 +25,7 @@ from rdchat.server.interfaces.completions import Completions
 from rdchat.server.interfaces.fields import Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyStream
 from rdchat.server.interfaces.messages import Messages
-from rdchat.server.interfaces.order import Choice, ReplyOrder
+from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
 from rdchat.server.outlet import ClientGoneError, Outlet, read_body, until_gone
 from rdchat.server.replies import Piece, make_replies
 
@@ -42,6 +43,8 @@ def build_app(desk: Desk, guard: Guard) -> ASGIApp:
         _ANTHROPIC_PATH: Messages(),
     }
     routes = [Route(path, _Replies(desk, guard, interface), methods=["POST"]) for path, interface in replies.items()]
+    counts = _TokenCounts(desk, guard, Messages(counts=True))
+    routes.append(Route(f"{_ANTHROPIC_PATH}/count_tokens", counts, methods=["POST"]))
     models = _Models(desk)
     routes += [Route(path, models, methods=["GET"]) for path in ("/v1/models", "/v1/models/{name:path}")]
     return _Front(Router(routes, redirect_slashes=False, default=_unknown), desk, guard)
@@ -182,7 +185,7 @@ class _Replies:
             async for piece in pieces:
                 if isinstance(piece, tuple):
                     choices.append(piece[0])
-                if stream is not None:
+                if stream is not None and not isinstance(piece, ModelInfo):
                     await _send_piece(outlet, stream, headers, piece)
         except ApiError as error:
             if not outlet.started:
@@ -195,6 +198,21 @@ class _Replies:
             await outlet.json(200, self._interface.whole(order, info.name, choices, reply_id), headers)
 
 
+class _TokenCounts(_Replies):
+    """The path that counts the tokens of a prompt. It waits for no reply."""
+
+    async def _answer(self, scope: Scope, order: ReplyOrder) -> None:
+        gate, info = self._desk.gate, self._desk.gate.model
+        if info is None or await self._desk.card(order.model) is not None:
+            raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
+        try:
+            request = order.request(0, info, gate.draft, self._guard.partition)
+            tokens = await asyncio.to_thread(gate.count_tokens, request)
+        except RdchatError as error:
+            raise ApiError(400, str(error)) from error
+        await scope["outlet"].json(200, {"input_tokens": tokens}, _ignored(order.ignored))
+
+
 async def _taken(
     made: asyncio.Queue[ModelInfo | Piece | None], making: asyncio.Future[None]
 ) -> AsyncGenerator[ModelInfo | Piece]:
@@ -204,16 +222,16 @@ async def _taken(
     making.result()
 
 
-async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Any) -> None:
+async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Piece) -> None:
     """Send a piece of a streamed reply; the first one begins the response, so that earlier errors have a status."""
     text = ""
-    if not outlet.started:
-        await outlet.start(200, "text/event-stream; charset=utf-8", headers)
-        text = stream.begin()
     if isinstance(piece, tuple):
-        text += stream.finish(*piece)
-    elif piece.thought or piece.answer:
-        text += stream.delta(piece)
+        text = stream.finish(*piece)
+    elif isinstance(piece, Delta):
+        text = stream.delta(piece) if piece.thought or piece.answer else ""
+    elif not outlet.started:
+        await outlet.start(200, "text/event-stream; charset=utf-8", headers)
+        text = stream.begin(piece)
     if text:
         await outlet.write(text)
 

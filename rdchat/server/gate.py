@@ -26,7 +26,9 @@ class Cancellable(Protocol):
 
 
 class EngineGate(Protocol):
-    """The engine as the server sees it. All methods may be called from any thread, and none waits but `installed`."""
+    """The engine as the server sees it. All methods may be called from any thread, and none waits but `installed` and
+    `count_tokens`.
+    """
 
     @property
     def model(self) -> ModelInfo | None:
@@ -38,6 +40,9 @@ class EngineGate(Protocol):
 
     def installed(self) -> Sequence[ModelCard]:
         """Find the models on this machine that can be loaded. This may take seconds."""
+
+    def count_tokens(self, request: GenerationRequest) -> int:
+        """Count the tokens of a request's prompt, which may take seconds; raises RdchatError if it cannot be done."""
 
     def generate(
         self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]

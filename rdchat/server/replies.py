@@ -11,14 +11,14 @@ from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
 from rdchat.server.interfaces.shapes import call_of
 from rdchat.server.visible_text import VisibleText
 
-Piece = Delta | tuple[Choice, Delta]
-"""More text of a reply; or a reply that has ended, with the rest of its text."""
+Piece = PrefillProgress | Delta | tuple[Choice, Delta]
+"""How far a prompt is read; more text of a reply; or a reply that has ended, with the rest of its text."""
 
 
 async def make_replies(
     desk: Desk, ticket: Ticket, order: ReplyOrder, info: ModelInfo, partition: str
 ) -> AsyncGenerator[Piece]:
-    """Make all replies to a request, one after another. The first piece of each comes once the engine has begun it.
+    """Make all replies to a request, one after another. Each begins with a `PrefillProgress`.
 
     Raises:
         ApiError: If the engine cannot, or the person stops it.
@@ -47,18 +47,18 @@ class _ReplyWriter:
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Piece]:
         """Return what a client gets for some events."""
-        for event in batch:
-            if isinstance(event, PrefillProgress):
-                self._text.begun = event.in_thought
+        read = [event for event in batch if isinstance(event, PrefillProgress)]
+        if read:
+            self._text.begun = read[0].in_thought
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._order.top_log_probs is not None:
             self._choice.tokens += tokens
         thought, answer = self._text.add("".join(token.text for token in tokens))
         if isinstance(end := batch[-1], ReplyEnd):
-            return [self._finish(end, thought, answer)]
+            return [*read, self._finish(end, thought, answer)]
         listed = self._choice.tokens[self._sent :] if thought or answer else []
         self._sent += len(listed)
-        return [self._delta(thought, answer, listed)]
+        return [*read, self._delta(thought, answer, listed)]
 
     def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Piece:
         choice = self._choice

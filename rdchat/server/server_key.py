@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.errors import InvalidSettingError, file_error
+from rdchat.errors import InvalidSettingError, StorageError, file_error
 from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.keychain import FAILED, ask_keychain
 
@@ -54,6 +54,8 @@ def replace_key() -> ServerKey:
     key = new_key()
     if ask_keychain(_SERVICE, "set_password", _NAME, key) is not FAILED:
         return ServerKey(key, "the keychain")
+    if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):  # it would come back at the next start
+        raise StorageError("The keychain did not take a new key for the server.", "The old key stays. Try again.")
     file = paths.server_key_path()
     return ServerKey(_write(file, key), str(file))
 

@@ -111,9 +111,15 @@ def test_later_turns_read_only_what_is_new(served: Served, openai: OpenAI) -> No
 def test_anthropics_client(served: Served) -> None:
     with Anthropic(base_url=served.address, api_key=served.key, max_retries=0, timeout=250) as client:
         with client.messages.stream(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1}) as stream:
-            text = "".join(stream.text_stream)
+            start = next(iter(stream))
+            assert start.type == "message_start"
+            begun = start.message.usage.model_copy()  # the client adds later counters to it
+            text = "".join(event.text for event in stream if event.type == "text")
             assert stream.get_final_message().stop_reason == "max_tokens"
         whole = client.messages.create(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1})
+        counted = client.messages.count_tokens(**ASK).input_tokens
+    for usage in (begun, whole.usage):
+        assert counted == usage.input_tokens + (usage.cache_read_input_tokens or 0) > 20
     assert [block.to_dict() for block in whole.content] == [{"type": "text", "text": text}]
 
 

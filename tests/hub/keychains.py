@@ -9,10 +9,10 @@ import keyring.errors
 class Keychain(keyring.backend.KeyringBackend):
     """A keychain in memory."""
 
-    priority = 5  # type: ignore[assignment]
+    priority = 5
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.kept: dict[tuple[str, str], str] = {}
 
     def get_password(self, service: str, username: str) -> str | None:

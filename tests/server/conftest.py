@@ -32,7 +32,8 @@ def make_server(gate: ScriptedGate) -> Iterator[MakeServer]:
     servers: list[Server] = []
 
     def make(limits: Limits = _LIMITS, **settings: Any) -> Server:
-        server = Server(ServerSettings(KEY, **({"port": 0, "limits": limits} | settings)), gate)
+        chosen: dict[str, Any] = {"port": 0, "limits": limits} | settings
+        server = Server(ServerSettings(KEY, **chosen), gate)
         server.start()
         servers.append(server)
         return server
@@ -56,12 +57,16 @@ def openai(server: Server) -> Iterator[OpenAI]:
 
 @pytest.fixture
 def anthropic(server: Server) -> Iterator[Anthropic]:
-    with Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60) as client:
+    with anthropic_client(server) as client:
         yield client
 
 
 def openai_client(server: Server, key: str = KEY) -> OpenAI:
     return OpenAI(base_url=f"{server.address}/v1", api_key=key, max_retries=0, timeout=60)
+
+
+def anthropic_client(server: Server) -> Anthropic:
+    return Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60)
 
 
 def wait_until(holds: Callable[[], object]) -> None:

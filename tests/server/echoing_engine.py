@@ -55,6 +55,10 @@ class EchoingEngine:
     def installed(self) -> Sequence[ModelCard]:
         return ()
 
+    def count_tokens(self, request: GenerationRequest) -> int:
+        """See `EngineGate`."""
+        raise AssertionError(f"nothing asks for {request}")
+
     def generate(self, request: GenerationRequest, on_event: _Take) -> Running:
         """See `EngineGate`."""
         running = Running()

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, LikelyToken, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
@@ -37,6 +38,7 @@ class Script:
 
     tokens: tuple[str, ...] = ("Hello", ",", " you", "!")
     finish: FinishReason = FinishReason.EOS
+    stop: str = ""  # the stop string that ended it
     in_thought: bool = False
     calls: tuple[ToolCall, ...] = ()
     content: str | None = None  # None is the whole text
@@ -69,13 +71,14 @@ class ScriptedGate:
     draft: DraftSettings = field(default_factory=DraftSettings)
     cards: tuple[ModelCard, ...] = (OTHER,)
     load_failure: EngineFailure | None = None
+    count_error: RdchatError | None = None
     gate: Gate = field(default_factory=Gate)  # one permit for each token
     requests: list[GenerationRequest] = field(default_factory=list)
     loads: list[str] = field(default_factory=list)
     cancelled: int = 0
 
     def __post_init__(self) -> None:
-        self._work: queue.Queue[Callable[[], None] | None] = queue.Queue()
+        self._work: queue.Queue[Callable[[], object] | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
 
@@ -86,6 +89,11 @@ class ScriptedGate:
 
     def installed(self) -> Sequence[ModelCard]:
         return self.cards
+
+    def count_tokens(self, request: GenerationRequest) -> int:
+        if self.count_error:
+            raise self.count_error
+        return sum(len(message.content.split()) for message in request.messages) + len(request.tools)
 
     def generate(self, request: GenerationRequest, on_event: Callable[[Any], object]) -> Running:
         running = Running(self.gate)
@@ -134,7 +142,8 @@ class ScriptedGate:
             on_event(TokenEvent(0, written, 99, "", log_prob=-0.5))
         counters = Statistics(8, 2, len(ids), 1.0, 1.0, 500.0, 2, 4, 3, target_calls=2)
         content = text if script.content is None else script.content
-        on_event(ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls, content=content))
+        ended = ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls, content=content, stop=script.stop)
+        on_event(ended)
 
 
 def _token(index: int, text: str, top: int | None) -> TokenEvent:

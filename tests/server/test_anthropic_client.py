@@ -7,14 +7,16 @@ import anthropic as anthropic_module
 import pytest
 from anthropic import Anthropic
 
+from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, ToolCall, reply_seed
 from rdchat.server.gate import EngineFailure
+from tests.server.conftest import MakeServer, anthropic_client
 from tests.server.fakes import Script, ScriptedGate
 
 ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
-TOOL = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
+TOOL: Any = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 
 
 def test_models(anthropic: Anthropic) -> None:
@@ -27,7 +29,7 @@ def test_a_whole_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
     assert (reply.stop_reason, reply.model, reply.role) == ("end_turn", "tiny/model", "assistant")
     usage = reply.usage
     assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 5)
-    assert usage.to_dict()["rdchat"]["drafted"] == 4  # type: ignore[index]
+    assert usage.to_dict()["rdchat"]["drafted"] == 4
     (request,) = gate.requests
     assert request.messages[0].role is Role.SYSTEM
     assert (request.seed, request.sampling.max_tokens) == (reply_seed(7, 1, 0), 50)
@@ -38,6 +40,54 @@ def test_a_stream(anthropic: Anthropic) -> None:
         assert "".join(stream.text_stream) == "Hello, you!"
         final = stream.get_final_message()
     assert (final.stop_reason, final.usage.output_tokens, final.usage.input_tokens) == ("end_turn", 5, 6)
+
+
+def test_a_stream_begins_with_the_tokens_of_the_prompt_before_any_is_written(
+    anthropic: Anthropic, gate: ScriptedGate
+) -> None:
+    gate.gate.shut()
+    with anthropic.messages.create(**ASK, stream=True) as events:
+        first = next(iter(events))
+        assert first.type == "message_start"
+        usage = first.message.usage
+        assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 0)
+        gate.gate.open()
+
+
+def test_the_tokens_of_a_prompt_are_counted_without_a_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    asked: Any = {"model": "tiny/model", "messages": [{"role": "user", "content": "How are you?"}]}
+    assert anthropic.messages.count_tokens(**asked).input_tokens == 3
+    assert anthropic.messages.count_tokens(**asked, system="Be short.").input_tokens == 5
+    assert anthropic.messages.count_tokens(**asked, tools=[TOOL]).input_tokens > 5
+    assert not gate.requests
+
+
+def test_tokens_are_counted_while_a_reply_is_written(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    gate.gate.shut()
+    with anthropic.messages.create(**ASK, stream=True):
+        assert anthropic.messages.count_tokens(model="", messages=ASK["messages"]).input_tokens == 1
+        gate.gate.open()
+
+
+@pytest.mark.parametrize(
+    ("model", "messages", "status"),
+    [("tiny/model", [], 400), ("", ASK["messages"], 400), ("other/model", ASK["messages"], 404)],
+)
+def test_tokens_that_cannot_be_counted(
+    anthropic: Anthropic, gate: ScriptedGate, model: str, messages: Any, status: int
+) -> None:
+    gate.count_error = TemplateRefusedError("The chat template refuses this.")
+    with pytest.raises(anthropic_module.APIStatusError) as refused:
+        anthropic.messages.count_tokens(model=model, messages=messages)
+    body: Any = refused.value.body
+    assert (refused.value.status_code, body["type"]) == (status, "error")
+
+
+def test_a_model_is_not_loaded_to_count(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(may_load_models=True)
+    with anthropic_client(server) as client, pytest.raises(anthropic_module.InternalServerError, match="not loaded"):
+        client.messages.count_tokens(model="other/model", messages=ASK["messages"])
+    assert not gate.loads
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -97,19 +147,22 @@ def test_thoughts_are_sent_only_if_asked_for(anthropic: Anthropic, gate: Scripte
 
 
 @pytest.mark.parametrize(
-    ("finish", "reason", "sequence"),
+    ("script", "reason", "sequence"),
     [
-        (FinishReason.LENGTH, "max_tokens", None),
-        (FinishReason.STOP_STRING, "stop_sequence", "x"),
-        (FinishReason.CONTEXT_FULL, "model_context_window_exceeded", None),
+        (Script(finish=FinishReason.LENGTH), "max_tokens", None),
+        (Script(finish=FinishReason.STOP_STRING, stop="y"), "stop_sequence", "y"),
+        (Script(finish=FinishReason.CONTEXT_FULL), "model_context_window_exceeded", None),
     ],
 )
 def test_why_a_reply_ended(
-    anthropic: Anthropic, gate: ScriptedGate, finish: FinishReason, reason: str, sequence: str | None
+    anthropic: Anthropic, gate: ScriptedGate, script: Script, reason: str, sequence: str | None
 ) -> None:
-    gate.scripts = [Script(finish=finish)]
-    reply = anthropic.messages.create(**ASK, stop_sequences=["x"])
+    gate.scripts = [script]
+    reply = anthropic.messages.create(**ASK, stop_sequences=["x", "y"])
     assert (reply.stop_reason, reply.stop_sequence) == (reason, sequence)
+    with anthropic.messages.stream(**ASK, stop_sequences=["x", "y"]) as stream:
+        final = stream.get_final_message()
+    assert (final.stop_reason, final.stop_sequence) == (reason, sequence)
 
 
 @pytest.mark.parametrize(

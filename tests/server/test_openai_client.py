@@ -17,7 +17,7 @@ from tests.server.conftest import MakeServer, openai_client, wait_until
 from tests.server.fakes import MODEL, Script, ScriptedGate
 
 ASK: dict[str, Any] = {"model": "tiny/model", "messages": [{"role": "user", "content": "Hi"}]}
-TOOL = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 
 
 def test_models(openai: OpenAI) -> None:
@@ -147,7 +147,7 @@ def test_results_of_tools_go_to_the_model(openai: OpenAI, gate: ScriptedGate) ->
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "c1", "content": "Nothing."},
     ]
-    openai.chat.completions.create(model="tiny/model", messages=messages, tools=[TOOL])  # type: ignore[list-item]
+    openai.chat.completions.create(model="tiny/model", messages=messages, tools=[TOOL])
     _, asked, result = gate.requests[0].messages
     assert asked.tool_calls == (ToolCall("look", "{}", "c1"),)
     assert (result.role, result.content, result.tool_call_id) == (Role.TOOL, "Nothing.", "c1")
@@ -155,12 +155,12 @@ def test_results_of_tools_go_to_the_model(openai: OpenAI, gate: ScriptedGate) ->
 
 def test_at_most_one_call_where_the_client_says_so(openai: OpenAI, gate: ScriptedGate) -> None:
     gate.scripts = [Script(("<call>",), calls=(ToolCall("look", "{}"), ToolCall("look", "{}")), content="")]
-    reply = openai.chat.completions.create(**ASK, tools=[TOOL], parallel_tool_calls=False)  # type: ignore[list-item]
+    reply = openai.chat.completions.create(**ASK, tools=[TOOL], parallel_tool_calls=False)
     assert len(reply.choices[0].message.tool_calls or []) == 1
 
 
 def test_no_tools_with_tool_choice_none(openai: OpenAI, gate: ScriptedGate) -> None:
-    openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice="none")  # type: ignore[list-item]
+    openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice="none")
     assert gate.requests[0].tools == ""
 
 
@@ -365,12 +365,12 @@ def test_a_call_that_the_client_insists_on(openai: OpenAI, gate: ScriptedGate, c
 
 def test_a_call_that_was_cut_off_stays_text(openai: OpenAI, gate: ScriptedGate) -> None:
     gate.scripts = [Script(('{"name": "lo',), FinishReason.LENGTH)]
-    reply = openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice="required")  # type: ignore[list-item]
+    reply = openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice="required")
     assert (reply.choices[0].finish_reason, reply.choices[0].message.content) == ("length", '{"name": "lo')
 
 
 def test_a_tool_that_is_not_there(openai: OpenAI) -> None:
     choice: Any = {"type": "function", "function": {"name": "other"}}
     with pytest.raises(openai_module.BadRequestError) as refused:
-        openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice)  # type: ignore[list-item]
+        openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice)
     assert refused.value.param == "tool_choice"

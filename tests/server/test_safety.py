@@ -263,7 +263,7 @@ def test_facts_and_stop(server: Server, gate: ScriptedGate) -> None:
     gate.gate.shut()
     answers: list[Any] = []
     threads = [
-        threading.Thread(target=lambda name=name: answers.append(send(server, User_Agent=name)), args=())  # type: ignore[misc]
+        threading.Thread(target=lambda name=name: answers.append(send(server, User_Agent=name)), args=())
         for name in ("one\t1", "two")
     ]
     for thread in threads:

@@ -45,6 +45,18 @@ def test_without_a_keychain_it_is_in_a_private_file(backend: type[keyring.backen
     assert find_key() == key
 
 
+def test_a_keychain_that_takes_no_new_key_keeps_the_old_one(
+    keychain: Keychain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A new key in a file would be forgotten at the next start, and the old one would work again."""
+    key = find_key()
+    monkeypatch.setattr(keychain, "set_password", Locked().set_password)
+    with pytest.raises(StorageError, match="did not take"):
+        replace_key()
+    assert find_key() == key
+    assert not paths.server_key_path().exists()
+
+
 def test_a_file_that_a_person_names(tmp_path: Path) -> None:
     file = tmp_path / "new" / "key"
     key = find_key(file)

@@ -193,12 +193,13 @@ class ScriptedEngine:
         self.cache_bytes = self.cache_bytes if limit_bytes is None else limit_bytes
         return PrefixCacheFacts(1, 1000, self.cache_bytes)
 
-    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Count words, and one token more for each message."""
         self.counting_threads.add(threading.get_ident())
         self.count_gate.wait()
         if self.count_error:
             raise self.count_error
+        messages = prompt.messages if isinstance(prompt, GenerationRequest) else prompt
         return sum(len(message.content.split()) + 1 for message in messages)
 
     def idle(self) -> bool:

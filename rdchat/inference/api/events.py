@@ -137,6 +137,7 @@ class ReplyEnd:
     # parsed stays text.
     tool_calls: tuple[ToolCall, ...] = ()
     content: str = ""  # `text` without these calls and their markers
+    stop: str = ""  # the stop string before which it ended; empty where none did
 
 
 @dataclass(frozen=True, slots=True)

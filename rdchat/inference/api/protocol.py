@@ -106,8 +106,10 @@ class Engine(Protocol):
                 recently used ones beyond it are dropped. None leaves the limit, which at first depends on the machine.
         """
 
-    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
-        """Return the number of tokens in a conversation for the loaded model; from any thread, also during a reply.
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        """Return the number of tokens in a conversation, or in a request's prompt, for the loaded model.
+
+        It may be called from any thread, also during a reply.
 
         Raises:
             PromptTooLongError: If they far exceed the context.

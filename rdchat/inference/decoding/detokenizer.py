@@ -26,6 +26,9 @@ class Detokenizer:
         context: Last tokens of the text that is continued. Empty for a fresh reply, whose leading space is dropped, as
             mlx-lm's detokenisers do.
         control: Id to text of control tokens; their places in the text are recorded.
+
+    Attributes:
+        stop: The stop string that ended the text; empty while none has.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Detokenizer:
         self._ends: list[int] = []  # per token: length of _text once its last character is complete
         self._open_tokens = 0  # tokens at the end whose last character is not complete
         self._cut: int | None = None
+        self.stop = ""
 
     @property
     def text(self) -> str:
@@ -119,7 +123,7 @@ class Detokenizer:
         for stop in self._stop:
             found = self._text.find(stop, max(0, before - len(stop) + 1))
             if found >= 0 and (self._cut is None or found < self._cut):
-                self._cut = found
+                self._cut, self.stop = found, stop
 
     def _release(self) -> str:
         end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()

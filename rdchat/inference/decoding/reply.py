@@ -201,6 +201,7 @@ class Reply:
             self._job.kind,
             calls,
             content,
+            self._text.stop,
         )
 
     def _tool_calls(self) -> tuple[tuple[ToolCall, ...], str]:

@@ -15,7 +15,7 @@ import numpy as np
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
-from rdchat.inference.prompts.shape_grammar import Words, grammar_of, limits, mask_words
+from rdchat.inference.prompts.shape_grammar import Words, grammar_of, limits, mask_words, problem_line
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -60,14 +60,20 @@ class ShapeVocabulary:
             place = end
         return ids
 
-    def matcher(self, shape: AnswerShape) -> "ShapeMatcher":
-        """Return a matcher at the beginning of a reply.
+    def matcher(self, shape: AnswerShape, begun: str = "") -> "ShapeMatcher":
+        """Return a matcher at the beginning of a reply, or behind the text with which its answer was begun.
 
         Raises:
-            ShapeRefusedError: If the shape cannot be used with this vocabulary.
+            ShapeRefusedError: If the shape cannot be used with this vocabulary, or the text does not fit.
         """
         found = llguidance.LLMatcher(self._tokenizer, grammar_of(shape), log_level=0, limits=limits())
-        return ShapeMatcher(found, len(self.tokens), self._ends, shape.words)
+        matcher, text = ShapeMatcher(found, len(self.tokens), self._ends, shape.words), begun.encode()
+        tokens = self(text)
+        if not found.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
+            raise ShapeRefusedError(
+                f"The beginning of the answer does not fit the {shape.words}.", "Leave it out, or change it."
+            )
+        return matcher
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,7 +211,7 @@ class ShapeMatcher:
 
     def _check(self) -> None:
         if self._matcher.is_error():
-            problem = " ".join(self._matcher.get_error().split())[:200].rstrip(".")
+            problem = problem_line(self._matcher.get_error())
             raise ShapeRefusedError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
 
 

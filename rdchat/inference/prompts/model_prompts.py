@@ -20,7 +20,7 @@ from rdchat.errors import (
     TemplateRefusedError,
 )
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
-from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, ControlTokens, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
 from rdchat.inference.prompts.turns import answers_only, marked, texts_of, turn_of
@@ -324,15 +324,22 @@ class ModelPrompts:
             or re.search(r"\btools\b", str(self._tokenizer.chat_template)) is not None
         )
 
-    def count(self, messages: Sequence[ChatMessage], context_length: int) -> int:
+    def count(self, prompt: Sequence[ChatMessage] | GenerationRequest, context_length: int) -> int:
         """Return the number of tokens of a conversation open for a reply; 0 for an empty one. From any thread.
+
+        A request's tools, its thinking and the reply that it continues are counted too.
 
         Raises:
             PromptTooLongError: If they far exceed the context.
             ModelError: If the chat template refuses the conversation.
         """
         limit = _BEYOND * context_length
-        return len(self.encode(messages, None, limit)) if messages else 0
+        if not isinstance(prompt, GenerationRequest):
+            return len(self.encode(prompt, None, limit)) if prompt else 0
+        *turns, last = prompt.messages
+        unfinished = last if prompt.continue_last else None
+        turns = turns if unfinished else [*turns, last]
+        return len(self.encode(turns, unfinished, limit, thinking=prompt.thinking, tools=prompt.tools))
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message."""

@@ -68,5 +68,9 @@ def check_grammar(shape: AnswerShape) -> None:
             f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
         )
     if problem:
-        words = " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
-        raise ShapeRefusedError(f"The {shape.words} cannot be used: {words}.", SHAPE_HINT)
+        raise ShapeRefusedError(f"The {shape.words} cannot be used: {problem_line(problem)}.", SHAPE_HINT)
+
+
+def problem_line(problem: str) -> str:
+    """Return an error of llguidance as a line for people, without a full stop."""
+    return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")

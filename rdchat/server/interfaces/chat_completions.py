@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rdchat.inference.api.events import FinishReason, LikelyToken, TokenEvent
+from rdchat.inference.api.events import FinishReason, LikelyToken, PrefillProgress, TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import call_for_client, read_messages, read_tools
@@ -133,7 +133,7 @@ class ChatStream:
         }
         self._begun = -1  # the reply whose first chunk was sent
 
-    def begin(self) -> str:
+    def begin(self, prompt: PrefillProgress) -> str:  # noqa: ARG002  the counters come last
         return ""
 
     def delta(self, delta: Delta) -> str:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_completions import finish_of, read_common, token_ids_of
@@ -69,7 +69,7 @@ class CompletionStream:
         self._head = _head(model, reply_id)
         self._usage = {"usage": None} if order.include_usage else {}
 
-    def begin(self) -> str:
+    def begin(self, prompt: PrefillProgress) -> str:  # noqa: ARG002  the counters come last
         return ""
 
     def delta(self, delta: Delta) -> str:

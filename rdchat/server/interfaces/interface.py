@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from rdchat.inference.api.events import PrefillProgress
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
@@ -12,8 +13,8 @@ from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
 class ReplyStream(Protocol):
     """Writes one streamed reply as server-sent events."""
 
-    def begin(self) -> str:
-        """Return the events before all text."""
+    def begin(self, prompt: PrefillProgress) -> str:
+        """Return the events before all text; `prompt` is how far the first prompt is read."""
 
     def delta(self, delta: Delta) -> str:
         """Return the events for more text."""

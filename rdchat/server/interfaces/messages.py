@@ -6,8 +6,7 @@ from typing import Any
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import compact, object_of
@@ -24,15 +23,22 @@ _EFFORTS = ("", "low", "medium", "high", "xhigh", "max")
 
 
 class Messages:
-    """Reads requests and writes replies of `/v1/messages`."""
+    """Reads requests and writes replies of `/v1/messages`.
+
+    Args:
+        counts: Whether requests ask for the tokens of their prompt alone, so that `max_tokens` may be missing.
+    """
+
+    def __init__(self, *, counts: bool = False) -> None:
+        self._counts = counts
 
     def read(self, fields: Fields) -> ReplyOrder:
         """Read a request; see `Interface.read`."""
         sampling = read_sampling(fields, *_SAMPLING)
         limit = fields.whole("max_tokens", 1, MOST_TOKENS)
-        if limit is None:
+        if limit is None and not self._counts:
             raise wrong("max_tokens", "`max_tokens` is missing.")
-        sampling["max_tokens"] = limit
+        sampling["max_tokens"] = limit or 1
         sampling["stop"] = fields.stops("stop_sequences")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         fields.ignore(*_HINTS)
@@ -90,7 +96,7 @@ class Messages:
             {"type": "tool_use", "id": call_id, "name": call.name, "input": json.loads(call.arguments)}
             for call_id, call in _calls(choice, reply_id)
         ]
-        body = _message(model, reply_id, anthropic_usage(choice)) | {"content": blocks} | _stop(order, choice)
+        body = _message(model, reply_id, anthropic_usage(choice)) | {"content": blocks} | _stop(choice)
         return body | ({"token_ids": list(choice.last.token_ids)} if order.token_ids else {})
 
     def stream(self, order: ReplyOrder, model: str, reply_id: str) -> "MessageStream":
@@ -110,9 +116,9 @@ class MessageStream:
         self._open = ""  # kind of the open block; empty for none
         self._blocks = 0  # begun so far
 
-    def begin(self) -> str:
-        """Return the events before all text. The tokens of the prompt come with the last counters."""
-        usage = anthropic_input(Statistics()) | {"output_tokens": 0}
+    def begin(self, prompt: PrefillProgress) -> str:
+        """Return the events before all text, with the tokens of the prompt."""
+        usage = anthropic_input(prompt.total, prompt.cached) | {"output_tokens": 0}
         return event(
             {"type": "message_start", "message": _message(self._model, self._reply_id, usage)}, "message_start"
         )
@@ -134,9 +140,7 @@ class MessageStream:
         for call_id, call in _calls(choice, self._reply_id):
             text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
             text += self._add({"type": "input_json_delta", "partial_json": compact(call.arguments)})
-        stop = _stop(self._order, choice) | (
-            {"token_ids": list(choice.last.token_ids)} if self._order.token_ids else {}
-        )
+        stop = _stop(choice) | ({"token_ids": list(choice.last.token_ids)} if self._order.token_ids else {})
         last = {"type": "message_delta", "delta": stop, "usage": anthropic_usage(choice)}
         return text + self._close() + event(last, "message_delta")
 
@@ -170,16 +174,15 @@ def _message(model: str, reply_id: str, usage: dict[str, Any]) -> dict[str, Any]
     return head | {"stop_reason": None, "stop_sequence": None, "usage": usage}
 
 
-def _stop(order: ReplyOrder, choice: Choice) -> dict[str, Any]:
-    """Return why a reply ended. The stop sequence is named where there was one only."""
+def _stop(choice: Choice) -> dict[str, Any]:
+    """Return why a reply ended."""
     words = {
         FinishReason.LENGTH: "max_tokens",
         FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
         FinishReason.STOP_STRING: "stop_sequence",
     }
     reason = "tool_use" if choice.calls else words.get(choice.finish, "end_turn")
-    stops = order.sampling["stop"]
-    return {"stop_reason": reason, "stop_sequence": stops[0] if reason == "stop_sequence" and len(stops) == 1 else None}
+    return {"stop_reason": reason, "stop_sequence": choice.last.stop if reason == "stop_sequence" else None}
 
 
 def _calls(choice: Choice, reply_id: str) -> list[tuple[str, ToolCall]]:

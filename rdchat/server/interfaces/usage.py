@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.server.interfaces.order import Choice
 
 
@@ -43,14 +42,15 @@ def openai_usage(choices: Sequence[Choice], replies_to_each: int) -> dict[str, A
 def anthropic_usage(choice: Choice) -> dict[str, Any]:
     """Return Anthropic's counters: `input_tokens` leaves cached ones out."""
     one = choice.last.statistics
-    return anthropic_input(one) | {"output_tokens": _completion([choice]), "rdchat": drafting([choice])}
+    counted = anthropic_input(one.prompt_tokens, one.cached_prompt_tokens)
+    return counted | {"output_tokens": _completion([choice]), "rdchat": drafting([choice])}
 
 
-def anthropic_input(one: Statistics) -> dict[str, Any]:
-    """Return the counters of the prompt."""
+def anthropic_input(tokens: int, cached: int) -> dict[str, Any]:
+    """Return the counters of a prompt."""
     return {
-        "input_tokens": one.prompt_tokens - one.cached_prompt_tokens,
-        "cache_read_input_tokens": one.cached_prompt_tokens,
+        "input_tokens": tokens - cached,
+        "cache_read_input_tokens": cached,
         "cache_creation_input_tokens": 0,
     }
 

@@ -131,12 +131,12 @@ class EngineClient(QObject):
         """Whether a benchmark runs or is about to: another request would wait for its end."""
         return any(isinstance(each.command, BenchPlan) for each in self._open)
 
-    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
-        """Count the tokens of a conversation on the calling thread, never the main one: it may take seconds.
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
+        """Count the tokens of a prompt on the calling thread, never the main one: it may take seconds.
 
         Raises what `Engine.count_tokens` raises.
         """
-        return self._worker.count_tokens(messages)
+        return self._worker.count_tokens(prompt)
 
     def shutdown(self, timeout_s: float = 10.0) -> bool:
         """Stop what runs, free the model, end the thread and deliver its last events.

@@ -171,11 +171,11 @@ class EngineWorker(QObject):
             with paused.paused():
                 self._do(first)
 
-    def count_tokens(self, messages: Sequence[ChatMessage]) -> int:
+    def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Count on the calling thread; see `Engine.count_tokens`."""
         if self._engine is None:
             raise ModelError("No model is loaded.")
-        return self._engine.count_tokens(messages)
+        return self._engine.count_tokens(prompt)
 
     @Slot()
     def _idle(self) -> None:

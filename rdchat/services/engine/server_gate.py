@@ -60,6 +60,10 @@ class ServerGate(QObject):
         """See `EngineGate`."""
         return tuple(card for card in self._find_models() if card.can_be_loaded)
 
+    def count_tokens(self, request: GenerationRequest) -> int:
+        """See `EngineGate`."""
+        return self._slot.engine.count_tokens(request)
+
     def generate(
         self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]
     ) -> Cancellable:

@@ -110,6 +110,12 @@ class ServerControl(QObject):
                 self._stop()
             self.changed.emit()
 
+    def renew_key(self) -> None:
+        """Make a new key, and start the server again with it: the old one is of no use from now on."""
+        if self.on:
+            self._stop()
+            self._start(new_key=True)
+
     def cancel(self, request_id: int) -> None:
         """Stop a client's request that waits or runs."""
         self._runner.cancel(request_id)
@@ -128,11 +134,11 @@ class ServerControl(QObject):
             self._stop()
             self._start()
 
-    def _start(self, *, told: bool = False) -> None:
+    def _start(self, *, told: bool = False, new_key: bool = False) -> None:
         gate = self._gate = ServerGate(self._slot, self._find, self._draft, self._slot)
         self._running = _wanted(self._preferences.settings)
         tell = self._main.bring(partial(self._on_facts, gate))
-        start = partial(self._runner.start, self._running, gate, tell)
+        start = partial(self._runner.start, self._running, gate, tell, new_key=new_key)
         self._work.do(start, partial(self._on_started, gate, told))
 
     def _draft(self) -> DraftSettings:
@@ -185,12 +191,14 @@ class _Runner:
     def __init__(self) -> None:
         self._server: Server | None = None
 
-    def start(self, wanted: _Wanted, gate: ServerGate, tell: Callable[[ServerFacts], object]) -> _Started:
-        """Find the key, and listen. Raises RdchatError if that cannot be done."""
+    def start(
+        self, wanted: _Wanted, gate: ServerGate, tell: Callable[[ServerFacts], object], *, new_key: bool
+    ) -> _Started:
+        """Find the key, or make a new one, and listen. Raises RdchatError if that cannot be done."""
         from rdchat.server.server import Server  # noqa: PLC0415  not before it is wanted
-        from rdchat.server.server_key import find_key  # noqa: PLC0415
+        from rdchat.server.server_key import find_key, replace_key  # noqa: PLC0415
 
-        key = find_key().text
+        key = (replace_key if new_key else find_key)().text
         host = _EVERYWHERE if wanted.on_network else DEFAULT_HOST
         server = Server(ServerSettings(key, host, wanted.port, wanted.may_load_models), gate, tell)
         server.start()

@@ -7,7 +7,7 @@ from PySide6.QtWidgets import QCheckBox, QSpinBox, QWidget
 
 from rdchat.chat.settings import Settings
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.look.buttons import CopyButton
+from rdchat.ui.look.buttons import CopyButton, push_button
 from rdchat.ui.look.labels import PlainLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import add_row, form_layout, row
 from rdchat.ui.look.opening import ask
@@ -25,6 +25,10 @@ _NETWORK_MEANS = (
     "Other computers on this network can use the model with the key. What they send is not encrypted, so do this only "
     "in a network that you trust."
 )
+_NEW_KEY = "Make a new key?"
+_NEW_KEY_MEANS = "Programs that have the old key cannot use the model until they get the new one."
+_RESTART = "Restart the server?"
+_RESTART_MEANS = "The server restarts to follow this setting."
 _LOADS = "A request that names another model on this computer loads it in place of the present one, also here."
 
 
@@ -41,6 +45,7 @@ class ServerPage(QWidget):
         super().__init__()
         self.setMinimumWidth(500)
         self._server, self._change = server, change
+        self._settings = Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
         self.problem = _note(theme, "", "danger")
@@ -48,14 +53,15 @@ class ServerPage(QWidget):
         self.copy_address.clicked.connect(lambda: self.copy_address.copy(self.address.text()))
         self.key, self.copy_key = ThemedLabel(theme), CopyButton("Copy the key", theme)
         self.copy_key.clicked.connect(lambda: self.copy_key.copy(server.key))
+        self.new_key = push_button("New Key…", _NEW_KEY_MEANS, self._ask_for_new_key)
         self.port = QSpinBox(minimum=1, maximum=2**16 - 1)
         self.port.setKeyboardTracking(False)  # of 8817, the 8 is not a port
         self.port.setGroupSeparatorShown(False)
-        self.port.valueChanged.connect(lambda port: change(server_port=port))
+        self.port.valueChanged.connect(lambda port: self._restart(server_port=port))
         self.at_start = QCheckBox("Start with rdchat")
         self.at_start.toggled.connect(lambda on: change(server_at_start=on))
         self.loads = QCheckBox("Requests may load other models")
-        self.loads.toggled.connect(lambda on: change(server_loads_models=on))
+        self.loads.toggled.connect(lambda on: self._restart(server_loads_models=on))
         self.network = QCheckBox("Other computers may connect")
         self.network.toggled.connect(self._choose_network)
         self._lay_out(theme)
@@ -64,6 +70,7 @@ class ServerPage(QWidget):
 
     def show_settings(self, settings: Settings) -> None:
         """Show the settings."""
+        self._settings = settings
         for field, on in (
             (self.at_start, settings.server_at_start),
             (self.loads, settings.server_loads_models),
@@ -85,7 +92,7 @@ class ServerPage(QWidget):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         form.addRow(PlainLabel("Address"), row(self.address, self.copy_address, None))
         form.addRow("", _note(theme, _PATHS))
-        form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None))
+        form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None, self.new_key))
         add_row(form, "Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         add_row(form, "Options", self.at_start, "The server is on whenever rdchat is open.")
         for field, tip in ((self.loads, _LOADS), (self.network, _NETWORK_MEANS)):
@@ -106,14 +113,32 @@ class ServerPage(QWidget):
         for label, button in ((self.address, self.copy_address), (self.key, self.copy_key)):
             label.set_color("text" if runs else "muted")
             button.setEnabled(runs)
+        self.new_key.setEnabled(runs)
+
+    @property
+    def _ends(self) -> str:
+        """What a start of the server ends; empty where nothing runs."""
+        return " The reply that a program is getting now ends." if self._server.facts.running else ""
+
+    def _restart(self, **values: object) -> None:
+        """Change settings with which the server starts again; ask first where that ends a reply."""
+        if not self._ends:
+            self._change(**values)
+            return
+        self.show_settings(self._settings)  # until the answer
+        ask(self, _RESTART, f"{_RESTART_MEANS}{self._ends}", "Restart", lambda: self._change(**values))
+
+    def _ask_for_new_key(self) -> None:
+        ask(self, _NEW_KEY, f"{_NEW_KEY_MEANS}{self._ends}", "Make a New Key", self._server.renew_key)
 
     def _choose_network(self, on: bool) -> None:
         if not on:
-            self._change(server_on_network=False)
+            self._restart(server_on_network=False)
             return
         with QSignalBlocker(self.network):
             self.network.setChecked(False)  # until the answer
-        ask(self, _NETWORK, _NETWORK_MEANS, "Let Them Connect", lambda: self._change(server_on_network=True))
+        means = f"{_NETWORK_MEANS}{self._ends}"
+        ask(self, _NETWORK, means, "Let Them Connect", lambda: self._change(server_on_network=True))
 
 
 def _note(theme: Theme, text: str, color: str = "muted") -> ThemedLabel:

@@ -123,7 +123,9 @@ def test_stop_string_ends_a_reply_at_any_position() -> None:
     whole = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20)))).text
     for start in range(1, 17):
         stop = whole[start : start + 3]
-        end = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20, stop=(stop,)))))
+        stops = ("never", stop, whole[start : start + 4])
+        end = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20, stop=stops))))
+        assert end.stop == stop
         assert end.finish_reason is FinishReason.STOP_STRING
         assert end.text == whole[: whole.index(stop)]
         assert len(end.token_ids) == len(end.text)

@@ -75,8 +75,9 @@ def test_what_was_held_back_is_shown_at_the_end() -> None:
 
 def test_earliest_of_several_stop_strings_wins() -> None:
     stream = Detokenizer(Pieces("one two three"), stop=("three", "two"))
+    assert stream.stop == ""
     run(stream, [0])
-    assert stream.text == "one "
+    assert (stream.text, stream.stop) == ("one ", "two")
 
 
 def test_tokens_that_a_stop_string_cuts_are_not_kept() -> None:

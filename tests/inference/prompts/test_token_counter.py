@@ -1,10 +1,11 @@
+import json
 import threading
 from pathlib import Path
 
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
 
@@ -19,6 +20,19 @@ def test_the_count_is_that_of_the_prompt(small_model: Path, process: TokenizerPr
     chat = (user("Hello <|im_end|> there"), assistant("Hi!"), user("What is \u6f22?"))
     assert prompts.count(chat, 512) == len(prompts.encode(chat, None, 512))
     assert prompts.count((), 512) == 0
+
+
+def test_the_count_of_a_request_is_that_of_its_prompt(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess
+) -> None:
+    template = "{{ tools }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}assistant: "
+    prompts = prompts_of(with_template(small_model, tmp_path / "tools", template), process)
+    chat, tools = (user("Hello"), assistant("Well, ")), json.dumps([{"type": "function", "function": {"name": "look"}}])
+    begun = prompts.count(GenerationRequest(chat, continue_last=True), 512)
+    assert begun == len(prompts.encode(chat[:1], chat[1], 512))
+    assert begun != prompts.count(chat, 512)
+    asked = prompts.count(GenerationRequest(chat[:1], tools=tools), 512)
+    assert asked == len(prompts.encode(chat[:1], None, 512, tools=tools)) > prompts.count(chat[:1], 512)
 
 
 def test_a_template_without_a_system_role_counts_it_all_the_same(

@@ -57,6 +57,10 @@ def test_a_reply(gate: ServerGate, qtbot: QtBot) -> None:
     assert [type(event) for event in events] == [PrefillProgress] * 2 + [TokenEvent] * 4 + [ReplyEnd]
 
 
+def test_tokens_are_counted(gate: ServerGate) -> None:
+    assert gate.count_tokens(ASK) == 2  # a word, and one for the message
+
+
 def test_a_request_that_is_wrong_and_one_that_failed(gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot) -> None:
     engine.replies = [Reply(refusal=PromptTooLongError("Long.", "Cut it.")), Reply(error=ModelError("Bad."))]
     refused = from_a_thread(qtbot, lambda take: gate.generate(ASK, take))

@@ -23,8 +23,8 @@ from tests.services.window import WAIT_MS, Window, pause_midway
 class Client:
     """A program that asks for a chat completion on a thread, since the main thread has the app's events."""
 
-    def __init__(self, server: ServerControl) -> None:
-        self._where, self._key = urlsplit(server.address).netloc, server.key
+    def __init__(self, server: ServerControl, key: str = "") -> None:
+        self._where, self._key = urlsplit(server.address).netloc, key or server.key
         self.status, self.answer = 0, {}  # type: tuple[int, dict[str, Any]]
         self._thread = threading.Thread(target=self._ask)
         self._thread.start()
@@ -113,6 +113,30 @@ def test_another_port_moves_it(window: Window, qtbot: QtBot) -> None:
     client = Client(server)
     client.wait(qtbot)
     assert client.status == 200
+
+
+def test_with_a_new_key_the_old_one_is_of_no_use(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    server = start(window)
+    address, old = server.address, server.key
+    engine.gate.shut()
+    cut = Client(server)
+    qtbot.waitUntil(lambda: server.facts.running is not None, timeout=WAIT_MS)
+    server.renew_key()
+    assert server.key == ""
+    cut.wait(qtbot)
+    assert cut.status in (500, 503)
+    engine.gate.open()
+    qtbot.waitUntil(lambda: bool(server.key), timeout=WAIT_MS)
+    assert (server.address, server.key != old) == (address, True)
+    for key, status in ((old, 401), (server.key, 200)):
+        client = Client(server, key)
+        client.wait(qtbot)
+        assert client.status == status
+    new = server.key
+    server.set_on(False)
+    server.set_on(True)
+    qtbot.waitUntil(lambda: bool(server.key), timeout=WAIT_MS)
+    assert server.key == new
 
 
 def test_it_starts_with_the_app(settings: SettingsStore, unstarted: Window, qtbot: QtBot) -> None:

@@ -8,7 +8,7 @@ from PySide6.QtGui import QGuiApplication
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.server.facts import ServerFacts
+from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.preferences import Preferences
@@ -72,17 +72,59 @@ def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> Non
     assert (settings.server_at_start, settings.server_loads_models, settings.server_port) == (True, True, port)
 
 
-def test_other_computers_come_in_only_after_a_yes(page: ServerPage, chat: Chat) -> None:
-    def question() -> QMessageBox:
-        return next(box for box in page.findChildren(QMessageBox) if box.isVisible())
+def question(page: ServerPage) -> QMessageBox:
+    return next(box for box in page.findChildren(QMessageBox) if box.isVisible())
 
+
+def answer(page: ServerPage, text: str) -> None:
+    next(button for button in question(page).buttons() if button.text() == text).click()
+
+
+def test_a_new_key_comes_only_after_a_yes(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
+    server = chat.controller.server
+    assert not page.new_key.isEnabled()
+    turn_on(qtbot, page, server)
+    old = server.key
+    page.new_key.click()
+    assert "reply" not in question(page).informativeText()
+    question(page).escapeButton().click()
+    assert server.key == old
+    page.new_key.click()
+    answer(page, "Make a New Key")
+    qtbot.waitUntil(lambda: bool(server.key))
+    page.copy_key.click()
+    assert QGuiApplication.clipboard().text() == server.key != old
+
+
+@pytest.mark.parametrize("name", ["port", "loads", "network"])
+def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name: str) -> None:
+    control = chat.controller.preferences
+    control.change(replace(control.settings, server_on_network=True))
+    before = control.settings
+    chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING, 0.0))
+    act = {"port": lambda: page.port.setValue(free_port()), "loads": page.loads.click, "network": page.network.click}
+    act[name]()
+    assert "getting now ends" in question(page).informativeText()
+    question(page).escapeButton().click()
+    assert control.settings == before
+    assert (page.port.value(), page.loads.isChecked(), page.network.isChecked()) == (before.server_port, False, True)
+    act[name]()
+    answer(page, "Restart")
+    assert control.settings != before
+    after = control.settings
+    shown = page.port.value(), page.loads.isChecked(), page.network.isChecked()
+    assert shown == (after.server_port, after.server_loads_models, after.server_on_network)
+    chat.controller.server.facts = ServerFacts("")
+
+
+def test_other_computers_come_in_only_after_a_yes(page: ServerPage, chat: Chat) -> None:
     page.network.click()
-    assert "with the key" in question().informativeText()
-    question().escapeButton().click()
+    assert "with the key" in question(page).informativeText()
+    question(page).escapeButton().click()
     assert not page.network.isChecked()
     assert not chat.controller.preferences.settings.server_on_network
     page.network.click()
-    next(b for b in question().buttons() if b.text() == "Let Them Connect").click()
+    answer(page, "Let Them Connect")
     assert chat.controller.preferences.settings.server_on_network
     assert page.network.isChecked()
     assert page.network_note.isVisible()
