@@ -5,7 +5,7 @@ import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.server.desk import Desk
 from rdchat.server.facts import Phase
 from rdchat.server.server import Server
@@ -201,6 +202,27 @@ def test_one_search_for_models_answers_all_who_ask_at_once(gate: ScriptedGate) -
 
     asyncio.run(ask())
     assert len(searches) == 1
+
+
+def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that counts them also makes the tokens of the person's prompt."""
+    at_once: list[int] = [0]
+
+    async def on_a_thread(count: Callable[..., int], *given: Any) -> int:
+        at_once[-1] += 1
+        at_once.append(at_once[-1])
+        await asyncio.sleep(0)
+        at_once[-1] -= 1
+        return count(*given)
+
+    async def ask() -> None:
+        desk = Desk(ServerSettings(KEY), gate, lambda _facts: None)
+        request = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
+        await asyncio.gather(*(desk.count_tokens(request) for _ in range(8)))
+
+    monkeypatch.setattr(asyncio, "to_thread", on_a_thread)
+    asyncio.run(ask())
+    assert max(at_once) == 1
 
 
 def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
