@@ -58,7 +58,7 @@ _COMMANDS: _Commands = {
                 "models.hub_actions:download --json",
             ),
             "mtp": (
-                "get a model's MTP layers, a drafter by its authors that most conversions leave out",
+                "get a model's MTP layers: a drafter by its authors, which most conversions leave out",
                 "models.mtp_layers:mtp model --revision --yes --json",
             ),
             "token": (
@@ -85,7 +85,7 @@ _COMMANDS: _Commands = {
             "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
         },
     ),
-    "serve": ("answer other programs over HTTP, as OpenAI and Anthropic do", "serve"),
+    "serve": ("let other programs use a model, through OpenAI's or Anthropic's API", "serve"),
     "train-drafter": ("train a drafter for a model", "train_drafter"),
     "eval-drafter": ("measure a drafter on a file of prompts", "eval_drafter --json"),
     "report": ("measure this machine and its models, in one file to send", "report"),

@@ -63,7 +63,7 @@ _BLANK = re.compile(r"\s*+")
 _LINE_END = re.compile(r"[ \t]*\n?")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
-_BEGUN = re.compile(rf"(?:{'|'.join(re.escape(opening) for opening, _ in PAIRS)})\s*\Z")
+_BEGUN = re.compile(rf"({'|'.join(re.escape(opening) for opening, _ in PAIRS)})\s*\Z")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +76,10 @@ class Thoughts:
     spans: tuple[tuple[int, int], ...] = ()  # ranges of the answer in the text; ends excluded
 
 
-def begins_thought(prompt: str) -> bool:
-    """Tell whether a prompt, or the end of one, opens a thought with which the reply begins."""
-    return _BEGUN.search(prompt[-64:]) is not None
+def end_of_begun(prompt: str) -> str:
+    """Return the marker that ends the thought which a prompt, or the end of one, opens; empty if it opens none."""
+    opened = _BEGUN.search(prompt[-64:])
+    return _CLOSINGS[opened[1]] if opened else ""
 
 
 def may_part(text: str) -> bool:

@@ -1,6 +1,6 @@
 import pytest
 
-from rdchat.thoughts import PAIRS, begins_thought, split_thoughts
+from rdchat.thoughts import PAIRS, end_of_begun, split_thoughts
 
 
 @pytest.mark.parametrize(
@@ -74,8 +74,8 @@ def test_what_gpt_oss_says_before_a_call_is_part_of_its_answer() -> None:
 
 @pytest.mark.parametrize(("opening", "closing"), PAIRS)
 def test_a_thought_that_the_template_began_is_one_from_the_first_character(opening: str, closing: str) -> None:
-    assert begins_thought(f"user: hi\nassistant: {opening}\n")
-    assert not begins_thought(f"{opening}\n\n{closing}\n\n")
+    assert end_of_begun(f"user: hi\nassistant: {opening}\n") == closing
+    assert not end_of_begun(f"{opening}\n\n{closing}\n\n")
     growing = split_thoughts("I wond", final=False, begun=True)
     assert (growing.thought, growing.answer, growing.open) == ("I wond", "", True)
     parts = split_thoughts(f"I wonder.\n{closing}\nHello.", begun=True)

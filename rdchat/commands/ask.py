@@ -45,8 +45,8 @@ _SAMPLING = {
 }
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
-    "beam_width": "for drafter: beams",
-    "beam_length": "their tokens, with the one chosen already",
+    "beam_width": "for drafter: number of beams",
+    "beam_length": "for drafter: tokens of each beam, with the one that the model has chosen already",
 }
 
 
@@ -68,10 +68,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
-    shape = parser.add_argument_group("the answer's shape", "the answer has it, unless it is cut off").add_argument
+    group = parser.add_argument_group("the answer's shape", "the answer has this shape, unless it is cut off")
+    shape = group.add_argument
     shape("--json-object", action="store_true", help="the answer is a JSON object")
-    shape("--schema", metavar="FILE", help="it is JSON that fits the JSON schema in FILE; - is standard input")
-    shape("--regex", metavar="R", help="it matches the regular expression R from its first to its last character")
+    shape("--schema", metavar="FILE", help="the answer is JSON that fits the schema in FILE; - is standard input")
+    shape("--regex", metavar="R", help="the whole answer matches the regular expression R")
     _add_draft_options(parser)
 
 
@@ -83,7 +84,9 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model with the same tokenizer"
     )
-    group.add_argument("--drafter", help=f"for drafter, auto: {options.NAMED} its folder, or mtp (default: its own)")
+    group.add_argument(
+        "--drafter", help=f"for drafter, auto: {options.NAMED} its folder, or mtp (default: the one made for it)"
+    )
     options.add_fields(group, defaults, _DRAFTS, draft_tokens="K", beam_width="W", beam_length="L")
     group.add_argument(
         "--lookup-branch",
@@ -143,7 +146,7 @@ def _read_shape(args: argparse.Namespace) -> AnswerShape | None:
     if len(given) > 1:
         raise InvalidSettingError("Give only one of --json-object, --schema and --regex.")
     if given and args.thinking not in {None, ThinkingChoice.OFF.value}:
-        raise InvalidSettingError("An answer with a shape has no thought.", "Leave --thinking out.")
+        raise InvalidSettingError("Thinking is off for an answer with a shape.", "Leave --thinking out.")
     match given:
         case ["json_object"]:
             return AnswerShape(ShapeKind.JSON)
@@ -241,7 +244,7 @@ class _Answer:
             plainly = "written without drafting. " if self.end.mode is Mode.OFF else ""
             print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)
         if self.shape is not None and self.end is not None and self.end.finish_reason is not FinishReason.EOS:
-            print("rdchat: The answer was cut off, so it does not have its whole shape.", file=sys.stderr)
+            print("rdchat: The answer was cut off before its shape was complete.", file=sys.stderr)
 
     @property
     def sampling(self) -> SamplingParams:

@@ -32,7 +32,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "ratios of neighbouring runs as medians with quartiles. Lists are separated by commas."
     )
     parser.add_argument(
-        "--prompts", metavar="FILE", help="a prompt a line, or JSON lines (default: everyday questions)"
+        "--prompts", metavar="FILE", help="one prompt per line, or JSON lines (default: everyday questions)"
     )
     parser.add_argument("--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only")
     parser.add_argument("--modes", type=_list_of(Mode), metavar="LIST", help="default: all that the model supports")
@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     usual = Sweep(())
-    group = parser.add_argument_group("what is swept", "every combination of these lists is measured")
+    group = parser.add_argument_group("settings to compare", "every combination of these lists is measured")
     lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (  # option, field of `Sweep`, type, help
         ("--dtype", "dtypes", Dtype, "precisions"),
         ("--temperature", "temperatures", float, "0 is greedy"),

@@ -39,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     options.add_model(parser)
     parser.add_argument("--drafter", help=f"{options.NAMED} its folder (default: the one made for the model)")
-    parser.add_argument("--prompts", required=True, metavar="FILE", help="a prompt a line, or JSON lines")
+    parser.add_argument("--prompts", required=True, metavar="FILE", help="one prompt per line, or JSON lines")
     parser.add_argument("--per-group", type=int, default=0, metavar="N", help="the first N prompts of each group only")
     parser.add_argument("--beam-width", type=int, nargs="+", default=[1, 4], metavar="W", help="widths to measure")
     parser.add_argument("--beam-length", type=int, nargs="+", default=[5], metavar="L", help="lengths to measure")

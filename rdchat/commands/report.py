@@ -59,7 +59,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=float,
         default=10,
         metavar="N",
-        help="approximate time limit; measurements left out are listed",
+        help="approximate time limit (default: %(default)s); the report lists what was left out",
     )
     parser.add_argument(
         "--no-window", action="store_true", help="do not measure how smoothly and how fast a window draws"
@@ -125,7 +125,7 @@ class _Report:
 
     def _measure_window(self, progress: ProgressLine) -> None:
         if self._args.no_window:
-            self.found["left_out"].append("the window: left out as asked")
+            self.found["left_out"].append("the window: --no-window was given")
         elif not self.found["machine"].get("display"):
             self.found["left_out"].append("the window: there is no display")
         else:

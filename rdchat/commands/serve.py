@@ -30,6 +30,10 @@ from rdchat.services.engine.server_gate import ServerGate
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `serve`."""
+    parser.description = (
+        "Lets programs made for OpenAI's or Anthropic's API use a model on this machine. It prints the address, and "
+        "where the key is that every request needs."
+    )
     parser.add_argument(
         "--host",
         default=DEFAULT_HOST,
@@ -37,12 +41,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="0 takes a free one (default: %(default)s)")
     options.add_model(parser)
-    parser.add_argument("--load-models", action="store_true", help="load the installed model that a request names")
+    parser.add_argument(
+        "--load-models", action="store_true", help="let a request name another installed model, and load it"
+    )
     parser.add_argument(
         "--api-key-file",
         metavar="FILE",
         type=Path,
-        help="the key that requests must have; made if there is none (default: one in the system's keychain)",
+        help="file with the key that requests need; made if it is missing (default: a key in the system's keychain)",
     )
 
 
@@ -94,7 +100,9 @@ class _Serving(QObject):
         except RdchatError as error:
             self._give_up(error)
             return
-        print(f"rdchat serves {info.name} at {self._server.address}/v1. {self._key_words} Ctrl-C ends it.", flush=True)
+        address = self._server.address
+        print(f"rdchat serves {info.name} at {address}/v1 (for Anthropic's API: {address}).", flush=True)
+        print(f"{self._key_words} Ctrl-C ends it.", flush=True)
         if not is_loopback(self._server.settings.host):
             print("Other machines can reach it; what they send and get is not encrypted.", flush=True)
 

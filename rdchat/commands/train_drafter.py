@@ -26,6 +26,10 @@ _LINES_EVERY = 30.0  # seconds between two lines if the output is not a terminal
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `train-drafter`."""
+    parser.description = (
+        "The model answers questions, and a small network learns to guess its words. It takes hours. Ctrl-C ends it, "
+        "and --resume continues."
+    )
     options.add_model(parser)
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
@@ -37,11 +41,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "published formats",
     )
     limits = parser.add_mutually_exclusive_group()
-    limits.add_argument("--tokens", type=int, metavar="N", help=f"answer tokens to make (default: {_DEFAULT_TOKENS:,})")
+    limits.add_argument(
+        "--tokens", type=int, metavar="N", help=f"tokens of answers to learn from (default: {_DEFAULT_TOKENS:,})"
+    )
     limits.add_argument("--hours", type=float, metavar="H", help="time limit; as much data is made as it allows")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted training")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
-    parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: a prompt a line, or JSON lines")
+    parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: one per line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
     parser.add_argument(
         "--start-from", metavar="DRAFTER", help="train this recurrent drafter further instead of a new one"

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import PromptTooLongError, ShapeRefusedError
+from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.requests import (
@@ -32,7 +32,7 @@ from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
-from rdchat.inference.decoding.reply_iterator import ReplyIterator, opens_thought
+from rdchat.inference.decoding.reply_iterator import ReplyIterator, thought_end
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
@@ -40,6 +40,7 @@ from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.prefix_caches import PrefixCaches
 from rdchat.inference.target.target import LoadedModel
+from rdchat.thoughts import end_of_begun
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher, ShapeVocabulary
@@ -142,15 +143,12 @@ class ChatSession:
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
-        request, matcher = self._shaped(request, stopped)
+        if request.shape is not None and ThinkingChoice.OFF in self.model.info.thinking:
+            request = replace(request, thinking=ThinkingChoice.OFF)  # a thought would come before the shape
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
-        if matcher is not None and opens_thought(self.model, prompt):
-            raise ShapeRefusedError(
-                f"{self.model.info.name} thinks before each answer, so its answers cannot have a shape.",
-                "Choose a model that does not think, or whose thinking can be switched off.",
-            )
         self._check_length(len(prompt))
+        matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
             self.cache = cache = self.caches.take(prompt, request.partition)
@@ -178,21 +176,22 @@ class ChatSession:
                 self._running = RoundIterator(job, drafter)
         return self._running
 
-    def _shaped(
-        self, request: GenerationRequest, stopped: Callable[[], bool]
-    ) -> "tuple[GenerationRequest, ShapeMatcher | None]":
-        """Return a request with thinking switched off, and a matcher, where the answer has a shape."""
+    def _matcher(
+        self, request: GenerationRequest, prompt: list[int], stopped: Callable[[], bool]
+    ) -> "ShapeMatcher | None":
+        """Return what keeps an answer within its shape; None where it has none."""
         if (shape := request.shape) is None:
-            return request, None
+            return None
         self.model.prompts.check_shape(shape, lambda: _go_on(stopped))
         if self._vocabulary is None:
             from rdchat.inference.decoding.shape_matcher import ShapeVocabulary  # noqa: PLC0415  seldom needed
 
             self._vocabulary = ShapeVocabulary(self.model)
-        if ThinkingChoice.OFF in self.model.info.thinking:  # a thought would not have the shape
-            request = replace(request, thinking=ThinkingChoice.OFF)
-        begun = request.messages[-1].content if request.continue_last else ""
-        return request, self._vocabulary.matcher(shape, begun)
+        if not request.continue_last:
+            return self._vocabulary.matcher(shape, thought_end(self.model, prompt))
+        begun = request.messages[-1].content
+        thought = end_of_begun(self.model.decode(prompt).removesuffix(begun))
+        return self._vocabulary.matcher(shape, thought, begun)
 
     def draft_options(self, settings: DraftSettings, drafters: Sequence[str] = ()) -> DraftOptions:
         """Return which modes the target can have with `settings`, and which of some drafters fit it."""

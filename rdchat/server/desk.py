@@ -163,7 +163,8 @@ class Desk:
             raise ApiError(503, "No model is loaded.", retry_s=5)
         card = next((each for each in await self.models() if each.name == name), None)
         if card is None:
-            raise ApiError(404, f"There is no model named {one_line(name)[:200]!r} here.", "model", "model_not_found")
+            words = f"There is no model named {one_line(name)[:200]!r} here. /v1/models lists the names."
+            raise ApiError(404, words, "model", "model_not_found")
         if info is not None and card.path == info.path:
             return None
         if not self.settings.may_load_models:

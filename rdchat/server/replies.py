@@ -67,7 +67,7 @@ class _ReplyWriter:
         choice.calls = end.tool_calls[:1] if self._order.one_call else end.tool_calls
         if self._order.must_call and (call := call_of(choice.answer)):
             choice.calls, choice.answer = call, ""
-            thought = answer = more_answer = ""
+            answer = more_answer = ""
         if not self._order.show_thoughts:
             choice.thought = ""
         tail = self._delta(thought + more_thought, answer + more_answer, choice.listed()[self._sent :])

@@ -98,9 +98,9 @@ def test_a_report_of_models_holds_no_names_and_no_paths(
     report = json.loads(texts[1])
     assert report["models"][0]["model"]["architecture"] == "llama"
     assert report["models"][1] == {"failure": "It did not load."}
-    assert "the window: left out as asked" in report["left_out"]
+    assert "the window: --no-window was given" in report["left_out"]
     assert not any(word in text for word in (str(tmp_path), str(Path.home()), "Mary") for text in texts)
-    assert "Left out: the window: left out as asked." in capsys.readouterr().out
+    assert "Left out: the window: --no-window was given." in capsys.readouterr().out
 
 
 def test_the_machine_stays_awake_while_it_is_measured(

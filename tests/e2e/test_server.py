@@ -45,7 +45,7 @@ def served(default_model_folder: Path, tmp_path_factory: pytest.TempPathFactory)
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=os.environ | folders)
     assert process.stdout
     line = process.stdout.readline()
-    address = line.partition(" at ")[2].partition("/v1.")[0]
+    address = line.partition(" at ")[2].partition("/v1 ")[0]
     assert address.startswith("http://127.0.0.1:"), line
     yield Served(process, address, (place / "key").read_text().strip(), place / "data")
     process.send_signal(signal.SIGINT)

@@ -1,5 +1,6 @@
 """A small llama whose tokens can spell JSON, some of them several characters long."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 
@@ -31,25 +32,36 @@ END = 0
 class JsonTokenizer:
     """Encodes by the longest token; id 0 ends a reply."""
 
+    alphabet = ALPHABET
     has_chat_template = True
     eos_token_ids = frozenset({END})
 
     def __len__(self) -> int:
-        return len(ALPHABET)
+        return len(self.alphabet)
 
     def encode(self, text: str, **_options: object) -> list[int]:
         ids = []
         while text:
-            token = max((t for t in ALPHABET if text.startswith(t)), key=len, default=" ")
-            ids.append(ALPHABET.index(token))
+            token = max((t for t in self.alphabet if text.startswith(t)), key=len, default=" ")
+            ids.append(self.alphabet.index(token))
             text = text[len(token) :]
         return ids
 
     def decode(self, token_ids: list[int], **_options: object) -> str:
-        return "".join(ALPHABET[token] for token in token_ids)
+        return "".join(self.alphabet[token] for token in token_ids)
 
     def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
         return "\n".join(f"{turn['role']}: {turn['content']}" for turn in turns) + "\nassistant: "
+
+
+class ThinkingTokenizer(JsonTokenizer):
+    """Its template opens a thought, and has no switch for that."""
+
+    def __init__(self, spelled: Mapping[str, str]) -> None:
+        self.alphabet = [spelled.get(token, token) for token in ALPHABET]
+
+    def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
+        return super().apply_chat_template(turns, add_generation_prompt, tokenize) + "<think>\n"
 
 
 class JsonPrompts(CharacterPrompts):
@@ -66,3 +78,17 @@ def json_model(family: str = "llama") -> LoadedModel:
     model = loaded(network_of(module, {**options, "vocab_size": len(ALPHABET)}, "float32"))
     tokenizer, info = JsonTokenizer(), replace(model.info, vocabulary_size=len(ALPHABET))
     return replace(model, info=info, tokenizer=tokenizer, prompts=JsonPrompts(tokenizer))  # type: ignore[arg-type]
+
+
+@cache
+def thinking_model(controls: int) -> LoadedModel:
+    """Return a small model that always thinks; none may change it.
+
+    The marker that ends its thought is text, is one control token, or begins and ends with one.
+    """
+    spelled = [{"Q": "</think>", "J": "</", "V": "think>"}, {"Q": "</think>"}, {"Q": "</", "V": "think"}][controls]
+    tokenizer = ThinkingTokenizer(spelled)
+    prompts = JsonPrompts(tokenizer)  # type: ignore[arg-type]
+    marks = [[], ["</think>"], ["</", ">"]][controls]
+    prompts.control = {tokenizer.alphabet.index(mark): mark for mark in marks}
+    return replace(json_model(), tokenizer=tokenizer, prompts=prompts)  # type: ignore[arg-type]

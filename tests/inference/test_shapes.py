@@ -14,15 +14,19 @@ from rdchat.errors import InvalidSettingError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, ChatMessage, DraftSettings, GenerationRequest, Mode, Role
+from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.reply_iterator import thought_end
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from tests.grids import share
+from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask
 from tests.inference.plain_replies import SAMPLINGS
-from tests.inference.shape_models import JsonPrompts, JsonTokenizer, json_model
+from tests.inference.shape_models import json_model, thinking_model
 
 pytestmark = pytest.mark.across_rows
 _LEAVES: list[dict[str, Any]] = [
@@ -69,7 +73,8 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
     job = ReplyJob.fresh(model, model.encode_request(request), request)
     assert request.shape is not None
     begun = request.messages[-1].content if request.continue_last else ""
-    job = replace(job, matcher=ShapeVocabulary(model).matcher(request.shape, begun))
+    matcher = ShapeVocabulary(model).matcher(request.shape, thought_end(model, job.prompt), begun)
+    job = replace(job, matcher=matcher)
     return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
 
@@ -126,6 +131,19 @@ def test_what_the_shape_forces_is_drafted() -> None:
     assert SHAPE in {event.drafter for event in events if isinstance(event, TokenEvent)}
 
 
+def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat() -> None:
+    model, request = json_model(), replace(ask(max_tokens=80), shape=AnswerShape(ShapeKind.REGEX, "one way to say it"))
+    assert request.shape is not None
+    prompt, state = model.encode_chat(request.messages, False), state_of(model, AvailableDrafters())
+    state.planner = RandomPlanner(state.costs, (Mode.LOOKUP,), seed=0)
+    matcher = ShapeVocabulary(model).matcher(request.shape)
+    job = replace(ReplyJob.fresh(model, prompt, request), mode=Mode.AUTO, matcher=matcher)
+    *events, end = AutoIterator(job, AutoDrafter(state, prompt, request, job.ledger))
+    assert {event.drafter for event in events if isinstance(event, TokenEvent)} == {"", SHAPE}
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.from_chat == 0
+
+
 @pytest.mark.parametrize(
     ("kind", "source"),
     [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],
@@ -154,6 +172,13 @@ def test_a_schema_that_cannot_be_used_is_refused_in_a_line(source: str) -> None:
     with pytest.raises((ShapeRefusedError, InvalidSettingError)) as refusal:
         reply(json_model(), replace(ask(), shape=AnswerShape(ShapeKind.SCHEMA, source)), Mode.OFF)
     assert "\n" not in refusal.value.message
+
+
+def test_a_wrong_regular_expression_is_explained_without_the_compilers_drawing() -> None:
+    with pytest.raises(ShapeRefusedError) as refusal:
+        reply(json_model(), replace(ask(), shape=AnswerShape(ShapeKind.REGEX, "a[")), Mode.OFF)
+    assert refusal.value.message == "The regular expression cannot be used: unclosed character class."
+    assert refusal.value.hint == "Correct it, or make it simpler."
 
 
 @pytest.mark.parametrize(
@@ -202,24 +227,43 @@ def test_a_beginning_that_does_not_fit_is_refused(text: str) -> None:
         reply(json_model(), begun(shaped(source), text), Mode.OFF)
 
 
-class ThinkingTokenizer(JsonTokenizer):
-    """Its template opens a thought, and has no switch for that."""
+@pytest.mark.parametrize("temperature", [0, 0.9])
+@pytest.mark.parametrize(("number", "control"), share([(n, control) for n in range(6) for control in (0, 1, 2)], 6))
+def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
+    number: int, control: int, temperature: float
+) -> None:
+    """Whether the marker that ends it is a text, a control token, or a text and a control token."""
+    model, source = thinking_model(control), schema(random.Random(number))
+    request = shaped(source, seed=number, temperature=temperature, top_p=1)
+    request = replace(request, sampling=replace(request.sampling, max_tokens=400))
+    plain = reply(model, request, Mode.OFF)
+    _check_thinking(plain, plain.text, source)
+    for mode in (Mode.LOOKUP, Mode.AUTO):
+        assert reply(model, request, mode).token_ids == plain.token_ids
+    assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
+    end = plain.text.find("</think>")
+    for length in {4, end, end + 8, len(plain.text) - 1} if end > 4 else {4}:  # inside the thought, and behind it
+        continued = begun(request, plain.text[:length])
+        again = reply(model, continued, Mode.OFF)
+        _check_thinking(again, plain.text[:length] + again.text, source)
+        assert reply(model, continued, Mode.LOOKUP).token_ids == again.token_ids
 
-    def apply_chat_template(self, turns: list[dict[str, str]], add_generation_prompt: bool, tokenize: bool) -> str:
-        return super().apply_chat_template(turns, add_generation_prompt, tokenize) + "<think>\n"
+
+def _check_thinking(end: ReplyEnd, text: str, source: dict[str, Any]) -> None:
+    if end.finish_reason is FinishReason.EOS:
+        thought, _, answer = text.partition("</think>")
+        assert thought
+        jsonschema.validate(json.loads(answer), source)
+    else:
+        assert end.finish_reason in {FinishReason.LENGTH, FinishReason.CONTEXT_FULL}
 
 
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
-def test_a_model_that_always_thinks_is_refused_a_shape_and_goes_on_without(mode: Mode) -> None:
-    tokenizer = ThinkingTokenizer()
-    model = replace(json_model(), tokenizer=tokenizer, prompts=JsonPrompts(tokenizer))  # type: ignore[arg-type]
-    session, request = ChatSession(model), replace(shaped({"type": "object"}), draft=DraftSettings(mode))
-    with pytest.raises(ShapeRefusedError, match="thinks before each answer"):
-        session.generate(request)
-    free = replace(request, shape=None)
-    *_, end = session.generate(free)
-    assert isinstance(end, ReplyEnd)
-    assert end.token_ids == reply(model, free, Mode.OFF).token_ids
+@pytest.mark.parametrize("control", [0, 1, 2])
+def test_most_thoughts_of_the_test_end(control: int) -> None:
+    source = schema(random.Random(1))
+    ends = [reply(thinking_model(control), shaped(source, seed=n, temperature=0.9, top_p=1), Mode.OFF)
+            for n in range(8)]  # fmt: skip
+    assert sum("</think>" in end.text for end in ends) > 4
 
 
 def test_a_schema_that_refers_to_itself_ends() -> None:

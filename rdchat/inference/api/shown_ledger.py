@@ -98,6 +98,7 @@ _DRAFT_PARTS = {
     "select nodes": "Select nodes",
     "feed": "Draft model",
     "rank": "Rank candidates",
+    "shape": "Fit the shape",
 }
 # Stages whose calls are shown for a whole group; other groups show the calls of their most frequent part.
 _CALLS = {
@@ -173,7 +174,8 @@ def _place(path: str) -> _Place:
 
 
 def _draft_place(name: str, outer: list[str]) -> _Place:
-    if name == Stage.WAIT and outer[-1] != "draft":  # with exact times a stage waits for its own results
+    # With exact times a stage waits for its own results; a shape always waits for the draft.
+    if name == Stage.WAIT and outer[-1] not in ("draft", "shape"):
         return _Place(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
     part = _DRAFT_WAIT if name in _WAITS else _DRAFT_PARTS.get(name, name)
     return _Place(Spent.DRAFTING, part, counts=name != Stage.QUEUE)
@@ -227,7 +229,7 @@ def ledger_note(exact: bool) -> str:
     """Return a sentence that says whether the times are exact."""
     if exact:
         return "Exact times: each stage waited for its results, so replies took longer than usual."
-    return "Steps that run together share a line. Exact times separates them."
+    return "Steps that run together share a line. With exact times each has its own."
 
 
 def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:

@@ -16,7 +16,7 @@ from rdchat.inference.auto.planner import Source, draft_model_source, head_sourc
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.autoregressive import PlainSteps, Step
-from rdchat.inference.decoding.draft import Draft, Drafter
+from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
@@ -108,6 +108,8 @@ class AutoDrafter(Drafter):
         else:
             with self._ledger.stage("lookup"):
                 draft = lookup_draft(root, self.controller.looked_up.cut(plan.nodes - 1))
+                if self.controller.is_forced:
+                    draft = replace(draft, sources=[NodeSource.SHAPE] * len(draft.tree))
         return replace(draft, rows=plan.rows, drafter=plan.mode.value)
 
     @override

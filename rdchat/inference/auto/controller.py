@@ -43,7 +43,8 @@ class Controller:
 
     Attributes:
         text: Token ids of the prompt and the reply so far.
-        looked_up: What prompt lookup expects to come next.
+        looked_up: What prompt lookup expects to come next, or what the answer's shape forces.
+        is_forced: Whether the answer's shape forces it.
         plan: The plan of the current call.
         forced: Returns the tokens that the answer's shape leaves no choice for, at most as many as its argument.
     """
@@ -60,6 +61,7 @@ class Controller:
     ) -> None:
         estimates.begin_text()
         self.text, self.looked_up, self.plan = list(prompt), LookupTree(), PLAIN
+        self.is_forced = False
         self._index, self._trees = LookupIndex(prompt, estimates.lookup, earlier), trees
         self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
@@ -199,7 +201,9 @@ class Controller:
 
     def _look_up(self, limit: int) -> LookupTree:
         """Return what prompt lookup expects to come next, up to `limit` deep, or what the answer's shape forces."""
-        if forced := self.forced(limit):
+        forced = self.forced(limit)
+        self.is_forced = bool(forced)
+        if forced:
             return LookupTree.chain(forced, _FORCED)
         return self._index.draft(MOST_ROWS, limit, _LEAST, chain=not self._trees)
 

@@ -19,7 +19,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors, was_stopped
 from rdchat.inference.target.target import LoadedModel
-from rdchat.thoughts import begins_thought
+from rdchat.thoughts import end_of_begun
 
 _LOG = logging.getLogger(__name__)
 # Freed buffers that MLX keeps between chunks of a prompt, as a share of the memory in use: short chunks use them again,
@@ -73,9 +73,9 @@ def read_prompt(model: LoadedModel, cache: KVCache, prompt: list[int]) -> mx.arr
     return logits[:, -1]
 
 
-def opens_thought(model: LoadedModel, prompt: list[int]) -> bool:
-    """Tell whether a prompt opens a thought with which the reply begins."""
-    return begins_thought(model.decode(prompt[-_MARKER_TOKENS:]))
+def thought_end(model: LoadedModel, prompt: list[int]) -> str:
+    """Return the marker that ends the thought which a prompt opens for the reply; empty if it opens none."""
+    return end_of_begun(model.decode(prompt[-_MARKER_TOKENS:]))
 
 
 class ReplyIterator(ABC):
@@ -187,7 +187,7 @@ class ReplyIterator(ABC):
     def _prefill(self) -> Iterator[PrefillProgress]:
         self._reply.clock.prefill_began = perf_counter_ns()
         total, cached = len(self._prompt), len(self._cache.tokens)
-        in_thought = opens_thought(self._model, self._prompt)
+        in_thought = bool(thought_end(self._model, self._prompt))
         self._reply.in_thought = in_thought
         for done in prefill(self._model, self._cache, self._prompt, self._cancel.is_set, self._ledger):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)

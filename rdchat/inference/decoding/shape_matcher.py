@@ -5,6 +5,7 @@ penalty, temperature and filters, so the rule stays one: the text is a function 
 token changes what is verified, never a mask along the chosen path.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +16,7 @@ import numpy as np
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
-from rdchat.inference.prompts.shape_grammar import Words, grammar_of, limits, mask_words, problem_line
+from rdchat.inference.prompts.shape_grammar import Words, after_thought, grammar_of, limits, mask_words, problem_line
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
@@ -38,6 +39,7 @@ class ShapeVocabulary:
         for token, text in control.items():
             if token < size:
                 self.tokens[token] = text.encode()
+        self._control = {text: token for token, text in control.items() if token < size}
         self.special_token_ids = sorted({*control, *ends})
         self.eos_token_id, self.bos_token_id, self._ends = ends[0], None, frozenset(ends)
         self._by_data = {data: token for token, data in reversed(list(enumerate(self.tokens)))
@@ -60,20 +62,35 @@ class ShapeVocabulary:
             place = end
         return ids
 
-    def matcher(self, shape: AnswerShape, begun: str = "") -> "ShapeMatcher":
-        """Return a matcher at the beginning of a reply, or behind the text with which its answer was begun.
+    def matcher(self, shape: AnswerShape, closing: str = "", begun: str = "") -> "ShapeMatcher":
+        """Return a matcher for a reply.
+
+        Args:
+            shape: The answer's shape.
+            closing: The marker that ends the thought with which the reply begins; empty if it begins with the answer.
+            begun: The text with which the reply was begun.
 
         Raises:
             ShapeRefusedError: If the shape cannot be used with this vocabulary, or the text does not fit.
         """
-        found = llguidance.LLMatcher(self._tokenizer, grammar_of(shape), log_level=0, limits=limits())
+        grammar, marker = grammar_of(shape), self._parts(closing)
+        grammar = after_thought(grammar, marker) if closing else grammar
+        found = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
         matcher, text = ShapeMatcher(found, len(self.tokens), self._ends, shape.words), begun.encode()
-        tokens = self(text)
+        thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
+        parts = (thought, *(marker if closed else ()), answer)
+        tokens = [token for part in parts for token in ([part] if isinstance(part, int) else self(part.encode()))]
         if not found.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.words}.", "Leave it out, or change it."
             )
         return matcher
+
+    def _parts(self, marker: str) -> list[str | int]:
+        """Split a marker into texts and the ids of control tokens."""
+        controls = "|".join(map(re.escape, sorted(self._control, key=len, reverse=True)))
+        parts = re.split(f"({controls})", marker) if controls else [marker]
+        return [self._control.get(part, part) for part in parts if part]
 
 
 @dataclass(frozen=True, slots=True)

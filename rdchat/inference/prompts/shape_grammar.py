@@ -1,5 +1,8 @@
 """The grammar of an answer's shape, as llguidance takes it, and its limits."""
 
+import json
+import re
+from collections.abc import Sequence
 from typing import Any
 
 import llguidance
@@ -7,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 
 Words = npt.NDArray[np.uint32]
 
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
+_ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)  # below a drawing of the place
 _MOST_WORDS = 200
 _ANY_OBJECT = '{"type": "object"}'
 # Whitespace is one space or none, since a small model may write blank lines for ever.
@@ -29,6 +33,24 @@ def grammar_of(shape: AnswerShape) -> str:
             return llguidance.LLMatcher.grammar_from_regex(shape.source)
         case ShapeKind.GRAMMAR:
             return llguidance.LLMatcher.grammar_from_lark(shape.source)
+
+
+def after_thought(grammar: str, closing: Sequence[str | int]) -> str:
+    """Return the grammar of a thought, and of an answer behind it.
+
+    Args:
+        grammar: The answer's, from `grammar_of`.
+        closing: The marker that ends the thought: texts, and ids of control tokens.
+    """
+    answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
+    answer[0]["name"] = "answer"
+    marker = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in closing)
+    if all(isinstance(each, str) for each in closing):  # a control token needs no search for its text
+        thought, marker = f"thought[suffix={marker}]", ""
+    else:
+        thought = "thought"
+    whole = f'start: thought {marker} "\\n"? "\\n"? @answer\n{thought}: /(?s:.*)/'
+    return json.dumps({"grammars": [{"lark_grammar": whole}, *answer]})
 
 
 def limits() -> llguidance.LLParserLimits:
@@ -68,9 +90,12 @@ def check_grammar(shape: AnswerShape) -> None:
             f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
         )
     if problem:
-        raise ShapeRefusedError(f"The {shape.words} cannot be used: {problem_line(problem)}.", SHAPE_HINT)
+        hint = "Correct it, or make it simpler."
+        raise ShapeRefusedError(f"The {shape.words} cannot be used: {problem_line(problem)}.", hint)
 
 
 def problem_line(problem: str) -> str:
     """Return an error of llguidance as a line for people, without a full stop."""
+    if found := _ERROR_OF_REGEX.search(problem):
+        problem = found[1]
     return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")

@@ -26,7 +26,7 @@ LINES = {  # the same in text
     Mode.DRAFTER.value: "╌╌",
     Mode.LOOKUP.value: "┈┈",
     EARLIER_REPLIES: "╌┈",
-    SHAPE: "═",
+    SHAPE: "╍╍",
 }
 
 

@@ -17,7 +17,7 @@ TOKENS_PER_STEP = "Tokens written in each step of the model; 1 without drafting.
 ROUNDS = "Steps of the model that checked a draft."
 FROM_CHAT = "Accepted tokens that were copied from earlier in this chat."
 FROM_REPLIES = "Accepted tokens that were copied from earlier replies."
-FROM_DRAFTER = "Accepted tokens that the drafter or the draft model proposed."
+FROM_DRAFTER = "Accepted tokens that the drafter or the draft model proposed, or that the answer's shape forces."
 EARLIER_REPLIES = "Memory for the earlier replies that drafts come from. Settings > General has a switch for them."
 NODES = "Tokens that the model checked in a step, with the one chosen before."
 DROPPED_DRAFTS = "Drafts that were dropped because the drafter's scores were not finite."
@@ -58,6 +58,7 @@ _STAGES: dict[str, str] = {
     "Select nodes": "The most likely tokens of all beams are kept, and common beginnings merged.",
     "Draft model": "The draft model reads the tokens that it has not seen yet.",
     "Rank candidates": "The draft model's most likely next tokens are picked.",
+    "Fit the shape": "Drafted tokens that the answer's shape forbids are dropped; those that it forces are added.",
     "Wait for the draft": "The processor waits for the device to draft.",
     "Forward": "The model computes what may come next at each place.",
     "Choice": "The next token is chosen at each place.",

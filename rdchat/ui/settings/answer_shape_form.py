@@ -11,7 +11,7 @@ from rdchat.ui.look.theme import TIGHT, Theme
 
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _OTHER = "Another shape"  # of an imported chat
-_TIP = "Answers of this chat get this shape, unless they are cut off. The model cannot think first."
+_TIP = "Answers of this chat get this shape, unless they are cut off. Thinking is off for them if it can be."
 
 
 class AnswerShapeForm(QWidget):

@@ -38,6 +38,7 @@ from rdchat.ui.settings.server_page import ServerPage
 _MOST_KEPT_GB = 999.0
 _TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
 _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
+_CLEAR = "Forget the earlier replies. Your chats stay."
 _WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
 _APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
 _FILES = (
@@ -158,7 +159,7 @@ class Preferences(SideWindow):
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         self.earlier = QCheckBox("Use earlier replies to draft")
         self.earlier.toggled.connect(lambda on: self._change(earlier_replies=on))
-        self.clear_earlier = push_button("Clear", act=self._clear_earlier)
+        self.clear_earlier = push_button("Clear", _CLEAR, self._clear_earlier)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         earlier = (
             "What repeats from an earlier reply is written faster. The replies stay the same, and on this computer."
@@ -219,7 +220,7 @@ class Preferences(SideWindow):
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
         kept = "Memory for what the model has read of earlier chats, here and of other programs."
         add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
-        self._add_note(form, "Chats that are kept in memory go on without being read again.")
+        self._add_note(form, "While a chat is in memory, the model need not read it again.")
         add_row(form, "Look for models in", self.models_folder, folder)
         form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page

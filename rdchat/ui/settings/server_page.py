@@ -29,7 +29,7 @@ _NEW_KEY = "Make a new key?"
 _NEW_KEY_MEANS = "Programs that have the old key cannot use the model until they get the new one."
 _RESTART = "Restart the server?"
 _RESTART_MEANS = "The server restarts to follow this setting."
-_LOADS = "A request that names another model on this computer loads it in place of the present one, also here."
+_LOADS = "If a request names another model on this computer, that model is loaded, and your chats use it too."
 
 
 class ServerPage(QWidget):

@@ -215,7 +215,7 @@ def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
 
 
 def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
-    conversation, tip = window.conversation, "System prompt and sampling of this chat"
+    conversation, tip = window.conversation, "System prompt, shape of the answers and sampling of this chat"
     copy, editor, regenerate = conversation.transcript.copy_last_reply, do.controller.editor, do.regenerate_text()
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),

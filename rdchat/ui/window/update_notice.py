@@ -39,7 +39,8 @@ class UpdateNotice(QObject):
         banner = Banner(
             self._theme,
             "Look for new versions of rdchat?",
-            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. Settings can change it.",
+            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. You can change this in "
+            "Settings.",
         )
         banner.add_action("Look Once a Day", partial(self._check.answer, True))
         banner.add_action("Do Not Look", partial(self._check.answer, False))
@@ -49,6 +50,6 @@ class UpdateNotice(QObject):
     def show_update(self, update: Update) -> None:
         """Show a new version, with its page to open."""
         notes = update.notes.strip() or "There are no notes."
-        banner = Banner(self._theme, f"rdchat {update.version} is there; this is {__version__}.", notes)
+        banner = Banner(self._theme, f"rdchat {update.version} is out. You have {__version__}.", notes)
         banner.add_action("Open Page", partial(open_page, update.page), update.page)
         self._area.show_banner(banner, KEY)

@@ -115,6 +115,23 @@ def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
     ]
 
 
+def test_a_reply_with_a_shape() -> None:
+    """The wait belongs to the draft; the stage had its internal name."""
+    recorded = ledger(
+        ("round", 2, 20.0),
+        ("round/draft", 2, 20.0),
+        ("round/draft/shape", 2, 9.0),
+        ("round/draft/shape/wait", 2, 8.0),
+        ("not measured", 1, 0.0),
+    )
+    assert as_rows(recorded)[1:5] == [
+        (1, "Drafting", 2, 20.0),
+        (2, "Prepare drafts", 2, 11.0),
+        (2, "Fit the shape", 2, 1.0),
+        (2, "Wait for the draft", 2, 8.0),
+    ]
+
+
 def test_a_ledger_of_version_0_1_charges_its_waits_to_the_model() -> None:
     old = Statistics(
         ttft_ms=22.0,

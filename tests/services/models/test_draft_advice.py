@@ -33,11 +33,11 @@ def test_its_own_drafter_or_the_chosen_one_is_enough() -> None:
 def test_with_measured_costs_the_one_that_gains_most_comes_first() -> None:
     advice = draft_advice(TARGET, Drafts([], [SMALL], [EAGLE]), CHEAP)
     assert (advice.action, advice.drafter, advice.is_model) == (DraftAction.USE, SMALL.model, True)
-    assert advice.words.endswith("Expected: 2.7 times as fast (assumed tokens per step).")
+    assert advice.words.endswith("Expected: 2.7 times as fast, from assumed figures.")
     advice = draft_advice(TARGET, Drafts([], [], [EAGLE]), CHEAP)
     assert advice.words == (
         "org/large-eagle3 (EAGLE-3 drafter) is 850 MB to download and in memory."
-        " Expected: 1.6 times as fast (published tokens per step)."
+        " Expected: 1.6 times as fast, from published figures."
     )
     assert advice.action is DraftAction.SEARCH
 
@@ -76,4 +76,4 @@ def test_layers_that_its_authors_published_come_first() -> None:
     assert draft_advice(model, Drafts([HEAD], []), {}).action is DraftAction.LAYERS
     assert draft_advice(model, Drafts([replace(HEAD, match=TargetMatch(True))], []), {}).action is DraftAction.NONE
     advice = draft_advice(model, Drafts([], [], [EAGLE]), {4: 1.2, 8: 1.6})
-    assert advice.words.endswith("Expected: 2.0 times as fast (published tokens per step).")
+    assert advice.words.endswith("Expected: 2.0 times as fast, from published figures.")

@@ -1,6 +1,7 @@
 """The sheet for MTP layers shows their size before it fetches them, and asks for an original that nobody names."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,9 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"})
     sheet = opened(qtbot, page)
-    assert "Name it:" in sheet.words.text()
+    assert sheet.words.text().endswith(
+        "does not say that it was published with MTP layers. If it was, name its original:"
+    )
     assert not sheet.go.isEnabled()
     qtbot.keyClicks(sheet.field, "no/body")  # type: ignore[no-untyped-call]
     click(qtbot, sheet.go)
@@ -105,6 +108,15 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
     click(qtbot, sheet.go)
     qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB", timeout=WAIT_MS)
     assert sheet.problem.isHidden()
+
+
+def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_a_doubt(
+    qtbot: QtBot, hub: HubServer, page: DraftersPage, model: ModelCard
+) -> None:
+    hub.add(TARGET, {"config.json": b"{}"})
+    sheet = page.published.sheet
+    sheet.open_for(replace(model, says_mtp=True))
+    qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.words.text())
 
 
 def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:

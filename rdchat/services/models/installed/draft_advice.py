@@ -120,7 +120,7 @@ def _best(offers: Sequence["_Offer"], calls: Mapping[int, float]) -> DraftAdvice
     advice = offer.advice
     if gain is None:
         return advice
-    expected = f"Expected: {gain:.1f} times as fast ({offer.usual.evidence} tokens per step)."
+    expected = f"Expected: {gain:.1f} times as fast, from {offer.usual.evidence} figures."
     return replace(advice, words=f"{advice.words} {expected}")
 
 
@@ -142,7 +142,7 @@ def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCar
 
 def _own(model: ModelCard) -> Iterator[_Offer]:
     if model.says_mtp:
-        words = "Its authors published a drafter with it, the MTP layers, which this copy lacks."
+        words = "Its authors published a drafter with it, the MTP layers. This copy lacks them."
         yield _Offer(DraftAdvice(words, DraftAction.LAYERS), _MTP)
 
 

@@ -22,7 +22,8 @@ _ABOUT = (
 )
 _FOUND = "{size} from {repository}. rdchat keeps them with its drafters; the model's own files stay as they are."
 _KEPT = "{size} from {repository}, partly downloaded."
-_UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name it:"
+_UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
+_DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
 
 class MtpSheet(QDialog):
@@ -101,8 +102,11 @@ class MtpSheet(QDialog):
             self.words.say(words.format(size=file_size(plan.size), repository=plan.order.repository))
             self.go.setText("Resume" if plan.is_kept else f"Get {file_size(plan.size)}")
         else:
-            unknown = "" if problem is not None else _UNKNOWN.format(host=search.host)
-            self.words.say(f"Asking {search.host}…" if search.searching else unknown)
+            unknown = (_UNKNOWN if search.model.says_mtp else _DOUBTFUL).format(
+                host=search.host, name=search.model.name
+            )
+            answered = "" if problem is not None else unknown
+            self.words.say(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
         self.problem.say(str(problem) if problem is not None else "")
         self.page.setVisible(problem is not None and bool(problem.page))
