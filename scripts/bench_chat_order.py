@@ -2,18 +2,14 @@
 
 The work of the window's thread is given in processor time, and as the wait of a click. An answer's time runs from the
 last typed letter until the list shows it, including the pause after typing. Then each command is timed with 100,000
-chats, and with a chat of 100,000 messages: the longest stretch of processor time on the window's thread. `--json`
-prints one object.
+chats, and with a chat of 100,000 messages: the longest stretch of processor time on the window's thread.
 """
 
-import argparse
 import json
-import os
 import random
 import sqlite3
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -23,11 +19,10 @@ from bench_transcript import DelayMeter, Meter, wait
 from PySide6.QtCore import QEventLoop
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QLineEdit
-from stand_in_engine import StandInEngine
+from stand_in_app import new_app, own_folder, running_app
 
 from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
@@ -80,30 +75,25 @@ def fill() -> None:
 
 def measure(qt: Meter) -> dict[str, object]:
     """Type searches in the app, and list everything."""
-    store = ConversationStore(paths.database_path())
-    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
-    app.start()
-    wait(3.0)
-    window, desk = app.window, app.controller.chats
-    window.resize(1000, 680)
-    report: dict[str, object] = {"rows": len(desk.rows), "list_again_cpu_ms": _median_ms(desk.refresh)}
-    qt.reset()
-    meter = DelayMeter()
-    answers = {typed: _answer_ms(window.sidebar.search, desk, typed) for typed in TYPED}
-    meter.stop()
-    report |= {
-        "answer_ms": answers,
-        "longest_handler_cpu_ms": round(qt.longest_cpu * 1000, 1),
-        "longest_delay_ms": round(max(meter.delays), 1),
-        "reader_cpu_ms": {
-            typed: _median_ms(partial(SearchReader(paths.database_path()).search, SearchQuery(typed)), 3)
-            for typed in TYPED
-        },
-    }
-    report |= _deleting_ms(store)
-    window.close()
-    app.finish()
-    return report
+    with running_app(qt, DraftedReply) as app:
+        wait(3.0)
+        window, desk = app.window, app.controller.chats
+        window.resize(1000, 680)
+        report: dict[str, object] = {"rows": len(desk.rows), "list_again_cpu_ms": _median_ms(desk.refresh)}
+        qt.reset()
+        meter = DelayMeter()
+        answers = {typed: _answer_ms(window.sidebar.search, desk, typed) for typed in TYPED}
+        meter.stop()
+        report |= {
+            "answer_ms": answers,
+            "longest_handler_cpu_ms": round(qt.longest_cpu * 1000, 1),
+            "longest_delay_ms": round(max(meter.delays), 1),
+            "reader_cpu_ms": {
+                typed: _median_ms(partial(SearchReader(paths.database_path()).search, SearchQuery(typed)), 3)
+                for typed in TYPED
+            },
+        }
+        return report | _deleting_ms(app._store)
 
 
 def _deleting_ms(store: ConversationStore) -> dict[str, float]:
@@ -221,7 +211,7 @@ def measure_large(qt: Meter, commands: Callable[[App], Iterator[tuple[str, Comma
         return done
 
     store = do("open the store", partial(ConversationStore, paths.database_path()), 0.0)
-    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
+    app = new_app(qt, store, DraftedReply)
     do("start", app.start, 3.0)
     app.window.resize(1000, 680)
     for name, command in commands(app):
@@ -285,30 +275,20 @@ def commands_on_messages(app: App) -> Iterator[tuple[str, Command]]:
     yield "send again", lambda: controller.send("And now?")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
-    options = parser.parse_args()
+def main() -> None:
     qt = Meter(sys.argv[:1])
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+    with own_folder():
         fill()
         report = measure(qt)
     for name, write, commands in (
         (f"{LARGE:,} chats, ms", fill_many_chats, commands_on_chats),
         (f"{LARGE:,} messages, ms", fill_long_chat, commands_on_messages),
     ):
-        with tempfile.TemporaryDirectory() as folder:
-            os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+        with own_folder():
             write()
             report[name] = measure_large(qt, commands)
-    if options.json:
-        print(json.dumps(report))
-    else:
-        for name, figure in report.items():
-            print(f"{name}: {figure}")
-    return 0
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -2,30 +2,26 @@
 
 A chat is opened through the window of the whole app, until the messages in view are drawn: `cpu` is the main thread's
 processor time, `wall` the elapsed time, `first` that of the first opening. A short chat shows the window's own share.
-`--json` prints one object; times are in milliseconds, medians of several.
+Times are in milliseconds, medians of several.
 """
 
-import argparse
 import json
-import os
 import sqlite3
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 
 from bench_panels import DraftedReply
 from bench_transcript import Mark, synthetic_reply, wait
 from PySide6.QtWidgets import QApplication
-from stand_in_engine import StandInEngine
+from stand_in_app import own_folder, running_app
 
 from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.attachments.choosing import passages_of, ranked
 from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Thinking
-from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.rows import json_column
 from rdchat.chat.storage.whole_chat import add_files
 from rdchat.chat.store import ConversationStore
@@ -86,14 +82,11 @@ def fill(store: ConversationStore, count: int) -> int:
 
 def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
     """Open a long and a short chat by turns, in the window of the app."""
-    store = ConversationStore(paths.database_path())
-    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
-    app.start()
-    app.window.resize(1000, 680)
-    wait(3.0)
     taken: dict[int, list[tuple[float, float]]] = {long: [], short: []}
-    for _ in range(TIMES):
-        for chat in (long, short):
+    with running_app(qt, DraftedReply) as app:
+        app.window.resize(1000, 680)
+        wait(3.0)
+        for chat in (long, short) * TIMES:
             app.controller.chat.start_new()
             wait(1.0)
             opening = Mark()
@@ -109,8 +102,6 @@ def open_in_window(qt: QApplication, long: int, short: int) -> dict[str, float]:
         figures[f"{name}_first_cpu"] = round(taken[chat][0][0], 1)
         for place, kind in enumerate(("cpu", "wall")):
             figures[f"{name}_{kind}"] = round(statistics.median(each[place] for each in taken[chat]), 1)
-    app.window.close()
-    app.finish()
     return figures
 
 
@@ -144,18 +135,10 @@ def measure(qt: QApplication) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
-    options = parser.parse_args()
     qt = QApplication(sys.argv[:1])
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+    with own_folder():
         figures = measure(qt)
-    if options.json:
-        print(json.dumps({"files": figures}))
-        return
-    for name, value in figures.items():
-        print(f"{name.replace('_', ' '):32} {value:>8.1f} ms")
+    print(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

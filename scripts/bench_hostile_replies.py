@@ -2,7 +2,6 @@
 
 Each is shown in the real `TranscriptView`, in a real event loop with a timer every millisecond; its delay is what a
 click would have waited. Wanted: never over 100 ms. The main thread's processor time is also given, for busy machines.
-`--json` prints one object.
 """
 
 import argparse
@@ -11,7 +10,7 @@ import sys
 import time
 from dataclasses import replace
 
-from PySide6.QtCore import QEventLoop, QTimer
+from bench_transcript import DelayMeter, wait
 from PySide6.QtWidgets import QApplication
 
 from rdchat.chat.conversation import Message, MessageStatus
@@ -51,31 +50,22 @@ def cases() -> dict[str, str]:
     }
 
 
-class Heart:
-    """Notes by how much a timer that is due every millisecond is late, in milliseconds."""
+class Stalls(DelayMeter):
+    """Also notes the main thread's processor time between two beats."""
 
     def __init__(self) -> None:
-        self.longest = self.longest_cpu = 0.0
-        self._last, self._last_cpu = time.perf_counter(), time.thread_time()
-        self._timer = QTimer(interval=1)
-        self._timer.timeout.connect(self._beat)
-        self._timer.start()
+        self.longest_cpu, self._last_cpu = 0.0, time.thread_time()
+        super().__init__()
 
-    def _beat(self) -> None:
-        now, cpu = time.perf_counter(), time.thread_time()
-        self.longest = max(self.longest, (now - self._last) * 1000 - 1)
-        self.longest_cpu = max(self.longest_cpu, (cpu - self._last_cpu) * 1000)
-        self._last, self._last_cpu = now, cpu
+    def _tick(self) -> None:
+        super()._tick()
+        cpu = time.thread_time()
+        self.longest_cpu, self._last_cpu = max(self.longest_cpu, (cpu - self._last_cpu) * 1000), cpu
 
-    def stop(self, what: str) -> dict[str, float]:
-        self._timer.stop()
-        return {f"{what}_stall_ms": round(self.longest, 1), f"{what}_stall_cpu_ms": round(self.longest_cpu, 1)}
-
-
-def wait(seconds: float) -> None:
-    loop = QEventLoop()
-    QTimer.singleShot(round(seconds * 1000), loop.quit)
-    loop.exec()
+    def figures(self, what: str) -> dict[str, float]:
+        self.stop()
+        longest = round(max(self.delays, default=0.0), 1)
+        return {f"{what}_stall_ms": longest, f"{what}_stall_cpu_ms": round(self.longest_cpu, 1)}
 
 
 def wait_until_drawn(view: TranscriptView) -> float:
@@ -97,28 +87,27 @@ def measure(theme: Theme, text: str) -> dict[str, float]:
     reply = Message(2, 1, 1, Role.ASSISTANT, text, MessageStatus.COMPLETE, 0.0)
     view.set_messages([prompt])
     wait(0.3)
-    heart = Heart()
+    stalls = Stalls()
     view.set_messages([replace(prompt, id=11), replace(reply, id=12, parent_id=11)])
     seconds = wait_until_drawn(view)
-    opened = heart.stop("opening")
+    opened = stalls.figures("opening")
     view.set_messages([prompt, replace(reply, text="", status=MessageStatus.STREAMING)])
     wait(0.3)
-    heart, step = Heart(), max(1, len(text) // round(_STREAMED_S * _BATCHES_A_SECOND))
+    stalls, step = Stalls(), max(1, len(text) // round(_STREAMED_S * _BATCHES_A_SECOND))
     for start in range(0, len(text), step):
         view.append_text(2, text[start : start + step])
         wait(1 / _BATCHES_A_SECOND)
     view.update_message(reply)
     wait_until_drawn(view)
-    streamed = heart.stop("streaming")
+    streamed = stalls.figures("streaming")
     view.close()
     view.deleteLater()
     wait(0.1)
     return opened | streamed | {"drawn_after_s": seconds}
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--only", default="", help="cases whose name has these characters")
     options = parser.parse_args()
     app = QApplication(sys.argv[:1])
@@ -132,10 +121,8 @@ def main() -> int:
     started = time.perf_counter()
     split_thoughts("<think>\n" * 125_000)
     report["splitting a megabyte of openers"] = {"ms": round((time.perf_counter() - started) * 1000, 1)}
-    if options.json:
-        print(json.dumps(report, indent=2))
-    return 0
+    print(json.dumps(report, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,15 +1,12 @@
 """Measures an import while the app is open: its speed, and how long the window waits.
 
 A file in ChatGPT's format is imported while a reply is saved three times a second. The same is measured before without
-an import, since a busy machine delays the window too. `--json` prints one object.
+an import, since a busy machine delays the window too.
 """
 
 import argparse
 import json
-import os
 import random
-import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -17,12 +14,12 @@ from pathlib import Path
 
 from PySide6.QtCore import QTimer
 from PySide6.QtWidgets import QApplication
-from stand_in_engine import StandInEngine, StandInReply
+from stand_in_app import new_app, own_folder
+from stand_in_engine import StandInReply
 
 from rdchat import paths
-from rdchat.app import App, application
+from rdchat.app import application
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
@@ -82,21 +79,19 @@ def measure(qt: QApplication, save: Callable[[int], object], begin: Callable[[Ca
     return Waits(round(time.perf_counter() - began, 2), round(turn * 1000, 1), round(longest * 1000, 1), saves)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--megabytes", type=float, default=4.0, help="size of the file")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
-        file = Path(folder) / "conversations.json"
+    with own_folder() as folder:
+        file = folder / "conversations.json"
         write_chats(file, options.megabytes)
         qt = application()
         store = ConversationStore(paths.database_path())
         prompt = store.add_message(store.create_conversation("Live").id, None, Role.USER, "Go on")
         streaming = MessageStatus.STREAMING
         reply = store.add_message(prompt.conversation_id, prompt.id, Role.ASSISTANT, "", status=streaming)
-        app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(StandInReply))
+        app = new_app(qt, store, StandInReply)
         app.start()
         save = lambda number: store.save_text(reply.id, "word " * number)  # noqa: E731
         measure(qt, save, lambda over: QTimer.singleShot(_BEFORE_MS, over))  # the window is built
@@ -110,13 +105,8 @@ def main() -> int:
         }
         app.window.close()
         assert app.finish()
-    if options.json:
-        print(json.dumps(found))
-    else:
-        for kind, figures in found.items():
-            print(f"{kind}: {figures}")
-    return 0
+    print(json.dumps(found, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -21,12 +21,10 @@ from bench_transcript import DelayMeter, wait
 from PySide6.QtCore import QEventLoop, Qt, QTimer
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QAbstractItemView, QApplication, QLineEdit, QWidget
-from stand_in_engine import StandInEngine, StandInReply
+from stand_in_app import running_app
+from stand_in_engine import StandInReply
 
-from rdchat import paths
 from rdchat.app import App
-from rdchat.chat.settings import SettingsStore
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
 
 MODELS, RESULTS = 200, 500
@@ -202,18 +200,13 @@ def _longest(page: QWidget) -> int:
 
 def run(qt: QApplication, figures: dict[str, float], name: str, everything: bool) -> None:
     """Open the app and its models window; with `everything`, do all that can be done there."""
-    store = ConversationStore(paths.database_path())
-    app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(StandInReply))
-    app.start()
-    wait(3.0)  # what the window needs is imported meanwhile; opened before, it waits for that
-    open_window(app, figures, name)
-    if everything:
-        walk(app, figures)
-        discover(app, figures)
-    app.window.windows.models.close()
-    app.window.close()
-    assert app.finish()
-    app.window.deleteLater()
+    with running_app(qt, StandInReply) as app:
+        wait(3.0)  # what the window needs is imported meanwhile; opened before, it waits for that
+        open_window(app, figures, name)
+        if everything:
+            walk(app, figures)
+            discover(app, figures)
+        app.window.windows.models.close()
     wait(0.1)
 
 

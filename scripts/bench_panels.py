@@ -1,27 +1,22 @@
 """Measures the cost of the speed panel and the side windows to the main thread while a drafted reply streams in.
 
 The whole app writes a reply of about 2,000 tokens, drafted in rounds with their trees, at 150 tokens a second: once
-with the panel closed, and once with the panel, the time ledger and the reply's tokens open. `--json` prints one object.
+with the panel closed, and once with the panel, the time ledger and the reply's tokens open.
 """
 
 import argparse
 import itertools
 import json
-import os
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
-from bench_transcript import DelayMeter, Meter, synthetic_reply, wait
+from bench_transcript import Meter, Smoothness, synthetic_reply, wait
 from PySide6.QtCore import QEventLoop
-from stand_in_engine import StandInEngine, StandInReply
+from stand_in_app import own_folder, running_app
+from stand_in_engine import StandInReply
 
-from rdchat import paths
-from rdchat.app import App
-from rdchat.chat.settings import SettingsStore
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, GenerationEvent, ReplyEnd, RoundTree, TokenEvent
 from rdchat.inference.api.reply_statistics import LedgerEntry, RoundStatistics, Statistics
 from rdchat.services.engine.engine_events import EngineState
@@ -39,17 +34,6 @@ _STAGES = (
     "accept/detokenize",
     "commit",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Smoothness:
-    """One reply."""
-
-    busy_share: float  # of the time, what the main thread worked on events, in processor time
-    longest_handler_ms: float  # the longest of them
-    longest_handler: str  # which one that was
-    delay_p999_ms: float  # what a click would have waited, 99.9th percentile
-    longest_delay_ms: float  # at most
 
 
 class DraftedReply(StandInReply):
@@ -120,11 +104,7 @@ def _tree(batch: tuple[str, ...]) -> RoundTree:
 
 def measure(qt: Meter, panels: bool) -> Smoothness:
     """Write one reply in the app, in a fresh folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
-        store = ConversationStore(paths.database_path())
-        app = App(qt, store, SettingsStore(paths.settings_path()), lambda: StandInEngine(DraftedReply))
-        app.start()
+    with own_folder(), running_app(qt, DraftedReply) as app:
         wait(2.0)
         controller, window = app.controller, app.window
         assert controller.replies.state is EngineState.IDLE
@@ -140,26 +120,11 @@ def measure(qt: Meter, panels: bool) -> Smoothness:
         controller.replies.state_changed.connect(
             lambda: loop.quit() if controller.replies.state is EngineState.IDLE else None
         )
-        qt.reset()
-        delay_meter, began = DelayMeter(), time.perf_counter()
-        loop.exec()
-        delay_meter.stop()
-        delays, seconds = sorted(delay_meter.delays), time.perf_counter() - began
-        window.close()
-        assert app.finish()
-        window.deleteLater()
-    return Smoothness(
-        busy_share=round(qt.busy / seconds, 4),
-        longest_handler_ms=round(qt.longest * 1000, 2),
-        longest_handler=qt.longest_what,
-        delay_p999_ms=round(delays[int(len(delays) * 0.999)], 2),
-        longest_delay_ms=round(delays[-1], 2),
-    )
+        return qt.measure(loop)
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--runs", type=int, default=2, help="of each kind, alternating; the best counts")
     options = parser.parse_args()
     qt = Meter(sys.argv[:1])
@@ -168,13 +133,8 @@ def main() -> int:
         for kind, made in runs.items():
             made.append(measure(qt, panels=kind == "open"))
     best = {kind: asdict(min(made, key=lambda run: run.delay_p999_ms)) for kind, made in runs.items()}
-    if options.json:
-        print(json.dumps(best))
-    else:
-        for kind, figures in best.items():
-            print(f"panels {kind}: {figures}")
-    return 0
+    print(json.dumps(best, indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

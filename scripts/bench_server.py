@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import monotonic, perf_counter
@@ -26,7 +27,6 @@ from urllib.parse import urlsplit
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
 # isort: split
-from bench_turns import RULE, Turn
 from mlx_lm import convert
 
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
@@ -40,6 +40,20 @@ QUESTIONS = (
     "Explain how a bicycle stays upright.", "List five animals and their sounds.", "What is a good breakfast?",
     "Tell me about the moon.", "How does a kettle work?", "Write a poem about rain.",
 )  # fmt: skip
+
+RULE = "Chapter {}: the traveller crosses a river, meets somebody who asks for help, and writes a letter home. "
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One reply."""
+
+    text: str
+    tokens: int
+    cached: int  # prompt tokens that were not read again
+    first_ms: float  # from the request to the first token
+    decode_s: float  # from the first token to the last
+
 
 Speaker = Callable[[GenerationRequest], Turn]
 

@@ -1,7 +1,7 @@
 """Measures how smooth the window stays while its server answers other programs.
 
 The whole app, offscreen, with the speed panel open and an engine that writes 150 tokens a second. Clients in another
-process send 1,000 requests for 4 tokens, 50 at once, over loopback. `--json` prints one object.
+process send 1,000 requests for 4 tokens, 50 at once, over loopback.
 """
 
 import argparse
@@ -9,20 +9,17 @@ import json
 import os
 import socket
 import sys
-import tempfile
-import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import psutil
-from bench_transcript import DelayMeter, Meter, wait
+from bench_transcript import Meter, wait
 from PySide6.QtCore import QEventLoop, QProcess
-from stand_in_engine import StandInEngine, StandInReply
+from stand_in_app import own_folder, running_app
+from stand_in_engine import StandInReply
 
 from rdchat import paths
-from rdchat.app import App
 from rdchat.chat.settings import SettingsStore
-from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.inference.api.reply_statistics import Statistics
 
@@ -76,56 +73,40 @@ def free_port() -> int:
         return int(listening.getsockname()[1])
 
 
-def measure(qt: Meter, requests: int, at_once: int) -> dict[str, float]:
+def measure(qt: Meter, requests: int, at_once: int) -> dict[str, object]:
     """Serve from the app, in a fresh folder."""
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RDCHAT_DATA_DIR"] = os.environ["RDCHAT_CACHE_DIR"] = folder
+    with own_folder():
         os.environ["PYTHON_KEYRING_BACKEND"] = "keyring.backends.null.Keyring"
         settings = SettingsStore(paths.settings_path())
         settings.save(replace(settings.settings, server_at_start=True, server_port=free_port()))
-        store = ConversationStore(paths.database_path())
-        app = App(qt, store, settings, lambda: StandInEngine(ShortReply))
-        app.start()
-        server = app.controller.server
-        while not server.address:
-            wait(0.1)
-        app.window.resize(1280, 800)
-        wait(1.0)
-        port = server.address.rpartition(":")[2]
-        memory, loop, clients = psutil.Process().memory_info().rss, QEventLoop(), QProcess()
-        clients.finished.connect(loop.quit)
-        clients.start(sys.executable, ["-c", CLIENTS, port, server.key, str(requests), str(at_once)])
-        qt.reset()
-        delay_meter, began = DelayMeter(), time.perf_counter()
-        loop.exec()
-        delay_meter.stop()
-        delays, seconds = sorted(delay_meter.delays), time.perf_counter() - began
-        answered = int(bytes(clients.readAllStandardOutput().data()) or b"0")
-        grown = psutil.Process().memory_info().rss - memory
-        app.window.close()
-        assert app.finish()
-        app.window.deleteLater()
-    return {
+        with running_app(qt, ShortReply) as app:
+            server = app.controller.server
+            while not server.address:
+                wait(0.1)
+            app.window.resize(1280, 800)
+            wait(1.0)
+            port = server.address.rpartition(":")[2]
+            memory, loop, clients = psutil.Process().memory_info().rss, QEventLoop(), QProcess()
+            clients.finished.connect(loop.quit)
+            clients.start(sys.executable, ["-c", CLIENTS, port, server.key, str(requests), str(at_once)])
+            found = qt.measure(loop)
+            answered = int(bytes(clients.readAllStandardOutput().data()) or b"0")
+            grown = psutil.Process().memory_info().rss - memory
+    return asdict(found) | {
         "requests": requests,
         "answered": answered,
-        "requests_per_second": round(requests / seconds, 1),
-        "busy_share": round(qt.busy / seconds, 4),
-        "delay_p999_ms": round(delays[int(len(delays) * 0.999)], 2),
-        "longest_delay_ms": round(delays[-1], 2),
+        "requests_per_second": round(requests / found.seconds, 1),
         "grown_mb": round(grown / 2**20, 1),
     }
 
 
-def main() -> int:
+def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--requests", type=int, default=1000)
     parser.add_argument("--at-once", type=int, default=50)
     options = parser.parse_args()
-    figures = measure(Meter(sys.argv[:1]), options.requests, options.at_once)
-    print(json.dumps(figures) if options.json else figures)
-    return 0
+    print(json.dumps(measure(Meter(sys.argv[:1]), options.requests, options.at_once), indent=2))
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -357,7 +357,8 @@ def row(name: str, found: dict[str, list[float]]) -> str:
 
 def compare(figures: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> Iterator[str]:
     """Say how figures went up or down: by scenario, by chip, by group, over all."""
-    ratios = {(key, group): figures[key][group] / speed for key in figures for group, speed in before[key].items()}
+    both = [key for key in figures if key in before]
+    ratios = {(key, group): figures[key][group] / speed for key in both for group, speed in before[key].items()}
     for what, part in (("scenario", 0), ("machine", 1)):
         for name in dict.fromkeys(key.split(": ")[part] for key, _ in ratios):
             of_name = [ratio for (key, _), ratio in ratios.items() if key.split(": ")[part] == name]

@@ -148,7 +148,8 @@ class ChatSession:
         with ledger.stage("template and tokenize"):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
         self._check_length(len(prompt))
-        matcher = self._matcher(request, prompt, stopped)
+        with ledger.stage("shape"):
+            matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):
             self.cache = cache = self.caches.take(prompt, request.partition)

@@ -6,15 +6,17 @@ import mlx.core as mx
 
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.protocol import GenerationEvent
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
 from tests.inference import rounding
+from tests.inference.fakes import with_beams
 
 SAMPLINGS: list[dict[str, float]] = [
     {"temperature": 0},
@@ -50,3 +52,11 @@ def drafted(model: LoadedModel, request: GenerationRequest, drafter: Drafter) ->
     """Return the events of a new chat's reply, drafted in rounds, and the KV cache that it leaves."""
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     return list(RoundIterator(job, drafter)), job.cache
+
+
+def drafted_by_beams(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
+    """Return a new chat's reply, drafted by a head with beams of a shape."""
+    prompt = model.encode_chat(request.messages, False)
+    (*_, end), _ = drafted(model, request, drafters.drafter(prompt, with_beams(request, shape, False)))
+    assert isinstance(end, ReplyEnd)
+    return end

@@ -9,13 +9,13 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
 from rdchat.inference.auto.controller import CallResult, Controller, decode
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.planner import Source, draft_model_source, head_source
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.accepted_path import LazyPath
-from rdchat.inference.decoding.autoregressive import PlainSteps, Step
+from rdchat.inference.decoding.autoregressive import Step
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
@@ -148,7 +148,6 @@ class AutoIterator(RoundIterator):
     def __init__(self, job: ReplyJob, drafter: AutoDrafter) -> None:
         super().__init__(job, drafter)
         self._auto = drafter
-        self._steps = PlainSteps(job, self._reply, self._chooser)
         self._step: Step | None = None  # the step being computed
         self._reply.choice = lambda: drafter.controller.status
         if (matcher := self._reply.matcher) is not None:
@@ -160,12 +159,6 @@ class AutoIterator(RoundIterator):
     def _resume(self, nanoseconds: int) -> None:
         super()._resume(nanoseconds)
         self._marked, self._resumed = perf_counter(), True
-
-    @override
-    def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`; the settings do not decide how much is drafted."""
-        super().update(settings)
-        self._steps.trace = settings.trace
 
     @override
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
@@ -214,9 +207,8 @@ class AutoIterator(RoundIterator):
 
     def _begin_again(self) -> Step:
         """Return the plain step after a round, for which nothing is queued yet."""
-        reply = self._reply
         self._verifier.catch_up()
-        return self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
+        return self._steps.after(self._seen)
 
     def _lap_ms(self) -> float:
         """Return the milliseconds since the last call of this method."""

@@ -62,6 +62,7 @@ class PlainSteps:
         self.trace = job.request.draft.trace
         self._listed = job.request.top_log_probs
         self._data_of = job.model.token_data
+        self._prompt_tokens = len(job.prompt)
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
         """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
@@ -81,9 +82,10 @@ class PlainSteps:
             self._ledger.synchronize(token, sure)
         return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob, mask, likely)
 
-    def after(self, token_id: int, position: int, seen: mx.array | None) -> Step:
-        """Begin with the token after `token_id`, which is at `position` - 1 and not in the cache yet."""
-        step = self._call(mx.array([token_id]), position, seen)
+    def after(self, seen: mx.array | None) -> Step:
+        """Begin with the token after the reply's last one, which is not in the cache yet."""
+        token_id = self._reply.token_ids[-1]
+        step = self._call(mx.array([token_id]), self._prompt_tokens + len(self._reply.token_ids) - 1, seen)
         self._cache.tokens.append(token_id)
         return step
 
@@ -107,7 +109,7 @@ class PlainSteps:
         if following is not None:
             if not sure:
                 if token_id != int(step.token):
-                    self._take_back()
+                    self._cache.step_back()
                     following = self._call(mx.array([token_id]), step.position, step.seen)
                 following = replace(following, held_up=True)
             self._cache.tokens.append(token_id)
@@ -127,10 +129,6 @@ class PlainSteps:
                 logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
                 self._ledger.synchronize(logits)
             return self.first(logits, position + 1, seen)
-
-    def _take_back(self) -> None:
-        """Undo the call that was queued for a wrong token."""
-        self._cache.step_back()
 
     def _read(self, step: Step) -> tuple[int, bool, float | None]:
         """Wait for a step's token.
@@ -185,7 +183,7 @@ class AutoregressiveIterator(ReplyIterator):
         step: Step | None = self._steps.first(logits, len(self._prompt), self._seen)
         while reply.finish_reason is None and not self._cancel.is_set():
             if step is None:
-                step = self._steps.after(reply.token_ids[-1], len(self._prompt) + len(reply.token_ids) - 1, self._seen)
+                step = self._steps.after(self._seen)
             self._seen = step.seen
             event, step = self._steps.advance(step, queue=0 < len(reply.token_ids) < reply.last_index)
             yield event

@@ -9,6 +9,7 @@ import mlx.core as mx
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.verifier import PackedTree, Verified
 
 
@@ -42,6 +43,12 @@ class Draft:
     def lazy_sources(self) -> mx.array | None:
         """`sources` where they may be lazy."""
         return self.sources if isinstance(self.sources, mx.array) else None
+
+    def fetch_sources(self) -> Sequence[int]:
+        """Return the `NodeSource` of each node, on the host."""
+        if self.sources is None:
+            return [NodeSource.DRAFTER] * len(self.tree)
+        return fetch(self.sources).tolist() if isinstance(self.sources, mx.array) else self.sources
 
 
 class Drafter:

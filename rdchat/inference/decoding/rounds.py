@@ -17,11 +17,12 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.reply_statistics import RoundStatistics
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, DraftSettings, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
+from rdchat.inference.decoding.autoregressive import PlainSteps
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import masked
-from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree, token_log_probs
+from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import Ints, PrefixTree
 from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
@@ -59,6 +60,7 @@ class RoundIterator(ReplyIterator):
         super().__init__(job)
         self._drafter = drafter
         self._verifier = Verifier(job.model, job.cache)
+        self._steps = PlainSteps(job, self._reply, self._chooser)
         self._settings = job.request.draft
         self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
@@ -70,6 +72,7 @@ class RoundIterator(ReplyIterator):
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
         self._ledger.exact = settings.profile
+        self._steps.trace = settings.trace
         self._drafter.update(settings)
 
     def _prefill(self) -> Iterator[PrefillProgress]:
@@ -96,14 +99,9 @@ class RoundIterator(ReplyIterator):
         reply = self._reply
         self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
         with self._ledger.stage("first token"):
-            allowed = logits if reply.matcher is None else masked(logits, reply.matcher.mask())
-            first = self._chooser.choose(allowed, mx.array([len(self._prompt)]), self._seen)
-            log_probs = token_log_probs(logits, first) if self._wants_log_probs else None
-            likely = likely_tokens(logits, self._listed)
-            mx.eval(first, log_probs, *(likely.arrays if likely else ()))
-            event = reply.take(int(first))
-        event = event if log_probs is None else replace(event, log_prob=float(log_probs))
-        yield from self._with_likely([event], likely, [0])
+            step = self._steps.first(logits, len(self._prompt), self._seen)
+            event, _ = self._steps.advance(step, queue=False)
+        yield event
         while reply.finish_reason is None and not self._cancel.is_set():
             yield from self._round()
 
@@ -141,9 +139,9 @@ class RoundIterator(ReplyIterator):
         """Return the part of a draft that the answer's shape allows, with what it forces; the masks are kept."""
         with self._ledger.stage("shape"), self._ledger.waiting():
             limit = self._reply.last_index - len(self._reply.token_ids)
-            found = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
-        self._mask, self._reshaped = found.mask, found.changed
-        return found.draft
+            found, self._mask = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
+        self._reshaped = found is not draft
+        return found
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
@@ -249,7 +247,13 @@ class RoundIterator(ReplyIterator):
             return events
         chosen = fetch(done.log_probs.chosen).tolist()
         events = [replace(e, log_prob=chosen[node]) for e, node in zip(events, path, strict=False)]
-        events = self._with_likely(events, done.likely, path)
+        if self._listed is not None:
+            data_of = self._model.token_data
+            rows = done.likely.listed(data_of) if done.likely else [()] * len(done.tree)
+            events = [
+                replace(event, alternatives=rows[node], data=data_of(event.token_id))
+                for event, node in zip(events, path, strict=False)
+            ]
         if not self._settings.trace:
             return events
         correction = int(done.chosen[path[-1]])
@@ -260,23 +264,8 @@ class RoundIterator(ReplyIterator):
     def _wants_log_probs(self) -> bool:
         return self._settings.trace or self._listed is not None
 
-    def _with_likely(self, events: list[TokenEvent], likely: LikelyTokens | None, path: list[int]) -> list[TokenEvent]:
-        """Add the most likely tokens after the nodes of a path, where the request asks for them."""
-        if self._listed is None:
-            return events
-        data_of = self._model.token_data
-        rows = likely.listed(data_of) if likely else []
-        return [
-            replace(event, alternatives=rows[node] if rows else (), data=data_of(event.token_id))
-            for event, node in zip(events, path, strict=False)
-        ]
-
 
 def _drafters(draft: Draft, name: str) -> list[str]:
-    names = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value, NodeSource.REPLIES: EARLIER_REPLIES,
-             NodeSource.SHAPE: SHAPE}  # fmt: skip
-    sources = draft.sources
-    if sources is None:
-        return ["", *[name] * (len(draft.tree) - 1)]
-    known = fetch(sources).tolist() if isinstance(sources, mx.array) else sources
-    return ["", *(names[NodeSource(source)] for source in known[1:])]
+    names: dict[int, str] = {NodeSource.DRAFTER: name, NodeSource.CHAT: Mode.LOOKUP.value,
+                             NodeSource.REPLIES: EARLIER_REPLIES, NodeSource.SHAPE: SHAPE}  # fmt: skip
+    return ["", *(names[source] for source in draft.fetch_sources()[1:])]

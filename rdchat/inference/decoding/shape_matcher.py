@@ -6,7 +6,7 @@ token changes what is verified, never a mask along the chosen path.
 """
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import llguidance
@@ -17,7 +17,6 @@ from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.prompts.shape_grammar import Words, after_thought, grammar_of, limits, mask_words, problem_line
-from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
@@ -94,12 +93,13 @@ class ShapeVocabulary:
 
 
 @dataclass(frozen=True, slots=True)
-class MaskedDraft:
-    """A draft without forbidden nodes, and the masks of the tokens after each node."""
+class _Node:
+    """A node of a draft within the shape."""
 
-    draft: Draft
-    mask: mx.array  # (nodes, vocabulary) bool
-    changed: bool  # whether nodes were dropped or added
+    token: int
+    parent: int  # its index; -1 for the root
+    mask: Words  # which tokens may come after it
+    source: int  # its `NodeSource`
 
 
 class ShapeMatcher:
@@ -130,7 +130,7 @@ class ShapeMatcher:
         forced = [int(token) for token in self._matcher.compute_ff_tokens()] if limit > 0 else []
         return forced[: min(limit, _MOST_FORCED)]
 
-    def within(self, draft: Draft, limit: int, *, trees: bool) -> MaskedDraft:
+    def within(self, draft: Draft, limit: int, *, trees: bool) -> tuple[Draft, mx.array]:
         """Drop the nodes of a draft that the shape forbids, and draft what it forces below the root.
 
         It waits for the draft.
@@ -139,60 +139,52 @@ class ShapeMatcher:
             draft: The draft; its root is the last token, which `take` had.
             limit: The most tokens that may be drafted below the root.
             trees: Whether the target verifies trees; otherwise a longer forced chain replaces the draft's.
+
+        Returns:
+            The draft, the same object where nothing was dropped or added, and (nodes, vocabulary) bool: which tokens
+            may come after each of its nodes.
         """
-        tree, sources = draft.tree.fetch(), _known(draft)
-        tokens, parents, masks, origins = [int(tree.tokens[0])], [-1], [self._next()], [sources[0]]
+        tree, sources = draft.tree.fetch(), draft.fetch_sources()
+        nodes = [_Node(int(tree.tokens[0]), -1, self._next(), sources[0])]
         place = {0: 0}  # new index of each node that is kept
         path: list[int] = []  # nodes, below the root, that the matcher has taken
         for node in range(1, len(tree)):
             parent, token = int(tree.parents[node]), int(tree.tokens[node])
             above = place.get(parent)
-            if above is None or tokens[above] in self._ends or not self._allows(masks[above], token):
+            if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
-            place[node] = len(tokens)
-            tokens.append(token)
-            parents.append(above)
-            origins.append(sources[node])
-            if token in self._ends:
-                masks.append(masks[above])  # nothing comes after it
-                continue
-            path = [*self._go_to(tree, path, parent), node]
-            self._consume(token)
-            masks.append(self._next())
+            place[node], mask = len(nodes), nodes[above].mask
+            if token not in self._ends:  # nothing comes after an end
+                path = [*self._go_to(tree, path, parent), node]
+                self._consume(token)
+                mask = self._next()
+            nodes.append(_Node(token, above, mask, sources[node]))
         self._go_to(tree, path, 0)
-        kept = len(tokens)
-        added = self._add_forced(tokens, parents, masks, origins, limit, trees=trees)
-        mask = mask_of(np.stack(masks), self._size)
-        if not added and kept == len(tokens) == len(tree):
-            return MaskedDraft(draft, mask, changed=False)
-        packed = _packed(tokens, parents)
-        return MaskedDraft(replace(draft, tree=packed, sources=origins, rows=0), mask, changed=True)
+        kept = len(nodes)
+        added = self._add_forced(nodes, limit, trees=trees)
+        mask_of_all = mask_of(np.stack([node.mask for node in nodes]), self._size)
+        if not added and kept == len(nodes) == len(tree):
+            return draft, mask_of_all
+        return replace(draft, tree=_packed(nodes), sources=[node.source for node in nodes], rows=0), mask_of_all
 
-    def _add_forced(
-        self, tokens: list[int], parents: list[int], masks: list[Words], origins: list[int], limit: int, *, trees: bool
-    ) -> bool:
+    def _add_forced(self, nodes: list[_Node], limit: int, *, trees: bool) -> bool:
         """Add a chain of forced tokens below the root, as far as it is not drafted yet."""
-        forced, node, taken = self.forced(limit), 0, 0
-        if forced and not trees and len(forced) >= len(tokens):
-            del tokens[1:], parents[1:], masks[1:], origins[1:]
+        forced, above, taken = self.forced(limit), 0, 0
+        if forced and not trees and len(forced) >= len(nodes):
+            del nodes[1:]
         elif not trees:
             return False
         added = False
         for token in forced:
-            children = (n for n, (each, parent) in enumerate(zip(tokens, parents, strict=True))
-                        if parent == node and each == token)  # fmt: skip
-            child = next(children, None)
-            if not self._allows(masks[node], token):
+            if not self._allows(nodes[above], token):
                 break
             self._consume(token)
             taken += 1
+            child = next((n for n, node in enumerate(nodes) if node.parent == above and node.token == token), None)
             if child is None:
-                tokens.append(token)
-                parents.append(node)
-                masks.append(self._next())
-                origins.append(NodeSource.SHAPE)
-                child, added = len(tokens) - 1, True
-            node = child
+                child, added = len(nodes), True
+                nodes.append(_Node(token, above, self._next(), NodeSource.SHAPE))
+            above = child
         self._back(taken)
         return added
 
@@ -215,8 +207,8 @@ class ShapeMatcher:
         self._check()
         return words
 
-    def _allows(self, words: Words, token: int) -> bool:
-        return bool(words[token >> 5] >> (token & 31) & 1)
+    def _allows(self, node: _Node, token: int) -> bool:
+        return bool(node.mask[token >> 5] >> (token & 31) & 1)
 
     def _consume(self, token: int) -> None:
         if not self._matcher.consume_token(token):
@@ -241,16 +233,9 @@ def mask_of(words: Words, size: int) -> mx.array:
     return mx.array(bits.view(np.bool_))
 
 
-def _known(draft: Draft) -> Sequence[int]:
-    sources = draft.sources
-    if sources is None:
-        return [NodeSource.DRAFTER] * len(draft.tree)
-    return fetch(sources).tolist() if isinstance(sources, mx.array) else list(sources)
-
-
-def _packed(tokens: list[int], parents: list[int]) -> PackedTree:
+def _packed(nodes: list[_Node]) -> PackedTree:
     depths = [0]
-    for parent in parents[1:]:
-        depths.append(depths[parent] + 1)
-    nodes = (np.array([*column], np.int32) for column in (tokens, parents, depths))
-    return PackedTree.of(PrefixTree(*nodes))
+    for node in nodes[1:]:
+        depths.append(depths[node.parent] + 1)
+    columns = [node.token for node in nodes], [node.parent for node in nodes], depths
+    return PackedTree.of(PrefixTree(*(np.array([*column], np.int32) for column in columns)))

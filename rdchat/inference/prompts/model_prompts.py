@@ -91,31 +91,35 @@ class TokenizerProcess:
         limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"reread": reread}
         return self._ask("load", folder, request, limits, waiting=waiting, read=_control_of)
 
-    def encode(self, folder: Path, request: dict[str, Any], size: int, waiting: Waiting) -> list[int]:
-        """Return the token ids from `TokenizerCalls.encode`.
-
-        Args:
-            folder: The model's folder.
-            request: Its arguments.
-            size: Bytes of text.
-            waiting: See `ModelPrompts.encode`, also for what is raised.
-        """
+    def encode(
+        self,
+        folder: Path,
+        text: str,
+        marks: Marks,
+        *,
+        limit: int,
+        waiting: Waiting,
+        turns: Sequence[dict[str, Any]] | None = None,
+        variables: Mapping[str, Any] | None = None,
+        begins: bool = False,
+    ) -> list[int]:
+        """Return the token ids from `TokenizerCalls.encode`; `ModelPrompts.encode` says what is raised."""
+        size = len(json.dumps([turns, text, variables], ensure_ascii=False, default=str).encode("utf-8", "replace"))
+        request = {
+            "turns": turns,
+            "text": text,
+            "variables": variables or {},
+            "marks": [marks.before, marks.after],
+            "limit": limit,
+            "begins": begins,
+        }
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
     def encode_text(self, folder: Path, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message; raises as `encode` does."""
-        marks = Marks.for_texts([text])
-        request: dict[str, Any] = {
-            "turns": None,
-            "text": text,
-            "variables": {},
-            "marks": [marks.before, marks.after],
-            "limit": 2**31,
-            "begins": False,
-        }
-        return self.encode(folder, request, len(text.encode()), lambda: None)
+        return self.encode(folder, text, Marks.for_texts([text]), limit=2**31, waiting=lambda: None)
 
     def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
@@ -273,13 +277,20 @@ class ModelPrompts:
         """See `TokenizerProcess.check_shape`."""
         self.process.check_shape(shape, waiting)
 
-    def encode_raw(self, text: str, limit: int, waiting: Waiting = lambda: None) -> list[int]:
-        """Return the ids of a text without a chat template; words that look like control tokens are plain text.
+    def encode_request(self, request: GenerationRequest, limit: int, waiting: Waiting = lambda: None) -> list[int]:
+        """Return the ids of a request's prompt; arguments and errors are those of `encode`.
 
-        The tokens with which the tokenizer begins a text are added. Arguments and errors are those of `encode`.
+        A text gets no chat template: words in it that look like control tokens are plain text, and the tokens with
+        which the tokenizer begins a text are added.
         """
-        marks = Marks.for_texts([text])
-        return self._encode(None, self._tokens.mark(text, (), marks), marks, limit, waiting, begins=True)
+        if request.text is not None:
+            marks = Marks.for_texts([request.text])
+            plain = self._tokens.mark(request.text, (), marks)
+            return self.process.encode(self._folder, plain, marks, limit=limit, waiting=waiting, begins=True)
+        *turns, last = request.messages
+        unfinished = last if request.continue_last else None
+        turns = turns if unfinished else [*turns, last]
+        return self.encode(turns, unfinished, limit, waiting, thinking=request.thinking, tools=request.tools)
 
     def _encode_turns(
         self,
@@ -296,23 +307,23 @@ class ModelPrompts:
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._tokens.mark, marks=marks)
+        encode = partial(self.process.encode, self._folder, marks=marks, limit=limit, waiting=waiting)
         turns = [turn_of(message, mark) for message in messages]
-        text = self._marked(unfinished, marks) if unfinished else ""
+        text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
         if not self._tokenizer.has_chat_template:  # a base model continues the text
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
-            return self._encode(None, "\n\n".join(parts), marks, limit, waiting, begins=True)
+            return encode("\n\n".join(parts), begins=True)
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}
         if (render := _own_renderer(self._tokenizer)) is not None:
-            text = str(render(turns, add_generation_prompt=True, tokenize=False, **given)) + text
-            return self._encode(None, text, marks, limit, waiting)
+            return encode(str(render(turns, add_generation_prompt=True, tokenize=False, **given)) + text)
         variables = {**self._usual_variables(), **chosen, **given}
         try:
-            return self._encode(turns, text, marks, limit, waiting, variables=variables)
+            return encode(text, turns=turns, variables=variables)
         except TemplateRefusedError:
             if not any(message.tool_calls for message in messages):
                 raise
         turns = [turn_of(message, mark, as_text=True) for message in messages]
-        return self._encode(turns, text, marks, limit, waiting, variables=variables)
+        return encode(text, turns=turns, variables=variables)
 
     @property
     def _knows_tools(self) -> bool:
@@ -334,12 +345,9 @@ class ModelPrompts:
             ModelError: If the chat template refuses the conversation.
         """
         limit = _BEYOND * context_length
-        if not isinstance(prompt, GenerationRequest):
-            return len(self.encode(prompt, None, limit)) if prompt else 0
-        *turns, last = prompt.messages
-        unfinished = last if prompt.continue_last else None
-        turns = turns if unfinished else [*turns, last]
-        return len(self.encode(turns, unfinished, limit, thinking=prompt.thinking, tools=prompt.tools))
+        if isinstance(prompt, GenerationRequest):
+            return len(self.encode_request(prompt, limit))
+        return len(self.encode(prompt, None, limit)) if prompt else 0
 
     def encode_text(self, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message."""
@@ -366,31 +374,6 @@ class ModelPrompts:
                 f"It has: {', '.join(found)}." if found else "Leave thinking to the model.",
             )
         return found[thinking]
-
-    def _marked(self, message: ChatMessage, marks: Marks) -> str:
-        return self._tokens.mark(message.content, message.own_control, marks)
-
-    def _encode(
-        self,
-        turns: list[dict[str, Any]] | None,
-        text: str,
-        marks: Marks,
-        limit: int,
-        waiting: Waiting,
-        *,
-        begins: bool = False,
-        variables: Mapping[str, Any] | None = None,
-    ) -> list[int]:
-        size = len(json.dumps([turns, text, variables], ensure_ascii=False, default=str).encode("utf-8", "replace"))
-        request = {
-            "turns": turns,
-            "text": text,
-            "variables": variables or {},
-            "marks": [marks.before, marks.after],
-            "limit": limit,
-            "begins": begins,
-        }
-        return self.process.encode(self._folder, request, size, waiting)
 
 
 def _own_renderer(tokenizer: Any) -> Any:

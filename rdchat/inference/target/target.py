@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import Capability
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.target.hooks import ModelHooks
 from rdchat.inference.target.prefill_pace import PrefillPace
@@ -176,41 +176,26 @@ class LoadedModel:
             self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if "\ufffd" in text else text.encode()
         return self._data[token_id]
 
-    def encode_chat(
-        self,
-        messages: tuple[ChatMessage, ...],
-        continue_last: bool,
-        waiting: Callable[[], None] = lambda: None,
-        thinking: ThinkingChoice | None = None,
-        tools: str = "",
-    ) -> list[int]:
-        """Apply the chat template and tokenise.
+    def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
+        """Return the token ids of a conversation; see `encode_request`."""
+        return self.encode_request(GenerationRequest(messages, continue_last=continue_last))
+
+    def encode_request(self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None) -> list[int]:
+        """Return the token ids of a request's prompt.
+
+        A message that is continued follows the template's opening of a reply unchanged, since templates drop or rewrite
+        thoughts in a message.
 
         Args:
-            messages: The conversation.
-            continue_last: Continue the last message, an assistant's, instead of opening a new one. Its text follows the
-                template's opening of a reply unchanged, since templates drop or rewrite thoughts in a message.
+            request: Its messages or its text, its tools and its thinking.
             waiting: Called now and then during the work; an exception that it raises ends the work.
-            thinking: Whether or how much the model thinks; None leaves it to the chat template.
-            tools: JSON list of the tools that the model may call; empty for none.
 
         Raises:
             InvalidSettingError: If the template has no place for tools, or no such switch for thinking.
             ModelError: If the template refuses the conversation, or makes no text of it.
             PromptTooLongError: If the conversation is far longer than the context.
         """
-        unfinished = messages[-1] if continue_last else None
-        turns = messages[:-1] if continue_last else messages
-        limit = self.info.context_length
-        return self._checked(self.prompts.encode(turns, unfinished, limit, waiting, thinking=thinking, tools=tools))
-
-    def encode_request(self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None) -> list[int]:
-        """Return the token ids of a request's prompt; see `encode_chat`."""
-        if request.text is not None:
-            return self._checked(self.prompts.encode_raw(request.text, self.info.context_length, waiting))
-        return self.encode_chat(request.messages, request.continue_last, waiting, request.thinking, request.tools)
-
-    def _checked(self, ids: list[int]) -> list[int]:
+        ids = self.prompts.encode_request(request, self.info.context_length, waiting)
         if not ids:
             raise ModelError(
                 "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."

@@ -11,8 +11,8 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.storage.search import FoundMessages, SearchAnswer, SearchQuery, SearchReader
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.background.background_work import MainThread
-from rdchat.work.job import Job, SerialThread
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.work.job import Job
 
 
 class ChatSearch(QObject):
@@ -34,7 +34,7 @@ class ChatSearch(QObject):
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._reader = SearchReader(path)
-        self._thread, self._main = SerialThread("chat search"), MainThread(self)
+        self._work = BackgroundWork("chat search", self)
         self._jobs: dict[str, Job[Any]] = {}  # the newest of each kind
         self.models: tuple[str, ...] = ()
 
@@ -54,8 +54,7 @@ class ChatSearch(QObject):
         """End the thread."""
         for job in self._jobs.values():
             job.forget()
-        self._thread.close(timeout_s)
-        self._main.close()
+        self._work.close(timeout_s)
 
     def _ask(self, kind: str, look: Callable[[], object], then: Callable[[Any], object]) -> None:
         if kind in self._jobs:
@@ -64,7 +63,7 @@ class ChatSearch(QObject):
         def end(found: Any) -> None:
             self.failed.emit(found.message) if isinstance(found, RdchatError) else then(found)
 
-        self._jobs[kind] = self._thread.do(partial(_looked, self._reader, look), self._main.bring(end, once=True))
+        self._jobs[kind] = self._work.run(partial(_looked, self._reader, look), end)
 
     def _take_models(self, models: tuple[str, ...]) -> None:
         self.models = models

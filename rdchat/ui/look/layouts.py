@@ -107,6 +107,13 @@ def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line
     form.addRow(label, line or field)
 
 
+def keep_room(widget: QWidget) -> None:
+    """Keep a widget's room while it is hidden, so that what is around it does not move."""
+    policy = widget.sizePolicy()
+    policy.setRetainSizeWhenHidden(True)
+    widget.setSizePolicy(policy)
+
+
 def thin_bar(name: str, height: int = 6) -> QProgressBar:
     """Return a progress bar without text, from 0 to 1000."""
     bar = QProgressBar(textVisible=False, maximum=1000)

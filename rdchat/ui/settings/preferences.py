@@ -159,7 +159,7 @@ class Preferences(SideWindow):
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         self.earlier = QCheckBox("Use earlier replies to draft")
         self.earlier.toggled.connect(lambda on: self._change(earlier_replies=on))
-        self.clear_earlier = push_button("Clear", _CLEAR, self._clear_earlier)
+        self.clear_earlier = push_button("Clear", _CLEAR, self._keeper.clear)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         earlier = (
             "What repeats from an earlier reply is written faster. The replies stay the same, and on this computer."
@@ -174,9 +174,6 @@ class Preferences(SideWindow):
         if address:
             add_row(form, "Updates", self.updates, f"Asks {address}. Nothing is installed.")
         return page
-
-    def _clear_earlier(self) -> None:
-        self._keeper.clear()
 
     def _show_earlier(self) -> None:
         size = self._keeper.bytes

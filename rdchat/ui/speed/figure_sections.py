@@ -13,7 +13,7 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.formatting import FINISH_REASONS, FINISH_WORDS
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, thin_bar
+from rdchat.ui.look.layouts import column, keep_room, thin_bar
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
 from rdchat.ui.speed.sections import FigureRow, Section
@@ -220,9 +220,7 @@ class StatusLine(QWidget):
         self.state = ElidedLabel(theme, "", "muted")
         self.state.setFont(ThemedLabel(theme, tabular=True).font())
         self.progress = thin_bar("Progress", 4)
-        policy = self.progress.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)  # the widgets below do not move
-        self.progress.setSizePolicy(policy)
+        keep_room(self.progress)
         column(self.state, self.progress, within=self, spacing=TIGHT)
 
     def show_state(self, state: EngineState) -> None:

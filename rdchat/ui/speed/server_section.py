@@ -9,7 +9,7 @@ from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ElidedLabel, set_tip
-from rdchat.ui.look.layouts import row
+from rdchat.ui.look.layouts import keep_room, row
 from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.sections import FigureRow, Section
 
@@ -41,9 +41,7 @@ class ServerSection(Section):
         self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         set_tip(self.stop, "Stop the reply to this program")
         self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)  # as high as a line
-        policy = self.stop.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)  # the widgets below do not move
-        self.stop.setSizePolicy(policy)
+        keep_room(self.stop)
         self._rows.addLayout(row((self.client, 1), self.stop))
         self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
         self.speed = self.add(FigureRow(theme, "Tokens per second", definitions.SPEED))

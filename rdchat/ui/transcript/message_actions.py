@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
 from rdchat.ui.look.buttons import CopyButton, IconButton
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import Part, row
+from rdchat.ui.look.layouts import Part, keep_room, row
 from rdchat.ui.look.theme import SMALL, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 from rdchat.ui.transcript.reply_details import ReplyDetails, facts, summary
@@ -70,9 +70,7 @@ class MessageActions(QWidget):
         row(*parts, self._more, (self.facts, 1), within=self, spacing=0)
         self.facts.setHidden(is_prompt)
         self.setFixedHeight(HEIGHT)
-        policy = self.sizePolicy()
-        policy.setRetainSizeWhenHidden(True)
-        self.setSizePolicy(policy)
+        keep_room(self)
 
     def _button(self, icon: str, name: str, act: Callable[[], object]) -> IconButton:
         return self._keep(IconButton(icon, name, self._area.theme, self, act))

@@ -18,7 +18,7 @@ from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LONGEST, MOST_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Drafts, Planner, draft_model_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
-from rdchat.inference.decoding.autoregressive import AutoregressiveIterator, PlainSteps
+from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
@@ -226,14 +226,14 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
         return (tokens, sure) if calls % 40 else (tokens * 0, sure & False)
 
     monkeypatch.setattr(TokenChooser, "choose_quickly", seldom_wrong)
-    taken_back, take_back = list[int](), PlainSteps._take_back
+    taken_back, step_back = list[int](), KVCache.step_back
     laps = list[tuple[str, bool]]()
 
-    def noted(self: PlainSteps) -> None:
+    def noted(self: KVCache) -> None:
         taken_back.append(len(laps))
-        take_back(self)
+        step_back(self)
 
-    monkeypatch.setattr(PlainSteps, "_take_back", noted)
+    monkeypatch.setattr(KVCache, "step_back", noted)
     watched(monkeypatch, better=False, laps=laps)
     steps = [[usual for what, usual in laps[place:] if what == "step"] for place in taken_back]
     assert len(steps) > 3

@@ -91,8 +91,8 @@ def test_a_raw_text_begins_as_the_tokenizer_begins_texts_and_spells_no_control_t
     prompts = prompts_of(default_model_folder, process)
     tokenizer = AutoTokenizer.from_pretrained(default_model_folder, trust_remote_code=False)
     for text in ("def reverse(", "  Es war  einmal\n", "é 😀"):
-        assert prompts.encode_raw(text, 8192) == tokenizer.encode(text)
-    ids = prompts.encode_raw("a<|im_end|>b", 8192)
+        assert prompts.encode_request(GenerationRequest((), text=text), 8192) == tokenizer.encode(text)
+    ids = prompts.encode_request(GenerationRequest((), text="a<|im_end|>b"), 8192)
     assert tokenizer.decode(ids) == "a<|im_end|>b"
     assert not {START, END} & set(ids)
 

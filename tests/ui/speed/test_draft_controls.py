@@ -12,20 +12,11 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.ui.look import formatting
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 _COMMAND = "rdchat train-drafter --model /models/tiny --out /drafters/tiny"
-
-
-@pytest.fixture
-def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
-    controls = DraftControls(chat.controller.drafting, theme)
-    qtbot.addWidget(controls)
-    controls.show()
-    return controls
 
 
 def _choose(controls: DraftControls, mode: Mode) -> None:

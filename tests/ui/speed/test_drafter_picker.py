@@ -12,7 +12,6 @@ from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
@@ -20,14 +19,6 @@ from tests.ui.conftest import Chat
 FITS = ModelCard("org/eagle", "org/eagle", "Hugging Face", kind=HeadKind.EAGLE3)
 OTHERS = tuple(ModelCard(f"b{n}", f"/lm/b{n}", "LM Studio", kind=HeadKind.BLOCK) for n in range(500))
 DAMAGED = ModelCard("cut", "/own/cut", "Your own", problem="It has no weights.")
-
-
-@pytest.fixture
-def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
-    controls = DraftControls(chat.controller.drafting, theme)
-    qtbot.addWidget(controls)
-    controls.show()
-    return controls
 
 
 def _entries(controls: DraftControls) -> dict[str, QAction]:

@@ -81,8 +81,7 @@ def search_drafters(wanted: str | None, model: Path | None = None) -> DrafterSea
     """
     found: Path | None = None
     left_out = []
-    own = sorted((card.path for card in own_drafters()), key=_changed_ns, reverse=True)
-    for folder in (*own, *(card.path for card in shipped_drafters())):
+    for folder in (*_own_folders(), *(card.path for card in shipped_drafters())):
         if not os.path.lexists(folder / CONFIG):
             continue
         try:
@@ -112,7 +111,7 @@ def mtp_folder(wanted: str, model: Path) -> Path | None:
         wanted: The model's `target_hash`.
         model: Its folder.
     """
-    for folder in sorted((card.path for card in own_drafters()), key=_changed_ns, reverse=True):
+    for folder in _own_folders():
         try:
             if bound_hash(folder) == wanted and inspect_drafter(folder) is HeadKind.MTP:
                 return folder
@@ -192,6 +191,11 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
         words = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
         return (None, words) if known else None
     return None
+
+
+def _own_folders() -> list[Path]:
+    """Return the folders of the person's drafters, the newest first."""
+    return sorted((card.path for card in own_drafters()), key=_changed_ns, reverse=True)
 
 
 def _changed_ns(folder: Path) -> int:

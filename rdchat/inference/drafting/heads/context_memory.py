@@ -3,13 +3,14 @@
 from abc import abstractmethod
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import override
+from dataclasses import dataclass
+from typing import Protocol, override
 
 import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.heads.decoder import Rows
-from rdchat.inference.drafting.heads.head import HeadMemory, Root
+from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
 from rdchat.inference.target.round_cache import RowBuffer, take_waits
 
 _MANY = 64  # rows to compute at once instead of with the next draft: a prompt's hidden states take memory
@@ -218,27 +219,48 @@ class ContextMemory(HeadMemory):
             buffer.cut(len(self.positions))
 
 
-def seen_by(seen: mx.array | None, drafted: int, beams: mx.array, count: int) -> mx.array | None:
-    """Return which rows of a draft the rows of its next level see: themselves, and what their beams saw.
-
-    Args:
-        seen: (beams, drafted) bool, for the beams so far; None where they see all.
-        drafted: Rows of the draft so far.
-        beams: (count,) the beam that each new row extends.
-        count: Rows of the next level.
-
-    Returns:
-        (count, drafted + count) bool; None where they see all.
-    """
-    if seen is None and count == 1:
-        return None
-    own = mx.array(np.eye(count, dtype=np.bool_))  # made on the host: fewer launches than `mx.eye`
-    if not drafted:
-        return own
-    before = mx.ones((count, drafted), mx.bool_) if seen is None else seen[beams]
-    return mx.concatenate([before, own], axis=1)
+class _Scorer(Protocol):
+    def logits(self, output: mx.array) -> mx.array: ...
 
 
-def joined(before: Rows, rows: Rows) -> Rows:
-    """Return rows with others behind them."""
-    return [mx.concatenate(list(pair), axis=2) for pair in zip(before, rows, strict=True)]
+@dataclass(frozen=True, slots=True)
+class ContextState(HeadState):
+    """The state of a head whose drafted tokens have rows of keys and values too; a subclass adds `after`."""
+
+    head: _Scorer  # the drafter
+    memory: ContextMemory  # the committed rows
+    output: mx.array  # (beams, width) outputs for the beams' last tokens
+    rows: list[Rows]  # keys and values of each layer of the draft's own rows, level by level; empty before the first
+    position: int  # position of the next level's rows
+    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
+    # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
+    seen: mx.array | None = None
+
+    @override
+    def logits(self) -> mx.array:
+        """See `HeadState`."""
+        return self.head.logits(self.output)
+
+    def below(self, beams: mx.array) -> tuple[mx.array | None, mx.array | None]:
+        """Return which rows those of the next level see: themselves, and what their beams saw.
+
+        Args:
+            beams: (n,) the beam that each of them extends.
+
+        Returns:
+            `seen` of the next level, and (n, all rows) bool of these and the committed rows; None where they see all.
+        """
+        count, drafted = beams.shape[0], self.rows[0][0].shape[2] if self.rows else 0
+        seen = None
+        if self.seen is not None or count > 1:
+            seen = mx.array(np.eye(count, dtype=np.bool_))  # made on the host: fewer launches than `mx.eye`
+            if drafted:
+                before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
+                seen = mx.concatenate([before, seen], axis=1)
+        return seen, self.memory.visible(seen, drafted + count)
+
+    def joined(self, layer: int, rows: Rows) -> Rows:
+        """Return the draft's own rows of a layer with those of the next level behind them."""
+        if not self.rows:
+            return rows
+        return [mx.concatenate(list(pair), axis=2) for pair in zip(self.rows[layer], rows, strict=True)]

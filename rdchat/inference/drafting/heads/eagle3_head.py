@@ -24,8 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
-from rdchat.inference.drafting.heads.context_memory import ContextMemory, joined, seen_by
-from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Rows, Shape, add_modules, below
+from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
+from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.target.target import LoadedModel
@@ -197,43 +197,28 @@ class Eagle3Memory(ContextMemory):
         output = self.output_before(root)
         windows = any(self._head.network.config.windows)
         positions = np.array([*self.held]) if windows else None
-        return _Eagle3State(self._head, self, output, [], positions, root.position, root.later)
+        return _Eagle3State(self._head, self, output, [], root.position, root.later, positions=positions)
 
 
 @dataclass(frozen=True, slots=True)
-class _Eagle3State(HeadState):
-    """See `HeadState`."""
+class _Eagle3State(ContextState):
+    """See `ContextState`."""
 
-    head: BoundEagle3Head  # the drafter
-    memory: Eagle3Memory  # the committed rows
-    output: mx.array  # (beams, hidden_size) outputs for the beams' last tokens
-    rows: list[Rows]  # keys and values of each layer of the draft's own rows, level by level; empty before the first
-    positions: npt.NDArray[np.int_] | None  # (rows,) positions of all rows; only where a layer has a window
-    position: int  # position of the next level's rows
-    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
-    # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
-    seen: mx.array | None = None
-
-    @override
-    def logits(self) -> mx.array:
-        """See `HeadState`."""
-        return self.head.logits(self.output)
+    head: BoundEagle3Head
+    positions: npt.NDArray[np.int_] | None = None  # (rows,) positions of all rows; only where a layer has a window
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
         network, memory, count = self.head.network, self.memory, tokens.shape[0]
-        drafted = self.rows[0][0].shape[2] if self.rows else 0
-        seen = seen_by(self.seen, drafted, beams, count)
-        visible = memory.visible(seen, drafted + count)
+        seen, visible = self.below(beams)
         position = self.position if self.later is None else self.position + self.later
         positions = None if self.positions is None else np.append(self.positions, [self.position] * count)
         x, embeddings = network.carried(self.output[beams]), self.head.embed(tokens)
         rows = []
         for number, (layer, window) in enumerate(zip(network.layers, network.config.windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
-            own = layer.self_attn.rows(taken, position)
-            rows.append(joined(self.rows[number], own) if self.rows else own)
+            rows.append(self.joined(number, layer.self_attn.rows(taken, position)))
             mask = visible
             if window is not None:
                 assert positions is not None
@@ -245,7 +230,7 @@ class _Eagle3State(HeadState):
                 mask = near if visible is None else visible & near
             attended = layer.self_attn(taken, position, memory.followed_by(number, rows[-1]), mask)
             x = layer.outputs(residual, attended)
-        return _Eagle3State(self.head, memory, x, rows, positions, self.position + 1, self.later, seen)
+        return _Eagle3State(self.head, memory, x, rows, self.position + 1, self.later, seen, positions)
 
 
 def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:

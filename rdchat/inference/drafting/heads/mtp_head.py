@@ -21,7 +21,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
 from rdchat.inference.api.requests import MOST_BEAM_ROWS
-from rdchat.inference.drafting.heads.context_memory import ContextMemory, joined, seen_by
+from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
 from rdchat.inference.target.device import on_gpu
@@ -93,7 +93,7 @@ class MtpNetwork(nn.Module):
     Args:
         config: Its sizes.
         block: A decoder layer of the target's class.
-        caches: Caches that the layer takes: 1, or 2 in a list.
+        caches: Caches that the layer takes: 1, or 2 in a list; also an attribute.
     """
 
     def __init__(self, config: MtpConfig, block: nn.Module, caches: int) -> None:
@@ -102,13 +102,8 @@ class MtpNetwork(nn.Module):
         self.enorm, self.hnorm, self.norm = (nn.RMSNorm(width, config.norm_epsilon) for _ in range(3))
         self.eh_proj = nn.Linear(2 * width, width, bias=False)
         self.block = block
-        self._hidden_first, self._caches = config.hidden_first, caches
+        self._hidden_first, self.caches = config.hidden_first, caches
         self._hooks = ModelHooks(self)
-
-    @property
-    def caches(self) -> int:
-        """Caches that the layer takes."""
-        return self._caches
 
     def rows(
         self,
@@ -141,7 +136,7 @@ class MtpNetwork(nn.Module):
             depths = mx.array(np.subtract(positions, first), mx.int32)
             depths = depths if later is None else depths + later
         with self._hooks.packed(depths):
-            output: mx.array = self.block(x[None], mask, caches[0] if self._caches == 1 else [*caches])
+            output: mx.array = self.block(x[None], mask, caches[0] if self.caches == 1 else [*caches])
         return output[0]
 
 
@@ -271,38 +266,25 @@ class MtpMemory(ContextMemory):
 
 
 @dataclass(frozen=True, slots=True)
-class _MtpState(HeadState):
-    """See `HeadState`."""
+class _MtpState(ContextState):
+    """See `ContextState`; a cache that the layer takes is a layer here."""
 
-    head: BoundMtpHead  # the drafter
-    memory: MtpMemory  # the committed rows
-    output: mx.array  # (beams, width) outputs for the beams' last tokens
-    rows: list[Rows]  # keys and values of each cache of the draft's own rows, level by level; empty before the first
-    position: int  # position of the next level's rows
-    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
-    # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
-    seen: mx.array | None = None
-
-    @override
-    def logits(self) -> mx.array:
-        """See `HeadState`."""
-        return self.head.logits(self.output)
+    head: BoundMtpHead
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         """See `HeadState`."""
-        head, memory, count = self.head, self.memory, tokens.shape[0]
-        drafted = self.rows[0][0].shape[2] if self.rows else 0
-        seen = seen_by(self.seen, drafted, beams, count)
+        head, memory = self.head, self.memory
+        seen, mask = self.below(beams)
         rows: list[Rows] = []
 
         def follow(number: int, own: Rows) -> Rows:
-            rows.append(joined(self.rows[number], own) if self.rows else own)
+            rows.append(self.joined(number, own))
             return memory.followed_by(number, rows[-1])
 
         caches = [LayerCache(partial(follow, number)) for number in range(head.network.caches)]
         hidden = head.recycled(self.output[beams])
-        positions, mask = [self.position] * count, memory.visible(seen, drafted + count)
+        positions = [self.position] * tokens.shape[0]
         output = head.network.rows(head.embed(tokens), hidden, positions, caches, mask, later=self.later)
         return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen)
 

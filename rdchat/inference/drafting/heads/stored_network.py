@@ -47,7 +47,6 @@ class BoundNetwork(Head):
 
     Raises:
         ModelError: If the target's hidden states or tables do not suit it.
-        ModelError: If the target's hidden states or tables are not such as it needs.
     """
 
     remembers = True

@@ -7,10 +7,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
@@ -18,18 +15,10 @@ from rdchat.inference.drafting.heads.head import Root, StoredHead
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound
-from tests.inference.fakes import ask, chains_only, shared_family, shared_llama, with_beams
-from tests.inference.plain_replies import plain
+from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
+from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
-
-
-def read(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
-    prompt = model.encode_chat(request.messages, continue_last=False)
-    drafter = drafters.drafter(prompt, with_beams(request, shape, False))
-    *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
-    assert isinstance(end, ReplyEnd)
-    return end
 
 
 TEXTS = [
@@ -44,7 +33,7 @@ def test_the_text_is_that_of_plain_decoding(layout: str, temperature: float, sha
     drafters = HeadModel(model, load_drafter(eagle3_folder(tmp_path, model, layout), model))
     request = ask(temperature=temperature, max_tokens=16, seed=2)
     for _ in range(2):  # the second time with what the memory holds of the first
-        end = read(drafters, model, request, shape)
+        end = drafted_by_beams(drafters, model, request, shape)
         assert end.token_ids == plain(model, request).token_ids
         assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
         assert end.statistics.drafted > 0
@@ -62,7 +51,7 @@ def test_families_are_drafted_for(family: str, dtype: str, temperature: float, t
     model = shared_family(family, dtype)
     stored = load_drafter(eagle3_folder(tmp_path, model, "speculators"), model)
     request = ask(temperature=temperature, max_tokens=16)
-    end = read(HeadModel(model, Quantised(stored, 4 if dtype == "4bit" else 0)), model, request, TREE)
+    end = drafted_by_beams(HeadModel(model, Quantised(stored, 4 if dtype == "4bit" else 0)), model, request, TREE)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
 
@@ -82,7 +71,9 @@ def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
     model = shared_llama()
     chains = chains_only(model)
     request = ask(temperature=0, max_tokens=30)
-    end = read(HeadModel(chains, load_drafter(eagle3_folder(tmp_path, model), model)), chains, request, TREE)
+    end = drafted_by_beams(
+        HeadModel(chains, load_drafter(eagle3_folder(tmp_path, model), model)), chains, request, TREE
+    )
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
@@ -120,6 +111,6 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
             state = state.after(mx.array([0]), mx.array([token]))
     rows = np.linalg.lstsq(np.stack(outputs), np.stack(wanted), rcond=None)[0].T
     head.network.lm_head.weight = mx.array(rows.astype(np.float32))
-    end = read(HeadModel(model, Bound(head)), model, request, shape)
+    end = drafted_by_beams(HeadModel(model, Bound(head)), model, request, shape)
     assert end.token_ids == plain(model, request).token_ids
     assert (end.statistics.rounds, end.statistics.accepted) == (3, 9), "12 tokens, 5 a round"

@@ -5,18 +5,16 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-import mlx.core as mx
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.eagle3_layout import matches
-from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
-from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
+from rdchat.inference.drafting.heads.head import HeadState
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import golden_folders
+from tests.inference.drafting.golden_heads import GoldenHead
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 
@@ -31,32 +29,17 @@ def target() -> LoadedModel:
     return replace(model, info=replace(model.info, vocabulary_size=VOCABULARY))
 
 
-class Golden:
-    """One case: the drafter bound to a target of its sizes, and what the reference computes."""
+class Golden(GoldenHead):
+    """One case: the drafter bound to a target of its sizes."""
 
     def __init__(self, folder: Path) -> None:
-        self.head: BoundEagle3Head = load_drafter(folder, target()).bind(target())
-        self.expected: dict[str, npt.NDArray] = dict(np.load(folder / "expected.npz"))
-        self.features = mx.array(self.expected["features"])
-        self.following = self.expected["following"].tolist()
+        super().__init__(load_drafter(folder, target()).bind(target()), folder, "features", 1e-4)
 
-    def memory(self, rows: int) -> HeadMemory:
-        """Return a memory that knows what comes before the root whose row is the last of some; 0 is the first token."""
-        memory = self.head.memory()
-        tokens = [0, *self.following[: rows - 1]]
-        memory.begin(tokens)
-        memory.take(tokens, self.features[:rows], 0)
-        return memory
-
-    def state(self, rows: int) -> HeadState:
-        """Return the state of that root."""
-        return self.memory(rows).state(Root(self.following[rows - 1], rows, self.features[rows - 1]))
-
-    def assert_same(self, found: mx.array, name: str, rows: slice = slice(None)) -> None:
-        wanted = self.expected[name][rows]
-        np.testing.assert_allclose(np.array(found), wanted, atol=1e-4)
-        best = np.argsort(-wanted, axis=-1)[:, :3]
-        assert np.array_equal(np.argsort(-np.array(found), axis=-1)[:, :3], best)
+    def assert_same(self, state: HeadState, name: str, rows: slice) -> None:
+        super().assert_same(state, name, rows)
+        best, found = (np.argsort(-logits, axis=-1)[:, :3]
+                       for logits in (self.expected[name][rows], np.array(state.logits())))  # fmt: skip
+        assert np.array_equal(found, best)
 
 
 @pytest.fixture(params=CASES, ids=lambda folder: folder.name)
@@ -71,41 +54,22 @@ def test_there_is_a_case_of_each_layout() -> None:
 
 @pytest.mark.across_rows
 def test_each_row_of_a_prompt_has_the_references_logits(golden: Golden) -> None:
-    for rows in range(1, len(golden.following) + 1):
-        golden.assert_same(golden.state(rows).logits(), "logits", slice(rows - 1, rows))
+    golden.assert_each_row()
 
 
 @pytest.mark.across_rows
 def test_rows_that_come_one_by_one_are_those_that_come_at_once(golden: Golden) -> None:
-    memory = golden.head.memory()
-    memory.begin([0])
-    token = 0
-    for place, following in enumerate(golden.following):
-        memory.take([token], golden.features[place : place + 1], place)
-        state = memory.state(Root(following, place + 1, golden.features[place]))
-        golden.assert_same(state.logits(), "logits", slice(place, place + 1))
-        token = following
+    golden.assert_rows_one_by_one()
 
 
 @pytest.mark.across_rows
 def test_a_chain_has_the_references_logits(golden: Golden) -> None:
-    state = golden.state(len(golden.following))
-    for place, token in enumerate(golden.expected.get("chain", ())):
-        state = state.after(mx.array([0]), mx.array([int(token)]))
-        golden.assert_same(state.logits(), "chain_logits", slice(place, place + 1))
+    golden.assert_chain()
 
 
 @pytest.mark.across_rows
 def test_a_tree_has_the_references_logits(golden: Golden) -> None:
-    state = golden.state(len(golden.following))
-    tokens, parents = (golden.expected.get(name, np.zeros(0, int)) for name in ("tree", "parents"))
-    level = [-1]
-    while (nodes := np.flatnonzero(np.isin(parents, level))).size:
-        beams = mx.array([level.index(parents[node]) for node in nodes])
-        state = state.after(beams, mx.array(tokens[nodes]))
-        golden.assert_same(state.logits(), "tree_logits", slice(nodes[0], nodes[-1] + 1))
-        level = nodes.tolist()
-    assert not parents.size or level[-1] == len(parents) - 1, "all nodes were drafted"
+    golden.assert_tree()
 
 
 @pytest.mark.parametrize("folder", CASES, ids=lambda folder: folder.name)

@@ -6,33 +6,21 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.decoding.reply import ReplyJob
-from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.models.mtp_families import PLAIN
-from rdchat.inference.target.target import LoadedModel
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
-from tests.inference.fakes import ask, with_beams
-from tests.inference.plain_replies import plain
+from tests.inference.fakes import ask
+from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
 
 TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
 HYBRIDS = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}
-
-
-def read(drafters: HeadModel, model: LoadedModel, request: GenerationRequest, shape: BeamShape) -> ReplyEnd:
-    prompt = model.encode_chat(request.messages, continue_last=False)
-    drafter = drafters.drafter(prompt, with_beams(request, shape, False))
-    *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
-    assert isinstance(end, ReplyEnd)
-    return end
 
 
 def test_all_families_that_are_read_have_a_case() -> None:
@@ -49,7 +37,7 @@ def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> No
     drafters = HeadModel(model, load_drafter(golden_folder(case), model))
     request = ask(temperature=temperature, max_tokens=24, seed=2)
     for shape in (TREE, CHAIN):
-        end = read(drafters, model, request, shape)
+        end = drafted_by_beams(drafters, model, request, shape)
         assert end.token_ids == plain(model, request).token_ids
         assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
         assert end.statistics.drafted > 0
@@ -62,7 +50,7 @@ def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tupl
     assert isinstance(drafters.head, BoundMtpHead)
     drafters.head.read_as(next(each for each in READINGS if each == reading))
     request = ask(temperature=0.9, max_tokens=24, seed=3)
-    assert read(drafters, model, request, TREE).token_ids == plain(model, request).token_ids
+    assert drafted_by_beams(drafters, model, request, TREE).token_ids == plain(model, request).token_ids
 
 
 @pytest.mark.parametrize(
@@ -98,7 +86,7 @@ def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
     assert isinstance(head, BoundMtpHead)
     assert head.network.eh_proj.weight.dtype == mx.bfloat16
     request = ask(temperature=0, max_tokens=16)
-    assert read(HeadModel(model, load_drafter(golden_folder("mimo"), model)), model, request, TREE)
+    assert drafted_by_beams(HeadModel(model, load_drafter(golden_folder("mimo"), model)), model, request, TREE)
 
 
 def test_layers_of_another_family_are_refused() -> None:

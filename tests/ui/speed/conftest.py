@@ -1,0 +1,16 @@
+"""The draft controls of a chat."""
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.ui.look.theme import Theme
+from rdchat.ui.speed.draft_controls import DraftControls
+from tests.ui.conftest import Chat
+
+
+@pytest.fixture
+def controls(qtbot: QtBot, theme: Theme, chat: Chat) -> DraftControls:
+    controls = DraftControls(chat.controller.drafting, theme)
+    qtbot.addWidget(controls)
+    controls.show()
+    return controls
