@@ -21,8 +21,11 @@ class Connection(H11Protocol):
         self._headers_until = 0.0  # by the loop's clock; 0 between requests
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Begin to wait for the first request, unless too many are open: each takes one of the app's files."""
         super().connection_made(transport)
+        if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
+            transport.abort()
+            return
         self.app_state = {"abort": transport.abort}  # each request has a copy of it in `scope["state"]`
         self._limit()
 
@@ -33,6 +36,13 @@ class Connection(H11Protocol):
             self._limit()
         else:
             self._headers_until = 0.0
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no HTTP; behind a response only closing is left, where uvicorn would raise an error."""
+        if self.cycle is not None and self.cycle.response_started:
+            self.transport.close()
+        else:
+            super().send_400_response(msg)
 
     def _limit(self) -> None:
         self._headers_until = self._headers_until or self.loop.time() + self.header_seconds

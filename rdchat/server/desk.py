@@ -85,6 +85,8 @@ class Desk:
         self._later: asyncio.TimerHandle | None = None  # of the facts on a reply's progress
         self._closed = False
         self._found: tuple[float, tuple[ModelCard, ...]] = (float("-inf"), ())  # the installed models, and when
+        self._counting = asyncio.Lock()  # one count of tokens at a time: the next reply waits for it
+        self._finding = asyncio.Lock()  # one search, which starts a process, for all who ask at once
 
     @asynccontextmanager
     async def turn(self, client: str, path: str, user_agent: str, model: str) -> AsyncIterator[Ticket]:
@@ -136,11 +138,17 @@ class Desk:
 
     async def models(self) -> tuple[ModelCard, ...]:
         """Return the installed models that can be loaded."""
-        when, cards = self._found
-        if time.monotonic() - when > _MODELS_SECONDS:
-            cards = tuple(await asyncio.to_thread(self.gate.installed))
-            self._found = time.monotonic(), cards
-        return cards
+        async with self._finding:
+            when, cards = self._found
+            if time.monotonic() - when > _MODELS_SECONDS:
+                cards = tuple(await asyncio.to_thread(self.gate.installed))
+                self._found = time.monotonic(), cards
+            return cards
+
+    async def count_tokens(self, request: GenerationRequest) -> int:
+        """Return the number of tokens of a request's prompt; see `EngineGate.count_tokens`."""
+        async with self._counting:
+            return await asyncio.to_thread(self.gate.count_tokens, request)
 
     async def card(self, name: str) -> ModelCard | None:
         """Return the installed model that a client names; None for the loaded one.

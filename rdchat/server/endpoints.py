@@ -207,7 +207,7 @@ class _TokenCounts(_Replies):
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
         try:
             request = order.request(0, info, gate.draft, self._guard.partition)
-            tokens = await asyncio.to_thread(gate.count_tokens, request)
+            tokens = await self._desk.count_tokens(request)
         except RdchatError as error:
             raise ApiError(400, str(error)) from error
         await scope["outlet"].json(200, {"input_tokens": tokens}, _ignored(order.ignored))

@@ -40,8 +40,7 @@ class Guard:
     def check(self, headers: Headers) -> None:
         """Raise ApiError for a request that may not come in."""
         self._check_host(headers.getlist("host"))
-        origin = headers.get("origin")
-        if origin is not None and not self._is_own(origin):
+        if not all(map(self._is_own, headers.getlist("origin"))):
             raise ApiError(403, "Web pages may not use this server.")
         given = headers.get("x-api-key") or _bearer(headers.get("authorization", ""))
         if not hmac.compare_digest(_digest(given), self._key):

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
 from rdchat.server.desk import Desk, Ticket
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.api_error import wrong
 from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
 from rdchat.server.interfaces.shapes import call_of
 from rdchat.server.visible_text import VisibleText
@@ -27,7 +27,7 @@ async def make_replies(
         try:
             request = order.request(index, info, desk.gate.draft, partition)
         except InvalidSettingError as error:
-            raise ApiError(400, str(error)) from error
+            raise wrong("prompt" if order.raw else "messages", str(error)) from error
         writer = _ReplyWriter(index, order, info, request.seed)
         async with aclosing(desk.reply(ticket, request)) as batches:
             async for batch in batches:

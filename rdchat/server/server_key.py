@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rdchat import paths
 from rdchat.errors import InvalidSettingError, StorageError, file_error
-from rdchat.files.atomic_file import make_folder
+from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.keychain import FAILED, ask_keychain
 
 _SERVICE, _NAME = "rdchat: server key", "server"
@@ -97,10 +97,10 @@ def _write(file: Path, key: str) -> str:
     """Write a key for this user alone, and return it."""
     make_folder(file.parent)
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
-    try:
-        with os.fdopen(os.open(file, flags, stat.S_IRUSR | stat.S_IWUSR), "w", encoding="ascii") as opened:
-            os.fchmod(opened.fileno(), stat.S_IRUSR | stat.S_IWUSR)
-            opened.write(f"{key}\n")
-    except OSError as error:
-        raise file_error(error, f"The server's key {file} cannot be written", "Choose another path.") from error
+    with (
+        atomic_file(file, f"The server's key {file} cannot be written") as temporary,
+        os.fdopen(os.open(temporary, flags, stat.S_IRUSR | stat.S_IWUSR), "w", encoding="ascii") as opened,
+    ):
+        os.fchmod(opened.fileno(), stat.S_IRUSR | stat.S_IWUSR)
+        opened.write(f"{key}\n")
     return key

@@ -12,13 +12,13 @@ DEFAULT_PORT = 8817
 class Limits:
     """Limits of requests and connections."""
 
-    body_bytes: int = 8 * 2**20  # parsing 8 MB of JSON holds Python's lock for less than 0.1 s
+    body_bytes: int = 8 * 2**20  # as a million tiny messages they take some 2 s to read
     body_seconds: float = 30.0  # until a body has come whole
     header_bytes: int = 32 * 2**10  # of one request's headers, and its first line
     header_seconds: float = 10.0  # until they have come whole
     idle_seconds: float = 60.0  # that a connection is kept open between two requests
     send_seconds: float = 30.0  # that a reader may take to read what was sent; then its reply is stopped
-    connections: int = 200  # open at the same time
+    connections: int = 100  # open at the same time; macOS lets an app have 256 files
     choices: int = 16  # replies to one request (`n`)
 
 

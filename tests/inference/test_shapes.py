@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
+from rdchat.errors import InvalidSettingError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, ChatMessage, DraftSettings, GenerationRequest, Mode, Role
@@ -279,7 +279,7 @@ def test_a_shape_that_fails_in_the_middle_ends_the_reply_with_an_error_and_spoil
     session, fine = ChatSession(json_model()), shaped(schema(random.Random(3)), seed=3)
     hostile = replace(ask(), shape=AnswerShape(ShapeKind.REGEX, "(?:a?){5000}a{5000}"), draft=DraftSettings(mode))
     for _ in range(2):
-        with pytest.raises(ModelError) as refusal:
+        with pytest.raises(ShapeRefusedError) as refusal:
             list(session.generate(hostile))
         assert "cannot be followed any further" in refusal.value.message
         assert not re.search("[\n<]", refusal.value.message)

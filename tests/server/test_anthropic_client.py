@@ -172,6 +172,8 @@ def test_why_a_reply_ended(
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
         ({"extra_body": {"temperature": 20}}, "temperature"),
         ({"extra_body": {"mcp_servers": [{"url": "x"}]}}, "mcp_servers"),
+        ({"extra_body": {"thinking": {"type": "deep"}}}, "thinking.type"),
+        ({"extra_body": {"output_config": {"effort": "huge"}}}, "output_config.effort"),
         ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
     ],
 )

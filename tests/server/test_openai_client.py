@@ -204,9 +204,38 @@ def test_what_cannot_be_honoured_is_refused_by_name(
     assert not gate.requests
 
 
-def test_values_out_of_range_are_refused(openai: OpenAI) -> None:
-    with pytest.raises(openai_module.BadRequestError, match="temperature"):
-        openai.chat.completions.create(**ASK, temperature=11)
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", 11), ("top_p", 0), ("min_p", 2), ("repetition_penalty", 11)]
+)
+def test_values_out_of_range_are_refused_before_their_turn(
+    openai: OpenAI, server: Server, name: str, value: float
+) -> None:
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**ASK, extra_body={name: value})
+    assert (refused.value.param, server.facts.answered) == (name, 0)
+
+
+def test_stops_are_short(openai: OpenAI, gate: ScriptedGate) -> None:
+    openai.chat.completions.create(**ASK, stop=["x" * 1000])
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**ASK, stop=["x", "x" * 1001])
+    assert (refused.value.param, len(gate.requests)) == ("stop", 1)
+
+
+@pytest.mark.parametrize("key", ["$defs", "definitions"])
+@pytest.mark.parametrize("definitions", [[], None, 1, "x"])
+def test_definitions_of_a_tool_are_an_object(openai: OpenAI, key: str, definitions: Any) -> None:
+    tool: Any = {"type": "function", "function": {"name": "f", "parameters": {key: definitions}}}
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**ASK, tools=[tool], tool_choice="required")
+    assert refused.value.param == "tools"
+
+
+@pytest.mark.parametrize("content", ["", " \n"])
+def test_an_empty_prompt_is_named(openai: OpenAI, content: str) -> None:
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(model="", messages=[{"role": "user", "content": content}])
+    assert refused.value.param == "messages"
 
 
 def test_fields_without_effect_are_named(openai: OpenAI) -> None:

@@ -1,10 +1,11 @@
 """Requests that a server must not answer, and clients that hold it up."""
 
+import asyncio
 import http.client
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -12,9 +13,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from rdchat.errors import RdchatError
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
+from rdchat.server.desk import Desk
 from rdchat.server.facts import Phase
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits
+from rdchat.server.settings import Limits, ServerSettings
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, Script, ScriptedGate
 
@@ -121,6 +124,9 @@ def test_the_key_in_either_header(server: Server) -> None:
         b"[" * 200_000,
         b'{"messages":' + b'{"a":' * 100_000,
         b'{"messages": [{"role": "user", "content": "\\ud800"}]}',
+        b'{"messages": [{"role": "user", "content": "\xed\xa0\x80"}]}',
+        '{"messages": [{"role": "user", "content": "\\ud800"}]}'.encode("utf-16"),
+        b'{"prompt": "x", "metadata": ' + b"[" * 100 + b"]" * 100 + b"}",
         b'{"messages": {"role": "user"}}',
         b'{"messages": [7]}',
         b'{"messages": [{"role": "user", "content": 7}]}',
@@ -137,6 +143,15 @@ def test_broken_bodies(server: Server, gate: ScriptedGate, body: bytes, path: st
     status, answer, _ = send(server, body, path)
     assert (status, gate.requests) == (400, [])
     assert answer["error"]["message"]
+
+
+@pytest.mark.parametrize("arguments", ['{"a": ' + "[" * 100 + "]" * 100 + "}", '{"a": "\\ud800"}'])
+def test_arguments_of_calls_have_the_limits_of_a_body(server: Server, gate: ScriptedGate, arguments: str) -> None:
+    call = {"function": {"name": "f", "arguments": arguments}}
+    body = {"messages": [{"role": "assistant", "tool_calls": [call]}, *ASK["messages"]]}
+    status, answer, _ = send(server, body)
+    assert (status, gate.requests) == (400, [])
+    assert answer["error"]["param"] == "messages[0].tool_calls[0].function.arguments"
 
 
 def test_half_a_pair_of_escapes_is_a_character(server: Server, gate: ScriptedGate) -> None:
@@ -169,10 +184,62 @@ def test_a_body_that_does_not_come(make_server: MakeServer) -> None:
 
 
 def test_too_many_connections(make_server: MakeServer) -> None:
-    server = make_server(Limits(connections=2))
-    with raw(server), raw(server):
+    server = make_server(Limits(connections=2, header_seconds=3600))
+    with raw(server):
         assert send(server)[0] == 503
+        with raw(server), raw(server) as third:
+            assert third.recv(1) == b""
     wait_until(lambda: send(server)[0] == 200)
+
+
+def test_one_search_for_models_answers_all_who_ask_at_once(gate: ScriptedGate) -> None:
+    searches: list[None] = []
+    gate.installed = lambda: searches.append(None) or gate.cards  # type: ignore[method-assign, func-returns-value]
+    desk = Desk(ServerSettings(KEY), gate, lambda _facts: None)
+
+    async def ask() -> None:
+        assert await asyncio.gather(*(desk.models() for _ in range(8))) == [gate.cards] * 8
+
+    asyncio.run(ask())
+    assert len(searches) == 1
+
+
+def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The process that counts them also makes the tokens of the person's prompt."""
+    at_once: list[int] = [0]
+
+    async def on_a_thread(count: Callable[..., int], *given: Any) -> int:
+        at_once[-1] += 1
+        at_once.append(at_once[-1])
+        await asyncio.sleep(0)
+        at_once[-1] -= 1
+        return count(*given)
+
+    async def ask() -> None:
+        desk = Desk(ServerSettings(KEY), gate, lambda _facts: None)
+        request = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
+        await asyncio.gather(*(desk.count_tokens(request) for _ in range(8)))
+
+    monkeypatch.setattr(asyncio, "to_thread", on_a_thread)
+    asyncio.run(ask())
+    assert max(at_once) == 1
+
+
+def test_a_body_that_breaks_behind_its_answer(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    begun = head(5).replace(PATH, "/nothing").replace("content-length: 5", "transfer-encoding: chunked")
+    with raw(server, begun.replace("PORT", str(port_of(server)))) as connection:
+        assert connection.recv(12) == b"HTTP/1.1 404"
+        connection.sendall(b"no length\r\n")
+        while connection.recv(1000):
+            pass
+    assert not caplog.records
+
+
+def test_each_of_several_origins_counts(server: Server) -> None:
+    own = f"http://localhost:{port_of(server)}"
+    asked = f"GET /v1/models HTTP/1.1\r\nHost: {own[7:]}\r\nx-api-key: {KEY}\r\n"
+    with raw(server, f"{asked}Origin: {own}\r\nOrigin: https://example.org\r\n\r\n") as connection:
+        assert connection.recv(12) == b"HTTP/1.1 403"
 
 
 def test_a_reader_who_does_not_read_loses_the_reply(make_server: MakeServer, gate: ScriptedGate) -> None:

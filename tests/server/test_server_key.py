@@ -10,8 +10,9 @@ import keyring.backend
 import pytest
 
 from rdchat import paths
-from rdchat.errors import InvalidSettingError, StorageError
+from rdchat.errors import InvalidSettingError, StorageError, StorageFullError
 from rdchat.server.server_key import find_key, replace_key
+from tests.disks import small_disk
 from tests.hub.keychains import Keychain, Locked, PlainText
 from tests.time_limits import at_most
 
@@ -85,6 +86,23 @@ def test_a_pipe_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "key", 0o600)
     with at_most(60), pytest.raises(InvalidSettingError, match="not a file"):
         find_key(tmp_path / "key")
+
+
+def test_a_full_disk_leaves_the_key_or_nothing(tmp_path: Path) -> None:
+    keyring.set_keyring(Locked())
+    file = paths.server_key_path()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with small_disk(file.parent) as disk:
+        disk.fill()
+        with pytest.raises(StorageFullError, match=r"server's key .* the disk is full"):
+            find_key()
+        assert not file.exists()
+        disk.free()
+        key = find_key()
+        disk.fill()
+        with pytest.raises(StorageFullError):
+            replace_key()
+        assert find_key() == key
 
 
 def test_a_path_that_is_none(tmp_path: Path) -> None:

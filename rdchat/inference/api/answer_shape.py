@@ -57,10 +57,14 @@ def _check_schema(source: str) -> None:
         raise InvalidSettingError("The JSON schema is not JSON yet.", f"{error}.") from error
     if not isinstance(schema, dict):
         raise InvalidSettingError("The JSON schema is not a JSON object.")
-    level: list[dict[str, Any] | list[Any]] = [schema]
-    for _ in range(_MOST_NESTED):
+    if is_nested_deeper(schema, _MOST_NESTED):
+        raise InvalidSettingError(f"The JSON schema is nested deeper than {_MOST_NESTED} levels.")
+
+
+def is_nested_deeper(value: object, levels: int) -> bool:
+    """Tell whether a JSON value has more levels of objects and lists than `levels`."""
+    level: list[Any] = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
         level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)
                  if isinstance(inner, dict | list)]  # fmt: skip
-        if not level:
-            return
-    raise InvalidSettingError(f"The JSON schema is nested deeper than {_MOST_NESTED} levels.")
+    return bool(level)

@@ -2,16 +2,21 @@
 
 import hashlib
 import json
+import re
 import secrets
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.answer_shape import AnswerShape, is_nested_deeper
 
 MOST_DRAFT_TOKENS = 64  # of a draft model or prompt lookup, in a round
 MOST_BEAM_ROWS = 256  # beam width times beam length; verifying more costs more memory than a draft is worth
 MOST_LOG_PROBS = 20  # likely tokens listed beside each token of a reply
+_MOST_NESTED = 100  # levels of JSON from outside: what walks along it calls itself for each
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+JSON_LIMITS = f"It may be nested {_MOST_NESTED} deep, and may not have half a character (a lone surrogate)."
+"""The limits of JSON from outside, for people."""
 
 
 def require(holds: bool, name: str, value: object, allowed: str) -> None:
@@ -237,11 +242,14 @@ class ToolCall:
 
 
 def parsed_json(text: str) -> object:
-    """Return the value of a JSON text; None also for a text that is no JSON, or nested too deep."""
+    """Return the value of a JSON text; None also for a text that is no JSON, or is not within `JSON_LIMITS`."""
     try:
-        return json.loads(text)
+        value = json.loads(text)
+        if _SURROGATE.search(text):  # perhaps of a pair, which is a character
+            json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
+    return None if is_nested_deeper(value, _MOST_NESTED) else value
 
 
 @dataclass(frozen=True, slots=True)

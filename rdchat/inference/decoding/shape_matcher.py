@@ -13,7 +13,7 @@ import llguidance
 import mlx.core as mx
 import numpy as np
 
-from rdchat.errors import ModelError, ShapeRefusedError
+from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.prompts.shape_grammar import Words, after_thought, grammar_of, limits, mask_words, problem_line
@@ -70,8 +70,7 @@ class ShapeVocabulary:
             begun: The text with which the reply was begun.
 
         Raises:
-            ModelError: If the shape cannot be used with this vocabulary.
-            ShapeRefusedError: If the text does not fit.
+            ShapeRefusedError: If the shape cannot be used with this vocabulary, or the text does not fit.
         """
         grammar, marker = grammar_of(shape), self._parts(closing)
         grammar = after_thought(grammar, marker) if closing else grammar
@@ -222,7 +221,7 @@ class ShapeMatcher:
     def _check(self) -> None:
         if self._matcher.is_error():
             problem = problem_line(self._matcher.get_error())
-            raise ModelError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
+            raise ShapeRefusedError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
 
 
 def mask_of(words: Words, size: int) -> mx.array:

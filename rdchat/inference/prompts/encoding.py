@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from rdchat.errors import PromptTooLongError, TemplateRefusedError
+from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
 
 LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
 _TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat without a system prompt."
@@ -44,9 +44,17 @@ class Marks:
 
     @classmethod
     def for_texts(cls, texts: Sequence[str]) -> "Marks":
-        """Return two private-use characters that occur in none of the texts."""
-        free = (chr(code) for code in _PRIVATE_USE if not any(chr(code) in text for text in texts))
-        return cls(next(free), next(free))
+        """Return two private-use characters that occur in none of the texts.
+
+        Raises:
+            InvalidSettingError: If the texts have nearly all of them.
+        """
+        used = set[str]().union(*texts)
+        free = (character for character in map(chr, _PRIVATE_USE) if character not in used)
+        before, after = next(free, ""), next(free, "")
+        if not after:
+            raise InvalidSettingError("The chat has nearly every character that Unicode leaves to private use.")
+        return cls(before, after)
 
     def drop(self, text: str) -> str:
         """Return a text without the marks."""

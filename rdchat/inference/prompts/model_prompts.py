@@ -145,7 +145,8 @@ class TokenizerProcess:
             job = self.child.submit("shape", asdict(shape), Limits(_SHAPE_S, _SHAPE_BYTES), read=lambda _: True)
             job.result(waiting)
         except ChildError as error:
-            raise ShapeRefusedError(f"The {shape.words} {error.words}.", error.hint or SHAPE_HINT) from error
+            hint = error.hint if error.interrupted else SHAPE_HINT
+            raise ShapeRefusedError(f"The {shape.words} {error.words}.", hint) from error
 
     def _ask[T](
         self,

@@ -1,29 +1,24 @@
 """Reads the fields of a request's JSON, and knows which were not read."""
 
-import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from rdchat.inference.api.requests import JSON_LIMITS, parsed_json
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
 MOST_STOPS = 64  # texts that end a reply
-_SURROGATE = re.compile(rb"\\u[dD][89abcdefABCDEF]")
+MOST_STOP_CHARACTERS = 1000  # of each: after each token the end of the reply is compared with all their beginnings
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
     """Return the JSON object of a body."""
     try:
-        parsed = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise ApiError(400, "The body is not JSON, or is nested too deep.") from error
+        text = body.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ApiError(400, "The body is not UTF-8.") from error
+    parsed = parsed_json(text)
     if not isinstance(parsed, dict):
-        raise ApiError(400, "The body is not a JSON object.")
-    if _SURROGATE.search(body):  # perhaps of a pair, which is a character
-        try:
-            json.dumps(parsed, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            raise ApiError(400, "A text in the body has half a character (a lone surrogate).") from error
+        raise ApiError(400, f"The body is not a JSON object. {JSON_LIMITS}")
     return parsed
 
 
@@ -91,6 +86,10 @@ class Fields:
             raise wrong(self.name(field), f"`{self.name(field)}` must be a text, or a list of texts.")
         if len(listed) > MOST_STOPS:  # each token of the reply is searched for all of them
             raise wrong(self.name(field), f"`{self.name(field)}` may have at most {MOST_STOPS} texts.")
+        if any(len(each) > MOST_STOP_CHARACTERS for each in listed):
+            raise wrong(
+                self.name(field), f"A text of `{self.name(field)}` has more than {MOST_STOP_CHARACTERS:,} characters."
+            )
         return tuple(each for each in listed if each)
 
     def number(self, field: str) -> float | None:

@@ -18,6 +18,8 @@ from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
 _HINTS = ("metadata", "service_tier", "inference_geo")
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last two and `seed` are our own
+_THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}  # as an effort
+_EFFORTS = ("", "low", "medium", "high", "xhigh", "max")
 
 
 class Messages:
@@ -44,14 +46,18 @@ class Messages:
         output = fields.part("output_config") or Fields({})
         answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
-        kind = thinking.text("type") if thinking else ""
+        kind, effort = thinking.text("type") if thinking else "", output.text("effort", "")
+        if kind not in _THINKING:
+            raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
+        if effort not in _EFFORTS:
+            raise unsupported("output_config.effort", f"give {', '.join(filter(None, _EFFORTS))}.")
         return ReplyOrder(
             fields.text("model", ""),
             (Prompt(messages),),
             sampling,
             read_seed(fields),
             stream=fields.flag("stream"),
-            effort=output.text("effort", "") or {"enabled": "on", "adaptive": "on", "disabled": "none"}.get(kind, ""),
+            effort=effort or _THINKING[kind],
             **answer,
             show_thoughts=kind in {"enabled", "adaptive"},
             continue_last=messages[-1].role is Role.ASSISTANT,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import (
@@ -12,12 +13,13 @@ from rdchat.inference.api.requests import (
     DraftSettings,
     GenerationRequest,
     Role,
+    SamplingParams,
     ThinkingChoice,
     ToolCall,
     fresh_seed,
     reply_seed,
 )
-from rdchat.server.interfaces.api_error import unsupported
+from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.shapes import told_of
 
@@ -155,6 +157,11 @@ def read_sampling(fields: Fields, *names: str, least_top_k: int = 0) -> dict[str
     top_k = fields.whole("top_k", -1 if least_top_k == 0 else least_top_k, MOST_TOKENS)
     if top_k is not None:
         found["top_k"] = max(top_k, 0)
+    for name, value in found.items():
+        try:
+            SamplingParams(**{name: value})
+        except InvalidSettingError as error:
+            raise wrong(name, str(error)) from error
     return found
 
 

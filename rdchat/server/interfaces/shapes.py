@@ -38,7 +38,9 @@ def call_shape(tools: Tools) -> AnswerShape:
     for tool in tools:
         parameters = dict(tool["function"]["parameters"])
         for key in ("$defs", "definitions"):  # references to them begin at the top of the schema
-            for name, schema in parameters.pop(key, {}).items():
+            if not isinstance(named := parameters.pop(key, {}), dict):
+                raise wrong("tools", f"`{key}` of the tool {tool['function']['name'][:50]!r} must be an object.")
+            for name, schema in named.items():
                 if definitions.setdefault(key, {}).setdefault(name, schema) != schema:
                     raise wrong("tools", f"Two tools have different definitions named {name[:50]!r}.")
         fields = {"name": {"const": tool["function"]["name"]}, "arguments": {"type": "object"} | parameters}

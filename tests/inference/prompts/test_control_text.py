@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.prompts.encoding import ControlTokens, Marks, is_control
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
@@ -27,6 +28,13 @@ def tokenizer(default_model_folder: Path) -> PreTrainedTokenizerBase:
 
 def control_ids(prompts: ModelPrompts, *messages: ChatMessage, unfinished: ChatMessage | None = None) -> list[int]:
     return [token for token in prompts.encode(messages, unfinished, 8192) if token in {START, END}]
+
+
+def test_marks_are_characters_that_no_text_has() -> None:
+    private = [chr(code) for code in range(0xF0000, 0xFFFFD)]
+    assert Marks.for_texts(["".join(private[:-2]), "x"]) == Marks(*private[-2:])
+    with pytest.raises(InvalidSettingError, match="private use"):
+        Marks.for_texts(["".join(private[:-1])])
 
 
 def test_a_typed_turn_is_text(real: ModelPrompts, tokenizer: PreTrainedTokenizerBase) -> None:
