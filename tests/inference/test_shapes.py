@@ -26,7 +26,7 @@ from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask
 from tests.inference.plain_replies import SAMPLINGS
-from tests.inference.shape_models import json_model, thinking_model
+from tests.inference.shape_models import ALPHABET, json_model, thinking_model
 
 pytestmark = pytest.mark.across_rows
 _LEAVES: list[dict[str, Any]] = [
@@ -256,6 +256,17 @@ def _check_thinking(end: ReplyEnd, text: str, source: dict[str, Any]) -> None:
         jsonschema.validate(json.loads(answer), source)
     else:
         assert end.finish_reason in {FinishReason.LENGTH, FinishReason.CONTEXT_FULL}
+
+
+def test_a_thought_does_not_spell_the_control_token_that_ends_it() -> None:
+    """What follows it would be taken for the answer, and it would have no shape."""
+    model = thinking_model(1)
+    matcher = ShapeVocabulary(model).matcher(AnswerShape(ShapeKind.JSON), "</think>")
+    for token in [ALPHABET.index(character) for character in "so < / think, </think"]:
+        matcher.take(token)
+    allowed = matcher.mask()[0]
+    assert not allowed[ALPHABET.index(">")]
+    assert allowed[ALPHABET.index(",")]
 
 
 @pytest.mark.parametrize("control", [0, 1, 2])

@@ -35,21 +35,23 @@ def grammar_of(shape: AnswerShape) -> str:
             return llguidance.LLMatcher.grammar_from_lark(shape.source)
 
 
-def after_thought(grammar: str, closing: Sequence[str | int]) -> str:
+def after_thought(grammar: str, closing: Sequence[str | int], marker: str) -> str:
     """Return the grammar of a thought, and of an answer behind it.
 
     Args:
         grammar: The answer's, from `grammar_of`.
-        closing: The marker that ends the thought: texts, and ids of control tokens.
+        closing: The marker that ends the thought, in parts: texts, and ids of control tokens.
+        marker: The same as one text.
     """
     answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
     answer[0]["name"] = "answer"
-    marker = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in closing)
-    if all(isinstance(each, str) for each in closing):  # a control token needs no search for its text
-        thought, marker = f"thought[suffix={marker}]", ""
+    if any(isinstance(each, int) for each in closing):
+        end = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in closing)
+        spelled = re.escape(marker).replace("/", r"\/")  # it ends a thought for readers too, so a thought has it not
+        thought = f"THOUGHT {end}", f"THOUGHT: /(?s:.*)/ & ~/(?s:.*){spelled}(?s:.*)/"
     else:
-        thought = "thought"
-    whole = f'start: thought {marker} "\\n"? "\\n"? @answer\n{thought}: /(?s:.*)/'
+        thought = "thought", f"thought[suffix={json.dumps(marker)}]: /(?s:.*)/"
+    whole = f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}'
     return json.dumps({"grammars": [{"lark_grammar": whole}, *answer]})
 
 
