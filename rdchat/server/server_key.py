@@ -55,7 +55,9 @@ def replace_key() -> ServerKey:
     if ask_keychain(_SERVICE, "set_password", _NAME, key) is not FAILED:
         return ServerKey(key, "the keychain")
     if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):  # it would come back at the next start
-        raise StorageError("The keychain did not take a new key for the server.", "The old key stays. Try again.")
+        raise StorageError(
+            "The keychain did not take a new key for the server.", "The old key stays. Switch the server on again."
+        )
     file = paths.server_key_path()
     return ServerKey(_write(file, key), str(file))
 
