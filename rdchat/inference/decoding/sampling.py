@@ -44,7 +44,7 @@ class TokenChooser:
     @property
     def needs_seen(self) -> bool:
         """Whether a penalty is on, so that `choose` needs `seen`."""
-        return _has_penalty(self._params)
+        return _penalties(self._params) != (1, 0, 0)
 
     def seen(self, prompt: list[int]) -> mx.array:
         """Return what the penalties look at before a reply: `seen`, (vocabulary,) int32.
@@ -164,8 +164,8 @@ def warp(logits: mx.array, params: SamplingParams) -> mx.array:
     return mx.where(logits >= border, warped, -mx.inf)
 
 
-def _has_penalty(params: SamplingParams) -> bool:
-    return (params.repetition_penalty, params.presence_penalty, params.frequency_penalty) != (1, 0, 0)
+def _penalties(params: SamplingParams) -> tuple[float, float, float]:
+    return params.repetition_penalty, params.presence_penalty, params.frequency_penalty
 
 
 def penalize(logits: mx.array, seen: mx.array, params: SamplingParams) -> mx.array:
@@ -179,8 +179,7 @@ def penalize(logits: mx.array, seen: mx.array, params: SamplingParams) -> mx.arr
         seen: (vocabulary,) or (n, vocabulary) int32, see `TokenChooser.seen`.
         params: Sampling parameters of the reply.
     """
-    penalties = (params.repetition_penalty, params.presence_penalty, params.frequency_penalty)
-    return _penalized(logits, seen, *(mx.array(each, mx.float32) for each in penalties))
+    return _penalized(logits, seen, *(mx.array(each, mx.float32) for each in _penalties(params)))
 
 
 @partial(mx.compile, shapeless=False)

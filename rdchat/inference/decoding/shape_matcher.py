@@ -73,7 +73,7 @@ class ShapeVocabulary:
             ShapeRefusedError: If the shape cannot be used with this vocabulary, or the text does not fit.
         """
         grammar, marker = grammar_of(shape), self._parts(closing)
-        grammar = after_thought(grammar, marker, closing) if closing else grammar
+        grammar = after_thought(grammar, closing, marker) if closing else grammar
         found = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
         matcher, text = ShapeMatcher(found, len(self.tokens), self._ends, shape.words), begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)

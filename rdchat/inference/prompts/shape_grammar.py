@@ -35,22 +35,22 @@ def grammar_of(shape: AnswerShape) -> str:
             return llguidance.LLMatcher.grammar_from_lark(shape.source)
 
 
-def after_thought(grammar: str, closing: Sequence[str | int], marker: str) -> str:
+def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str:
     """Return the grammar of a thought, and of an answer behind it.
 
     Args:
         grammar: The answer's, from `grammar_of`.
-        closing: The marker that ends the thought, in parts: texts, and ids of control tokens.
-        marker: The same as one text.
+        closing: The marker that ends the thought.
+        parts: The same in parts: texts, and ids of control tokens.
     """
     answer = json.loads(grammar)["grammars"] if grammar.startswith('{"grammars"') else [{"lark_grammar": grammar}]
     answer[0]["name"] = "answer"
-    if any(isinstance(each, int) for each in closing):
-        end = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in closing)
-        spelled = re.escape(marker).replace("/", r"\/")  # it ends a thought for readers too, so a thought has it not
+    if any(isinstance(each, int) for each in parts):
+        end = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in parts)
+        spelled = re.escape(closing).replace("/", r"\/")  # it ends a thought for readers too, so a thought has it not
         thought = f"THOUGHT {end}", f"THOUGHT: /(?s:.*)/ & ~/(?s:.*){spelled}(?s:.*)/"
     else:
-        thought = "thought", f"thought[suffix={json.dumps(marker)}]: /(?s:.*)/"
+        thought = "thought", f"thought[suffix={json.dumps(closing)}]: /(?s:.*)/"
     whole = f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}'
     return json.dumps({"grammars": [{"lark_grammar": whole}, *answer]})
 
