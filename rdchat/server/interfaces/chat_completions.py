@@ -107,7 +107,7 @@ class ChatCompletions:
                 message["tool_calls"] = calls_of(choice, reply_id)
             each = {"index": choice.index, "message": message, "finish_reason": finish_of(choice)}
             each["logprobs"] = None if order.top_log_probs is None else log_probs(choice.listed())
-            listed.append(each | token_ids_of(order, choice))
+            listed.append(each | order.ids_of(choice))
         head = {"id": f"chatcmpl-{reply_id}", "object": "chat.completion", "created": int(time.time()), "model": model}
         return head | {"choices": listed, "usage": openai_usage(choices, order.choices)}
 
@@ -148,7 +148,7 @@ class ChatStream:
         if choice.calls:
             calls = [{"index": at} | call for at, call in enumerate(calls_of(choice, self._reply_id))]
             text += self._chunk(choice.index, {"tool_calls": calls})
-        return text + self._chunk(choice.index, {}, finish_of(choice), token_ids_of(self._order, choice))
+        return text + self._chunk(choice.index, {}, finish_of(choice), self._order.ids_of(choice))
 
     def end(self, choices: Sequence[Choice]) -> str:
         """Return the counters, if they are asked for, and the mark of the end."""
@@ -194,11 +194,6 @@ def calls_of(choice: Choice, reply_id: str) -> list[dict[str, Any]]:
         call_for_client(call, call.call_id or f"call_{reply_id}_{choice.index}_{at}")
         for at, call in enumerate(choice.calls)
     ]
-
-
-def token_ids_of(order: ReplyOrder, choice: Choice) -> dict[str, Any]:
-    """Return the token ids of a reply, if they are asked for, as vLLM names them."""
-    return {"token_ids": list(choice.last.token_ids)} if order.token_ids else {}
 
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:

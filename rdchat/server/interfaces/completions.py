@@ -7,7 +7,7 @@ from typing import Any
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_completions import finish_of, read_common, token_ids_of
+from rdchat.server.interfaces.chat_completions import finish_of, read_common
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder
@@ -47,7 +47,7 @@ class Completions:
         """Return the body of a reply; see `Interface.whole`."""
         listed = [
             _choice(choice.index, choice.answer, finish_of(choice), _log_probs(order, choice.listed()))
-            | token_ids_of(order, choice)
+            | order.ids_of(choice)
             for choice in choices
         ]
         return _head(model, reply_id) | {"choices": listed, "usage": openai_usage(choices, order.choices)}
@@ -80,7 +80,7 @@ class CompletionStream:
         """Return the rest of the text, and why the reply ended."""
         tokens = _log_probs(self._order, tail.tokens)
         last = _choice(choice.index, tail.answer, finish_of(choice), tokens)
-        return self._chunk(last | token_ids_of(self._order, choice))
+        return self._chunk(last | self._order.ids_of(choice))
 
     def end(self, choices: Sequence[Choice]) -> str:
         """Return the counters, if they are asked for, and the mark of the end."""

@@ -97,7 +97,7 @@ class Messages:
             for call_id, call in _calls(choice, reply_id)
         ]
         body = _message(model, reply_id, anthropic_usage(choice)) | {"content": blocks} | _stop(choice)
-        return body | ({"token_ids": list(choice.last.token_ids)} if order.token_ids else {})
+        return body | order.ids_of(choice)
 
     def stream(self, order: ReplyOrder, model: str, reply_id: str) -> "MessageStream":
         """Return what writes a stream; see `Interface.stream`."""
@@ -140,7 +140,7 @@ class MessageStream:
         for call_id, call in _calls(choice, self._reply_id):
             text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
             text += self._add({"type": "input_json_delta", "partial_json": compact(call.arguments)})
-        stop = _stop(choice) | ({"token_ids": list(choice.last.token_ids)} if self._order.token_ids else {})
+        stop = _stop(choice) | self._order.ids_of(choice)
         last = {"type": "message_delta", "delta": stop, "usage": anthropic_usage(choice)}
         return text + self._close() + event(last, "message_delta")
 

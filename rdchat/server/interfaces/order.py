@@ -69,6 +69,10 @@ class ReplyOrder:
         """Whether the prompts are texts, and the replies go out as they are."""
         return self.prompts[0].text is not None
 
+    def ids_of(self, choice: "Choice") -> dict[str, Any]:
+        """Return the token ids of a reply, if they are asked for, as vLLM names them."""
+        return {"token_ids": list(choice.last.token_ids)} if self.token_ids else {}
+
     def request(self, index: int, info: ModelInfo, draft: DraftSettings, partition: str) -> GenerationRequest:
         """Return the request to the engine for one of the replies.
 
