@@ -26,8 +26,10 @@ from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.inference.api.protocol import Engine
+from rdchat.log import errors_logged
 from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
 from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.app.unexpected_errors import UnexpectedErrors
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
@@ -168,7 +170,8 @@ class App:
 
     def finish(self) -> bool:
         """Stop, save and free everything; return False if the engine thread did not end."""
-        self.transfer.close()
+        with errors_logged("Closing"):
+            self.transfer.close()
         ended = self.controller.close()
         self._updates.close()
         self._installed.close()
@@ -215,9 +218,12 @@ def main() -> int:
     signals = QuitSignals()
     # queued, because a signal can arrive between any two instructions, also within painting or a transaction
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
+    errors = UnexpectedErrors()
+    errors.raised.connect(app.controller.notice_raised)
     app.start()
     status = qt.exec()
     ended = app.finish()
+    errors.release()
     signals.release()
     instance.release()
     if not ended:  # a thread that hangs must not be destroyed: exit without Qt's clean-up

@@ -3,9 +3,11 @@
 import contextlib
 import logging
 import logging.handlers
+from collections.abc import Iterator
 
 from rdchat import paths
 
+_LOG = logging.getLogger(__name__)
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -18,6 +20,15 @@ class LogFile(logging.handlers.RotatingFileHandler):
         with contextlib.suppress(OSError, ValueError):
             if stream is not None:
                 stream.close()
+
+
+@contextlib.contextmanager
+def errors_logged(what: str) -> Iterator[None]:
+    """Log an unexpected error and go on behind the block, for work that must not keep other work from being done."""
+    try:
+        yield
+    except Exception:
+        _LOG.exception("%s failed unexpectedly", what)
 
 
 def set_up_logging(level: int = logging.INFO) -> None:

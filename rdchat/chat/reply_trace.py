@@ -25,6 +25,7 @@ _CODES = {
     "drafter": "r",
     "lookup": "l",
     "replies": "e",
+    "shape": "f",
 }  # r was for the recurrent drafters of version 0.1
 _NAMES = {code: name for name, code in _CODES.items()}
 
@@ -35,7 +36,7 @@ class TracedToken:
 
     token_id: int  # its id
     text: str  # characters that became final with it, as in `TokenEvent`
-    drafter: str = ""  # who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own
+    drafter: str = ""  # who drafted it: a name in `_CODES`; empty for the target's own
     position: int = 0  # its place in the draft, from 1; 0 for the target's own
     # The target's log-probability of it, before temperature and filters; None where it was not recorded.
     log_prob: float | None = None

@@ -11,6 +11,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role
+from rdchat.log import errors_logged
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import ReplyKeeper
@@ -115,20 +116,24 @@ class ChatController(QObject):
         """Stop, save and end the engine thread; False if that did not come back (`EngineClient.shutdown`).
 
         What cannot be saved goes into a file beside the chats, unless the person gave it up. Closing again saves again
-        what could not be saved, but waits for the thread no longer.
+        what could not be saved, but waits for the thread no longer. An unexpected error of one part is logged, and the
+        others are closed all the same.
         """
         self._next.blockSignals(True)
         self._opened.stop()
-        if not self._closed:
-            self._remember_chat()
-            self.server.close()  # first: its replies end before the engine does
-        for part in (self.earlier, self.titles, self.context, self.chat.files, self.chats, self.replies):
-            part.close()
-        ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
+        # first the server: its replies end before the engine does
+        once = () if self._closed else (self._remember_chat, self.server.close)
+        parts = (self.earlier, self.titles, self.context, self.chat.files, self.chats, self.replies)
+        for close in (*once, *(part.close for part in parts)):
+            with errors_logged("Closing"):
+                close()
+        ended = False
+        with errors_logged("Closing the engine"):
+            ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
-        self.recorder.close()
-        self.traces.close()
-        self.unsaved.rescue()
+        for close in (self.recorder.close, self.traces.close, self.unsaved.rescue):
+            with errors_logged("Saving"):
+                close()
         self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)
         return ended
 

@@ -1,8 +1,10 @@
 import tracemalloc
 import zlib
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
+import mlx.core as mx
 import pytest
 
 from rdchat.chat.conversation import Drafting, MessageStatus
@@ -12,6 +14,9 @@ from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
+from rdchat.inference.decoding.draft import Draft, NodeSource
+from rdchat.inference.decoding.rounds import _drafters
+from rdchat.inference.target.verifier import PackedTree
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
 from tests.stores import finish_message, written_by_hand
 
@@ -198,3 +203,23 @@ def test_a_database_of_the_first_version_keeps_its_chats(database: Path) -> None
         assert [chat.title for chat in store.conversations("old answer")] == ["before"]
         store.save_trace(message.id, b"trace", onward=True)
         assert store.trace(message.id) == b"trace"
+
+
+def emitted_names() -> list[str]:
+    """Return every name of a drafter that the engine can give a token, from each mode and each source of a node.
+
+    The automatic mode names the mode that it chose.
+    """
+    drafts = [Draft(PackedTree.chain(mx.zeros(2, mx.int32)), sources=[source, source]) for source in NodeSource]
+    drafting = [mode for mode in Mode if mode not in {Mode.OFF, Mode.AUTO}]
+    return sorted({"", *(name for mode in drafting for draft in drafts for name in _drafters(draft, mode.value))})
+
+
+@pytest.mark.parametrize("name", emitted_names())
+def test_every_drafter_that_the_engine_names_is_stored(name: str) -> None:
+    """A drafter without a code poisoned the traces of all later replies."""
+    trace = ReplyTrace()
+    tree = replace(round_tree([" a"], " b"), drafters=("", name))
+    trace.add(events_of_round(1, 0, tree))
+    assert decode(packed(trace)) == trace
+    assert name in {token.drafter for token in trace.tokens}

@@ -8,8 +8,9 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import StorageError
+from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.events import TokenEvent
+from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
 
 _LOG = logging.getLogger(__name__)
@@ -95,8 +96,11 @@ class TraceRecorder(QObject):
         """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
         for message_id in list(self._live):
             self.end(message_id)
-        for unsaved in self._unsaved:
-            unsaved.packed = unsaved.packed or encode(unsaved.trace)
+        for unsaved in list(self._unsaved):
+            packed = unsaved.packed
+            with errors_logged("Packing a trace"):
+                packed = packed or encode(unsaved.trace)
+            self._take_packed(unsaved, packed)
         self.save()
         self._unsaved.clear()
 
@@ -109,6 +113,12 @@ class TraceRecorder(QObject):
         trace = decode(packed) if packed else None
         return [trace] if trace else []
 
-    def _on_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
-        unsaved.packed = packed
+    def _on_packed(self, unsaved: _Unsaved, packed: bytes | RdchatError) -> None:
+        self._take_packed(unsaved, packed if isinstance(packed, bytes) else b"")
         self.save()
+
+    def _take_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
+        """Keep a packed trace until it is stored; drop one that could not be packed, so that it holds up no other."""
+        unsaved.packed = packed
+        if not packed and unsaved in self._unsaved:
+            self._unsaved.remove(unsaved)

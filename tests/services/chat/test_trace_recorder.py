@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,22 @@ def test_a_reply_that_is_stopped_and_continued_has_one_trace(window: Window, eng
     assert "".join(texts(trace)) == window.texts[-1] == "Hello,Hello, you!"
     assert trace is not None
     assert trace.missing == 0
+
+
+@pytest.mark.parametrize("settles", [False, True])
+def test_a_trace_that_cannot_be_packed_is_dropped_alone(
+    qtbot: QtBot, recorder: TraceRecorder, store: ConversationStore, reply_id: int, settles: bool
+) -> None:
+    """Its error stood in the place of its bytes, and no later trace was stored: save() raised TypeError."""
+    other_id = store.add_message(store.message(reply_id).conversation_id, reply_id, Role.ASSISTANT, "").id
+    recorder.begin(reply_id, 0)
+    recorder.add(reply_id, [replace(event, drafter="unheard of") for event in drafted_events(2)])
+    recorder.begin(other_id, 0)
+    recorder.add(other_id, drafted_events(3))
+    if not settles:
+        recorder.end(reply_id)
+        recorder.end(other_id)
+        qtbot.waitUntil(lambda: store.trace(other_id) is not None)
+    recorder.close()
+    assert TraceRecorder(store).trace(other_id) == drafted_trace(3)
+    assert recorder.trace(reply_id) is None

@@ -173,3 +173,22 @@ def test_words_name_chats_and_characters() -> None:
     assert len(many) == 6
     assert many[0] == f"“{'S' * 39}…”: 1 of 2 characters"
     assert many[-1] == "and 2 more replies"
+
+
+@pytest.mark.parametrize(
+    "part", ["server", "earlier", "titles", "context", "chats", "replies", "recorder", "traces", "_engine"]
+)
+def test_an_error_while_quitting_does_not_keep_the_text_from_being_rescued(
+    locked: None, chat: Chat, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    closed = getattr(chat.controller, part)
+    name = "shutdown" if part == "_engine" else "close"
+    close = getattr(closed, name)
+
+    def fail(*_arguments: object) -> None:
+        close()
+        raise TypeError("a mistake")
+
+    monkeypatch.setattr(closed, name, fail)
+    chat.controller.close()
+    assert len(rescued(chat)) == 1
