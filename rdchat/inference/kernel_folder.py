@@ -10,6 +10,7 @@ import struct
 import tempfile
 import time
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 
 from rdchat import paths
@@ -41,6 +42,13 @@ def keep_kernels_private() -> None:
     if named.is_absolute() and is_private(named) and _none_planted(named):
         return
     os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
+
+
+def compiled_marker(kind: str) -> Path:
+    """Return the file that says that the kernels of a kind are compiled. It is beside them, and goes when they go."""
+    named = Path(os.environ.get(_VARIABLE, ""))
+    folder = named if named.is_absolute() and is_private(named) else paths.kernels_dir()
+    return folder / _MLX / f"compiled-{sha256(kind.encode()).hexdigest()[:16]}"
 
 
 def _cached_folder() -> Path | None:

@@ -8,9 +8,10 @@ import rdchat.inference.blas  # noqa: F401  before MLX
 # isort: split
 import logging
 from collections.abc import Callable, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -34,6 +35,7 @@ from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator, thought_end
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
+from rdchat.inference.kernel_folder import compiled_marker
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import device_errors
@@ -55,26 +57,33 @@ _SEEDS = 3  # seeds to try, since a reply may end with its first token
 # isort: split
 
 
-def warm(model: LoadedModel, drafters: Drafters) -> Generator[bool]:
-    """Write a few sampled and traced tokens in each available mode.
+def warm(model: LoadedModel, drafters: Drafters, drafts: Sequence[DraftSettings]) -> Generator[bool]:
+    """Write a few sampled and traced tokens with each of these settings that the model can use.
 
     Nothing is learnt from it: it uses its own caches, and the automatic mode does not see it. If a model fails, the
     warming ends, and the first reply reports the error.
 
     Args:
         model: The target.
-        drafters: Its drafters, the usual ones loaded.
+        drafters: Its drafters.
+        drafts: See `warmed_by`.
 
     Yields:
         True after each slice; whoever needs the thread closes the generator.
     """
     try:
-        for mode in _MODES:
-            draft = DraftSettings(mode, trace=True)
+        for draft in drafts:
             if drafters.try_load(draft) is None:
                 yield from _write(model, drafters, draft)
     except Exception:
         _LOG.exception("Warming up failed")
+
+
+def warmed_by(settings: DraftSettings) -> list[DraftSettings]:
+    """Return what to warm up for replies with these settings."""
+    auto = settings.mode is Mode.AUTO
+    modes = (*_MODES, *([Mode.SPECULATIVE] if settings.draft_model else [])) if auto else (settings.mode,)
+    return [replace(settings, mode=mode, trace=True) for mode in modes]
 
 
 def _write(model: LoadedModel, drafters: Drafters, draft: DraftSettings) -> Generator[bool]:
@@ -196,9 +205,25 @@ class ChatSession:
         return DraftOptions(self.model.info.path, self._options.all(settings), self._options.fits(drafters))
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
-        """Load what a mode drafts with; see `Engine.load_drafters`."""
+        """Load and compile what a mode drafts with; see `Engine.load_drafters`."""
         with device_errors("for what drafts"):
             self.drafters.try_load(settings, on_progress)
+            self._compile(settings, on_progress)
+
+    def _compile(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
+        """Compile what replies with these settings need, once on a machine: it takes MLX half a minute on a CPU."""
+        head, network = self.drafters.auto.available.head, type(self.model.network).__module__
+        base = f"{version('mlx')} {network} {self.model.info.dtype} {head and head.head.kind}"
+        for draft in warmed_by(settings):
+            marker = compiled_marker(f"{base} {draft.mode} {draft.drafter} {draft.draft_model}")
+            if marker.exists():
+                continue
+            on_progress(LoadProgress("Preparing, once", None))
+            for _ in warm(self.model, self.drafters, [draft]):
+                on_progress(LoadProgress("Preparing, once", None))
+            with suppress(OSError):  # it is done again at the next start
+                marker.parent.mkdir(parents=True, exist_ok=True)
+                marker.touch()
 
     def idle(self) -> bool:
         """Do a slice of background work; see `Engine.idle`. Nothing is measured before the first reply."""
@@ -238,7 +263,7 @@ class ChatSession:
             for tokens in ([0] * 8, [0]):
                 mx.eval(self.model.network(mx.array([tokens]), cache=cache.layers))
             self.drafters.try_load(DraftSettings())
-        self._warming = warm(self.model, self.drafters)
+        self._warming = warm(self.model, self.drafters, warmed_by(DraftSettings()))
 
     def _check_length(self, length: int) -> None:
         context = self.model.info.context_length

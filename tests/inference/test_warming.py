@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.session import ChatSession, warm
+from rdchat.inference.session import ChatSession, warm, warmed_by
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 from tests.inference.fakes import ask, random_drafter, tiny_llama
@@ -50,7 +50,7 @@ def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(Verifier, "verify", noted)
     monkeypatch.setattr(TreeLogProbs, "of", noted_trace)
-    for _ in warm(model, OwnDrafter(model, tmp_path)):
+    for _ in warm(model, OwnDrafter(model, tmp_path), warmed_by(DraftSettings())):
         pass
     assert len(traced) >= len(rows)
     assert sum(count > 1 for count in rows) >= 2
@@ -137,3 +137,23 @@ def test_the_first_reply_compiles_nothing(tmp_path: Path) -> None:
     loaded, warmed, later = done.stdout.split(maxsplit=2)
     assert int(loaded) < int(warmed)
     assert later.strip() == "[]"
+
+
+def test_a_mode_is_compiled_once_and_the_person_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The first reply on a machine stood still in mid-sentence while MLX compiled what drafts."""
+    marked = "rdchat.inference.session.compiled_marker"
+    monkeypatch.setattr(marked, lambda kind: tmp_path / "mlx" / kind.replace("/", "_"))
+    model = tiny_llama(context_length=2048)
+    (tmp_path / "drafter").mkdir()
+
+    def told(mode: Mode) -> set[str]:
+        stages: list[str] = []
+        session = ChatSession(model, OwnDrafter(model, tmp_path / "drafter"))
+        session.load_drafters(DraftSettings(mode), lambda progress: stages.append(progress.stage))
+        assert not session.drafters.auto.costs.plain_ms(100), "nothing is learnt"
+        return set(stages)
+
+    assert told(Mode.LOOKUP) == {"Preparing, once"}
+    assert told(Mode.LOOKUP) == set()
+    assert told(Mode.AUTO) == {"Preparing, once"}, "the head's kernels are others"
+    assert told(Mode.AUTO) == set()
