@@ -113,19 +113,23 @@ class ChildRun:
         message = {"id": number, "do": request.do, "arguments": request.arguments, "seconds": limits.seconds}
         frame = packed(message)
         request.job.when_cancelled(request.woken.set)
+        request.job.on_hold = request.woken.set
         if limits.seconds is not None:
             request.deadline = time.monotonic() + limits.seconds
         if limits.memory_bytes is not None:
             request.most_memory = _memory_bytes(self.process.pid) + limits.memory_bytes
         self._send(frame, request)
         request.sent.set()
-        is_cancelled = False
+        is_cancelled = is_held = False
         while request.outcome is _NO_ANSWER:
             if request.job.cancelled and not is_cancelled:
                 is_cancelled = True
                 if limits.cancel_s is not None:
                     request.deadline = time.monotonic() + limits.cancel_s
                 self._send(packed({"cancel": number}), request)
+            if request.job.held is not is_held:
+                is_held = not is_held
+                self._send(packed({"hold": number, "on": is_held}), request)
             request.woken.wait(_TICK_S if request.deadline or request.most_memory else None)
             request.woken.clear()
             self._check_limits(request)

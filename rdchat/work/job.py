@@ -29,6 +29,9 @@ class Job[T]:
     Args:
         on_progress: Called on the worker's thread with progress.
         on_end: Called once on the worker's thread, with the result or the RdchatError. Not after `forget`.
+
+    Attributes:
+        on_hold: Called after each `hold`.
     """
 
     def __init__(
@@ -40,6 +43,9 @@ class Job[T]:
         self._ended = threading.Event()
         self._cancelled = threading.Event()
         self._on_cancel: Callable[[], object] | None = None
+        self._free = threading.Event()  # cleared while the job is held
+        self._free.set()
+        self.on_hold: Callable[[], object] = lambda: None
         self._outcome: T | RdchatError = CancelledError()
         self._guard = threading.RLock()
 
@@ -60,6 +66,16 @@ class Job[T]:
             on_cancel = self._on_cancel
         if on_cancel is not None:
             on_cancel()
+
+    @property
+    def held(self) -> bool:
+        """Whether the work is to wait."""
+        return not self._free.is_set()
+
+    def hold(self, held: bool) -> None:
+        """Have the work wait where it looks for that, or go on."""
+        (self._free.clear if held else self._free.set)()
+        self.on_hold()
 
     def forget(self) -> None:
         """Cancel the job, and make no more calls."""
@@ -100,6 +116,13 @@ class Job[T]:
         """Raise StopWork if the job was cancelled."""
         if self._cancelled.is_set():
             raise StopWork
+
+    def wait_while_held(self) -> float:
+        """Wait while the job is held and not cancelled; return the seconds."""
+        began = time.monotonic()
+        while not self._cancelled.is_set() and not self._free.wait(_TICK_S):
+            pass
+        return time.monotonic() - began
 
     def when_cancelled(self, on_cancel: Callable[[], object]) -> None:
         """Call this when the job is cancelled, on the cancelling thread; at once if it already is."""

@@ -71,6 +71,10 @@ class ParentLink:
             if (cancelled := self._jobs.get(message["cancel"])) is not None:
                 cancelled.cancel()
             return
+        if "hold" in message:
+            if (held := self._jobs.get(message["hold"])) is not None:
+                held.hold(message["on"])
+            return
         number, seconds = message["id"], message.get("seconds")
 
         def tell(progress: Any) -> None:

@@ -19,6 +19,14 @@ def count(job, to):
     return to
 
 
+def count_unheld(job, to):
+    for number in range(to):
+        job.report_progress(number)
+        job.wait_while_held()
+        job.check()
+    return to
+
+
 def wait(job):
     while True:
         job.check()
@@ -55,5 +63,5 @@ def babble(job, text):
 
 
 if __name__ == "__main__":
-    calls = {call.__name__: call for call in (echo, count, wait, hang, take, fail, stumble, die, babble)}
+    calls = {call.__name__: call for call in (echo, count, count_unheld, wait, hang, take, fail, stumble, die, babble)}
     sys.exit(serve(calls, grace_s=2.0, logs=True))

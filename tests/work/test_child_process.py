@@ -220,3 +220,34 @@ def test_many_threads_may_ask(child):
     for thread in threads:
         thread.join()
     assert sorted(answers) == list(range(16))
+
+
+def test_work_that_is_held_waits_and_goes_on(child):
+    begun, counted = threading.Event(), []
+    held = threading.Event()
+
+    def note(number):
+        counted.append(number)
+        begun.set()
+        held.wait()
+
+    job = child.submit("count_unheld", {"to": 1000}, on_progress=note)
+    begun.wait()
+    job.hold(True)
+    echoed = child.submit("echo", {"value": 1})  # behind it
+    held.set()
+    assert not job.ended
+    assert not echoed.ended
+    job.hold(False)
+    assert job.result() == 1000
+    assert counted == list(range(1000))
+
+
+def test_held_work_can_be_cancelled(child):
+    begun = threading.Event()
+    job = child.submit("count_unheld", {"to": 10**9}, on_progress=lambda _number: begun.set())
+    begun.wait()
+    job.hold(True)
+    job.cancel()
+    with pytest.raises(CancelledError):
+        job.result()

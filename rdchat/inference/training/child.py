@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import mlx.core as mx
@@ -55,11 +56,18 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) 
         folder: Folder for the drafter, the curve and the comparison.
         asked: The person's own questions, where the order includes them.
     """
-    wanted, place = plain(TrainingOrder, order), Path(folder)
+    wanted, place, held_s = plain(TrainingOrder, order), Path(folder), 0.0
     os.nice(_NICENESS)
+
+    def tell(event: TrainingProgress | TrainingStart) -> None:
+        nonlocal held_s
+        job.report_progress(asdict(event))
+        held_s += job.wait_while_held()  # while a reply is written
+        job.check()
+
     try:
         with keep_awake():
-            return _run(wanted, place, tuple(asked), lambda event: job.report_progress(asdict(event)))
+            return _run(wanted, place, tuple(asked), tell, lambda: monotonic() - held_s)
     except RdchatError as error:
         raise RdchatError(error.message, window_hint(error.hint)) from error
 
@@ -69,6 +77,7 @@ def _run(
     folder: Path,
     asked: tuple[str, ...],
     tell: Callable[[TrainingProgress | TrainingStart], object],
+    now: Callable[[], float] = monotonic,
 ) -> dict[str, Any]:
     def show_loading(progress: LoadProgress) -> None:
         tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
@@ -79,7 +88,7 @@ def _run(
     plan = make_plan(model, settings_of(order, folder, asked), resume=True)
     memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
     tell(TrainingStart(str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes))
-    with closing(JsonLines(folder / CURVE)) as curve, closing(DrafterTraining(model, plan).run()) as events:
+    with closing(JsonLines(folder / CURVE)) as curve, closing(DrafterTraining(model, plan, now).run()) as events:
         shown = -1.0
         for event in events:
             if event.phase is Phase.TRAIN and (event.accuracy or (event.fraction or 0) - shown >= 1 / _POINTS):

@@ -42,6 +42,7 @@ class EngineClient(QObject):
 
     thread_died = Signal(Failure)
     request_ended = Signal()  # it has had its last event
+    request_accepted = Signal()
 
     _requested = Signal(object)  # a request comes, perhaps from another thread
     _submitted = Signal()  # the inbox has a request more
@@ -113,6 +114,7 @@ class EngineClient(QObject):
             if _changes_precision(command):
                 self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
         self._open.append(request)
+        self.request_accepted.emit()
         self._rest.stop()
         if not self._closing and self._thread.isRunning():
             self._inbox.append(request)
@@ -130,6 +132,11 @@ class EngineClient(QObject):
     def measuring(self) -> bool:
         """Whether a benchmark runs or is about to: another request would wait for its end."""
         return any(isinstance(each.command, BenchPlan) for each in self._open)
+
+    @property
+    def writing(self) -> bool:
+        """Whether a reply or a benchmark is wanted, for the window or for the server: other work yields to it."""
+        return any(isinstance(each.command, GenerationRequest | BenchPlan) for each in self._open)
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Count the tokens of a prompt on the calling thread, never the main one: it may take seconds.

@@ -64,6 +64,8 @@ class ModelsDesk(QObject):
         for changed in (self.downloads.finished, self.removal.restored):
             changed.connect(self.shelf.look)
         self.training = TrainingControl(self)
+        for changed in (slot.engine.request_accepted, slot.engine.request_ended):
+            changed.connect(self._hold_training)
         self.downloads.restore()
 
     @property
@@ -90,6 +92,10 @@ class ModelsDesk(QObject):
             service.close()
         self.here.close()
         self.memory.close()
+
+    def _hold_training(self) -> None:
+        """Have a training wait while a reply is written."""
+        self.training.hold(self.slot.engine.writing)
 
     def _on_unloaded(self) -> None:
         question, self._to_delete = self._to_delete, None

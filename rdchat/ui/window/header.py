@@ -192,11 +192,11 @@ class DownloadButton(IconButton):
         self.action.setVisible(False)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_totals)
-        windows.on_models_desk = self._follow
+        windows.on_models_desk.append(self._follow)
 
     def resume_downloads(self) -> None:
-        """Resume the downloads of the last run, if there were any."""
-        if paths.downloads_path().exists():
+        """Resume the downloads of the last run, if there were any; its training is shown."""
+        if paths.downloads_path().exists() or (paths.data_dir() / "training").exists():
             assert self._windows.models_desk, "the desk resumes them when it is built"
 
     def _follow(self, desk: "ModelsDesk") -> None:

@@ -181,6 +181,8 @@ class MainWindow(QMainWindow):
         self.header.model.models_requested.connect(self.actions_.models.trigger)
         self.header.model.folder_requested.connect(commands.choose_model)
         self.panel.ledger_requested.connect(self.actions_.ledger.trigger)
+        self.panel.training_requested.connect(self.windows.show_training)
+        self.windows.on_models_desk.append(lambda desk: self.panel.follow_training(desk.training))
         for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)

@@ -90,7 +90,7 @@ class SideWindows:
     Attributes:
         drops: Takes models and files that are dropped on the main window.
         memory: The memory of this machine.
-        on_models_desk: Called with the models desk when it is built.
+        on_models_desk: Each is called with the models desk when it is built.
         keys: Returns the keys of each menu.
     """
 
@@ -98,7 +98,7 @@ class SideWindows:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._placed: dict[str, QWidget] = {}
-        self.on_models_desk: Callable[[ModelsDesk], object] = lambda _desk: None
+        self.on_models_desk: list[Callable[[ModelsDesk], object]] = []
         self.keys: Callable[[], list[tuple[str, list[tuple[str, str]]]]] = list
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
@@ -207,7 +207,8 @@ class SideWindows:
             self._parent,
             memory=self.memory,
         )
-        self.on_models_desk(desk)
+        for call in self.on_models_desk:
+            call(desk)
         return desk
 
     @cached_property
@@ -219,6 +220,11 @@ class SideWindows:
         window = self.place("models", ModelsWindow(desk, self._theme, self._sources.problem, self._parent))
         desk.shelf.race_requested.connect(self.try_in_race)
         return window
+
+    def show_training(self) -> None:
+        """Open the models window at the training."""
+        self.models.drafters.show_training()
+        self.models.show_page(self.models.drafters)
 
     def open_discover(self, repository: str) -> None:
         """Open the models window at a model of the hub, and load its card."""

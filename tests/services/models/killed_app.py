@@ -64,13 +64,7 @@ class FollowedApp(app_module.App):
     def start(self) -> None:
         super().start()
         windows = self.window.windows
-        follow_sign = windows.on_models_desk
-
-        def on_desk(desk: object) -> None:
-            follow_sign(desk)  # type: ignore[arg-type]
-            follow(desk.downloads, self.window.close)  # type: ignore[attr-defined]
-
-        windows.on_models_desk = on_desk
+        windows.on_models_desk.append(lambda desk: follow(desk.downloads, self.window.close))
         if not paths.downloads_path().exists():
             QTimer.singleShot(0, lambda: windows.models_desk)
 

@@ -101,6 +101,7 @@ class TrainingControl(QObject):
         self.comparison: Comparison | None = None
         self.problem = self.hint = ""
         self.data_bytes = 0
+        self._held = False  # while a reply is written
         self._side.do(self._folder.read, self._found)
 
     @property
@@ -132,6 +133,12 @@ class TrainingControl(QObject):
             self._keep(paused=True)
             self._job.cancel()
             self._say(TrainingState.PAUSING)
+
+    def hold(self, held: bool) -> None:
+        """Have the process wait between two steps while a reply is written, or go on."""
+        self._held = held
+        if self._job is not None and self._job.held is not held:
+            self._job.hold(held)
 
     def take(self) -> None:
         """Put the finished drafter among the person's own; `taken` follows."""
@@ -186,6 +193,7 @@ class TrainingControl(QObject):
         self._child = ChildProcess("training")
         on_event, on_end = self._main.bring(self._on_event), self._main.bring(self._on_end, once=True)
         self._job = submit(self._child, self.record.order, self._folder.path, asked, on_event=on_event, on_end=on_end)
+        self.hold(self._held)
 
     def _on_event(self, event: TrainingProgress | TrainingStart) -> None:
         assert self.record is not None

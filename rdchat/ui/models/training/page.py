@@ -13,7 +13,7 @@ from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.look.buttons import IconButton, push_button
-from rdchat.ui.look.formatting import MACHINE, memory
+from rdchat.ui.look.formatting import MACHINE, memory, percent
 from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import Part, column, row, scrolled, show_share, thin_bar
 from rdchat.ui.look.opening import ask
@@ -132,11 +132,11 @@ class TrainingForm(QWidget):
 
 
 _WIDEST = 620  # of a column of text, in pixels
-_HINT = "rdchat loads the model a second time for training, and then shows the time left."
+_HINT = "rdchat loads the model a second time for training. It shows the time left while the drafter learns."
 _NO_MODEL = "Load a model first, or choose an installed one."
 _MEANWHILE = (
-    "You can chat while training runs, but replies are slower. You can close this window. Quitting rdchat pauses the "
-    "training; resume it next time."
+    "You can chat while training runs: it waits while a reply is written. You can close this window. Quitting rdchat "
+    "pauses the training; resume it next time."
 )
 _RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
 _BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}  # the main button is disabled
@@ -232,7 +232,9 @@ class TrainingPage(QWidget):
         self.title.say(words.state_title(self._state, progress))
         self.step.say(words.step_words(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
-        self.figures.say(words.figures(progress) if running and progress else "")
+        far = training.points[-1].fraction if training.points else None
+        stopped = f"{percent(far)} learnt" if far is not None and self._state in _RESUMABLE else ""
+        self.figures.say(words.figures(progress) if running and progress else stopped)
         notes = [words.costs(training.plan)] if running and training.plan else []
         if active and not any(point.accuracy for point in training.points):
             notes.append(words.NOTHING_YET)

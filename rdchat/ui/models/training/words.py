@@ -39,6 +39,11 @@ _STATES = {
     TrainingState.ENDING: "Removing",
     TrainingState.LOOKING: "Checking",
 }
+_OUTCOMES = {
+    TrainingState.PAUSED: "Training paused",
+    TrainingState.FAILED: "Training stopped",
+    TrainingState.FINISHED: "Training done: see the result",
+}
 _PLACES = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
 _ALL = "all"
 _SAME = 0.005  # a smaller difference, in tokens a call, counts as none
@@ -54,6 +59,17 @@ def amount(order: TrainingOrder) -> str:
 def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return the state of a training that is not finished, or its phase."""
     return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
+
+
+def short_words(state: TrainingState, progress: TrainingProgress | None) -> str:
+    """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
+    if state in _OUTCOMES or not state.is_active:
+        return _OUTCOMES.get(state, "")
+    if progress is None or progress.phase not in _STEPS:
+        return "Training a drafter"
+    step = f"step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}"
+    share = "" if progress.fraction is None else f", {percent(progress.fraction)}"
+    return f"Training a drafter: {step}{share}"
 
 
 def step_words(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
@@ -83,7 +99,7 @@ def figures(progress: TrainingProgress) -> str:
 def costs(plan: TrainingStart) -> str:
     """Return the most disk and memory that a training takes."""
     disk, most = file_size(plan.disk_bytes), memory(plan.memory_bytes)
-    return f"Training uses up to {disk} of disk space and {most} of memory."
+    return f"The answers take up to {disk} of disk space, besides the drafter. Training uses up to {most} of memory."
 
 
 def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
