@@ -165,7 +165,7 @@ def _measure(
     return results
 
 
-_HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/step':>12}{'loops':>7}  accepted by position"
+_HEADER = f"{'setup':20}{'group':16}{'prompts':>8}{'tokens/step':>12}{'loops':>7}  acceptance by position"
 
 
 def _line(row: dict[str, Any]) -> str:

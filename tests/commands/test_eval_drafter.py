@@ -75,7 +75,7 @@ def test_it_says_how_far_it_is_though_it_prints_json(
 def test_the_table_has_a_line_for_each(drafter: Path, prompts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate("--drafter", drafter, "--prompts", prompts, "--per-group", 1, "--beam-length", 3) == 0
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split() == ["setup", "group", "prompts", "tokens/step", "loops", "accepted", "by", "position"]
+    assert header.split() == ["setup", "group", "prompts", "tokens/step", "loops", "acceptance", "by", "position"]
     assert len(lines) == 5 * 3
     assert lines[0].split()[:4] == ["W1", "L3", "maths", "1"]
     assert lines[-1].split()[:4] == ["lookup", "L3", "all", "2"]

@@ -23,7 +23,7 @@ class Spent(StrEnum):
     READING = "Reading"
     DRAFTING = "Drafting"
     CHECKING = "Checking"
-    WRITING = "Writing"
+    WRITING = "Without draft"
     OTHER = "Other"
 
 

@@ -59,13 +59,16 @@ class FigureKind(NamedTuple):
     digits: int  # decimals in the terminal
 
 
+_ACCEPTANCE = "Acceptance along the chosen path: tokens kept, as a share of the longest branch of each draft."
 FIGURES = {
     "decode_tps": FigureKind("Tokens/s", "Tokens written per second, after the first one.", "/s", 1),
     "ratio_to_plain": FigureKind("Speed-up", "Speed over plain decoding of the same prompt and trial.", "x", 2),
     "ratio_to_mlx_lm": FigureKind("Against mlx-lm", "Speed over stock mlx-lm on the same prompt and trial.", "x", 2),
     "tokens_per_target_call": FigureKind("Tokens per step", "Tokens written for each step of the model.", "", 2),
-    "acceptance_rate": FigureKind("Accepted", "Share of the drafted tokens that the model accepted.", "%", 2),
-    "nodes_per_target_call": FigureKind("Checked per step", "Tokens that the model checks in one step.", "", 1),
+    "acceptance_rate": FigureKind("Acceptance", _ACCEPTANCE, "%", 2),
+    "nodes_per_target_call": FigureKind(
+        "Checked per step", "Tokens checked per step, in all branches of a draft.", "", 1
+    ),
     "draft_ms": FigureKind("Draft, ms", "Milliseconds that a draft takes alone.", "", 1),
     "host_syncs_per_round": FigureKind("Waits per step", "How often a step waits for the device.", "", 2),
     "overhead": FigureKind("Overhead", "Time of a step over that of drafting and checking alone.", "x", 2),

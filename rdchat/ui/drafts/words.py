@@ -76,19 +76,19 @@ def token_words(trace: ReplyTrace, place: int) -> str:
 
 
 def round_words(trace: ReplyTrace, number: int) -> str:
-    """Return `Draft 12 of 60: 3 of 4 drafted tokens accepted`."""
+    """Return `Draft 12 of 60: 3 of 4 drafted tokens kept`."""
     traced = trace.rounds[number - 1]
     accepted = sum(token.position > 0 for token in trace.tokens[traced.first : traced.first + traced.count])
     head = f"Draft {number} of {len(trace.rounds)}"
     if traced.tree is None:
-        return f"{head}: {formatting.counted(accepted, 'drafted token')} accepted"
+        return f"{head}: {formatting.counted(accepted, 'drafted token')} kept"
     depth = max(depths(traced.tree))
     if not depth:
         return f"{head}: {nothing_words(trace).lower().rstrip('.')}"
     nodes = len(traced.tree.tokens) - 1
     if nodes == depth:
-        return f"{head}: {accepted} of {formatting.counted(depth, 'drafted token')} accepted"
-    return f"{head}: {formatting.counted(accepted, 'token')} accepted; the longest branch had {depth}, the tree {nodes}"
+        return f"{head}: {accepted} of {formatting.counted(depth, 'drafted token')} kept"
+    return f"{head}: {formatting.counted(accepted, 'token')} kept; the longest branch had {depth}, the tree {nodes}"
 
 
 def nothing_words(trace: ReplyTrace) -> str:

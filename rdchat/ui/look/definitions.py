@@ -12,24 +12,32 @@ PLAIN = (
 TTFT = "Time from the request to the first token of the reply."
 DECODE_TIME = "Time from the first token of the reply to the last one so far."
 
-ACCEPTANCE = "Drafted tokens that the model accepted. A share is shown once 20 tokens were drafted."
+ACCEPTANCE = (
+    "Acceptance along the chosen path: tokens kept, as a share of the tokens on the longest branch of each draft. "
+    "The model checks the other branches too, so this is not a share of the tokens checked. "
+    "It is shown once the branches had 20 tokens."
+)
+KEPT = "Drafted tokens kept per step, on average. The model itself adds one more token in each step."
 TOKENS_PER_STEP = "Tokens written in each step of the model; 1 without drafting."
 ROUNDS = "Steps of the model that checked a draft."
-FROM_CHAT = "Accepted tokens that were copied from earlier in this chat."
-FROM_REPLIES = "Accepted tokens that were copied from earlier replies."
-FROM_DRAFTER = "Accepted tokens that the drafter or the draft model proposed, or that the answer's shape forces."
+FROM_CHAT = "Kept tokens that were copied from earlier in this chat."
+FROM_REPLIES = "Kept tokens that were copied from earlier replies."
+FROM_DRAFTER = "Kept tokens that the drafter or the draft model proposed, or that the answer's shape forces."
 EARLIER_REPLIES = "Memory for the earlier replies that drafts come from. Settings > General has a switch for them."
-NODES = "Tokens that the model checked in a step, with the one chosen before."
+NODES = "Tokens checked per step, on average: all branches of the draft, and the token chosen before."
 DROPPED_DRAFTS = "Drafts that were dropped because the drafter's scores were not finite."
 HOST_SYNCS = "How often the processor waited for the device in a step."
 LENGTHS = (
-    "Steps with a draft by the number of drafted tokens they accepted. "
-    "The model itself adds one more token in each step."
+    "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
 )
-POSITIONS = "Of the steps that had a token at this place in the draft, the share that accepted it."
+POSITIONS = "Of the steps whose longest branch reached this place, the share that kept a token there."
 
 TOKENS_WRITTEN = "Tokens of the reply, with the first and an end token, without those that a stop string cut off."
 CONTEXT = "Tokens in the model's context: the prompt's, and the reply's so far."
+PRECISION = (
+    "The format of the weights in memory. On a CPU this is float32, also for a 4-bit model, because that is faster "
+    "there. So its weights take more memory than its file takes on disk."
+)
 PEAK_MEMORY = "The most memory that MLX held during the reply."
 
 EDITED = "You edited this text. The figures of the model's text are with the original reply."
@@ -47,7 +55,7 @@ _STAGES: dict[str, str] = {
         "The model computes the next token without a draft. The step after it is prepared meanwhile, so only the rest "
         "of its time shows here."
     ),
-    Spent.OTHER: "The processor's own work: preparing steps, accepting tokens, making text of them and showing it.",
+    Spent.OTHER: "The processor's own work: preparing steps, keeping tokens, making text of them and showing it.",
     "Chat template and tokens": "The chat is put into the model's format and cut into tokens.",
     "Reading the prompt": "The model reads the prompt, except for what it kept from the turn before.",
     "Reading by the drafter": "The drafter reads the prompt.",

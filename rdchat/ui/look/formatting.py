@@ -80,10 +80,18 @@ def speedup(statistics: Statistics) -> str:
 
 
 def acceptance(statistics: Statistics) -> str:
-    """Return `62 %`, or `2 of 7` where too few tokens were drafted for a percentage."""
-    if 0 < statistics.drafted < _FEW_DRAFTED:
-        return f"{statistics.accepted} of {statistics.drafted}"
-    return percent(statistics.acceptance_rate)
+    """Return `62 %`, or a dash where too few tokens were drafted for a percentage."""
+    return NONE if statistics.drafted < _FEW_DRAFTED else percent(statistics.acceptance_rate)
+
+
+def kept_per_step(statistics: Statistics) -> str:
+    """Return the mean number of drafted tokens that a step with a draft kept: `1.10`."""
+    return decimal(statistics.accepted / statistics.drafted_rounds if statistics.drafted_rounds else None)
+
+
+def checked_per_step(statistics: Statistics) -> str:
+    """Return the mean number of tokens that a step checked: `15.7`."""
+    return decimal(statistics.verified_nodes / statistics.rounds if statistics.rounds else None)
 
 
 def reading_speed(statistics: Statistics) -> str:

@@ -73,11 +73,8 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
             lambda s: formatting.count(s.accepted - s.from_chat - s.from_replies),
         ),
         _of_reply("Steps with a draft", definitions.ROUNDS, lambda s: formatting.count(s.drafted_rounds)),
-        _of_reply(
-            "Checked tokens per step",
-            definitions.NODES,
-            lambda s: formatting.decimal(s.verified_nodes / s.rounds if s.rounds else None),
-        ),
+        _of_reply("Checked per step", definitions.NODES, formatting.checked_per_step),
+        _of_reply("Kept per step", definitions.KEPT, formatting.kept_per_step),
         _of_reply(
             "Waits per step",
             definitions.HOST_SYNCS,
@@ -122,7 +119,7 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
         _of_reply("Earlier replies", definitions.EARLIER_REPLIES, lambda s: formatting.memory(s.earlier_bytes)),
     ),
     "Model": (
-        _of_model("Precision", "The format of the model's weights.", lambda m: formatting.dtype_words(m.dtype)),
+        _of_model("Precision", definitions.PRECISION, lambda m: formatting.dtype_words(m.dtype)),
         _of_model("Runs on", "The processor that computes the model.", lambda m: m.device),
         _of_model("Parameters", "Number of weights of the model.", lambda m: formatting.parameters(m.parameters)),
     ),
@@ -144,12 +141,12 @@ class FigureSection(Section):
 
 
 class DraftFigures(FigureSection):
-    """What was drafted, accepted and verified; dashes and empty charts if nothing was drafted."""
+    """What was drafted, checked and kept; dashes and empty charts if nothing was drafted."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Drafts")
-        self.lengths = self._add_chart("Accepted tokens, by step", definitions.LENGTHS)
-        self.positions = self._add_chart("Accepted by position, %", definitions.POSITIONS)
+        self.lengths = self._add_chart("Steps by tokens kept", definitions.LENGTHS)
+        self.positions = self._add_chart("Acceptance by position, %", definitions.POSITIONS)
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
         heading = self.add(ThemedLabel(self.theme, name, "muted"))
@@ -163,14 +160,14 @@ class DraftFigures(FigureSection):
         self.lengths.show_bars(_length_bars(statistics) if statistics.drafted_rounds else ())
         self.positions.show_bars(
             [
-                Bar(str(place), share, f"{share * 100:.0f}", f"Position {place}: {formatting.percent(share)} accepted")
+                Bar(str(place), share, f"{share * 100:.0f}", f"Position {place}: {formatting.percent(share)} kept")
                 for place, share in enumerate(statistics.acceptance_by_position, start=1)
             ]
         )
 
 
 def _length_bars(statistics: Statistics) -> list[Bar]:
-    """Return a bar for each possible number of accepted tokens, also for those that no step reached."""
+    """Return a bar for each possible number of kept tokens, also for those that no step reached."""
     missing = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
     counts = (*statistics.lengths_of_drafts, *(0 for _ in range(missing)))
     whole, most = sum(counts), max(counts)
@@ -180,7 +177,7 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
             str(length),
             rounds / most,
             f"{rounds:,}",
-            f"{length} accepted: {rounds:,} {words}, {formatting.percent(rounds / whole)}",
+            f"{length} kept: {rounds:,} {words}, {formatting.percent(rounds / whole)}",
         )
         for length, rounds in enumerate(counts)
     ]
@@ -221,10 +218,13 @@ class StatusLine(QWidget):
         self.state.setFont(ThemedLabel(theme, tabular=True).font())
         self.progress = thin_bar("Progress", 4)
         keep_room(self.progress)
+        self._state: EngineState | None = None
         column(self.state, self.progress, within=self, spacing=TIGHT)
 
     def show_state(self, state: EngineState) -> None:
-        self._show(_STATE_WORDS[state], 0, 0)
+        if state is not EngineState.LOADING or state is not self._state:  # what is loaded is shown already
+            self._show(_STATE_WORDS[state], 0, 0)
+        self._state = state
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
 
     def show_load(self, progress: LoadProgress) -> None:

@@ -32,7 +32,6 @@ _HEADERS = (
 )
 _NOTHING = "The times of the next reply appear here while it is written."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
-_LONG_MS = 10_000.0
 _INDENT = 14
 _AIR = 8  # pixels that a row is higher than its text
 _TINT = 70  # opacity of a bar, of 255
@@ -75,16 +74,11 @@ class LedgerTree(QTreeWidget):
                     parent.setExpanded(True)
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
-            times = _time_words(stage.mean_ms, 2), _time_words(stage.total_ms, 1)
+            times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"  # one unit in a column
             texts = stage.name, f"{stage.calls:,}", *times, percent
             _fill(self._items[path], texts, [f"{stage.name}: {stage_words(stage.name)}"] * len(texts))
             if share is not None:
                 self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
-
-
-def _time_words(milliseconds: float, digits: int) -> str:
-    """Return `0.42 ms`, or `2 min 53 s` from ten seconds on."""
-    return f"{milliseconds:,.{digits}f} ms" if milliseconds < _LONG_MS else formatting.whole_seconds(milliseconds)
 
 
 def _fill(item: QTreeWidgetItem, texts: Sequence[str], tips: Sequence[str]) -> None:

@@ -109,8 +109,10 @@ class SpeedSection(QWidget):
         self.ratio = ThemedLabel(theme, "", points_more=5, bold=True, tabular=True)
         self.alike = ThemedLabel(theme, "about the\nsame speed", "muted", -1)
         self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
+        self.reason = ThemedLabel(theme, "", "warning", -1, wraps=True)
+        self.reason.hide()
         self.plain = FigureRow(theme, "Without drafting", definitions.PLAIN)
-        self.acceptance = FigureRow(theme, "Accepted", definitions.ACCEPTANCE, large=True)
+        self.acceptance = FigureRow(theme, "Acceptance", definitions.ACCEPTANCE, large=True)
         self.per_step = FigureRow(theme, "Tokens per step", definitions.TOKENS_PER_STEP, large=True)
         self.sparkline = Sparkline(theme)
         unit = ElidedLabel(theme, "tokens/s", "muted")
@@ -121,7 +123,7 @@ class SpeedSection(QWidget):
             head.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
             set_tip(part, definitions.SPEED)
         tiles = row((self.acceptance, 1), (self.per_step, 1))
-        column(self.owner, head, self.plain, TIGHT, tiles, self.sparkline, within=self, spacing=TIGHT)
+        column(self.owner, head, self.reason, self.plain, TIGHT, tiles, self.sparkline, within=self, spacing=TIGHT)
 
     def show_statistics(self, statistics: Statistics) -> None:
         decode = formatting.rate(statistics.decode_tps)
@@ -132,6 +134,11 @@ class SpeedSection(QWidget):
         self.acceptance.show_value(formatting.acceptance(statistics))
         self.per_step.show_value(formatting.decimal(statistics.tokens_per_target_call))
         self.sparkline.show_speeds(statistics.speeds)
+
+    def explain(self, reason: str) -> None:
+        """Say why the reply is slower than without drafting; empty where there is nothing to say."""
+        self.reason.setText(reason)
+        self.reason.setVisible(bool(reason))
 
     def _show_ratio(self, statistics: Statistics) -> None:
         """Show how many times as fast as without drafting, or that it is about the same within its error."""

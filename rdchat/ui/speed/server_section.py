@@ -45,7 +45,7 @@ class ServerSection(Section):
         self._rows.addLayout(row((self.client, 1), self.stop))
         self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
         self.speed = self.add(FigureRow(theme, "Tokens per second", definitions.SPEED))
-        self.accepted = self.add(FigureRow(theme, "Accepted", definitions.ACCEPTANCE))
+        self.accepted = self.add(FigureRow(theme, "Acceptance", definitions.ACCEPTANCE))
         self.waiting = self.add(FigureRow(theme, "Waiting", _WAITING))
         for changed in (server.facts_changed, server.changed, replies.state_changed):
             changed.connect(self.refresh)

@@ -3,10 +3,11 @@
 Speed and times fit into a window of 900 x 560 without scrolling; the sections below drafting begin folded.
 """
 
+import os
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QSize, Signal
+from PySide6.QtCore import QSize, Qt, Signal
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
@@ -16,7 +17,8 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.look.labels import Ground, Separator
+from rdchat.ui.look.buttons import TextButton
+from rdchat.ui.look.labels import Ground, Separator, set_tip
 from rdchat.ui.look.layouts import column, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.look.throttle import Throttle
@@ -25,6 +27,11 @@ from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemoryS
 from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
 from rdchat.ui.speed.server_section import ServerSection
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rdchat.services.models.training.training_control import TrainingControl
+
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 
 
@@ -32,6 +39,7 @@ class SpeedPanel(QScrollArea):
     """Follows the reply that is being written, at most ten times a second, and then keeps its figures."""
 
     ledger_requested = Signal()
+    training_requested = Signal()
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
@@ -43,6 +51,11 @@ class SpeedPanel(QScrollArea):
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
         self.status = StatusLine(theme)
+        self._training: TrainingControl | None = None
+        self.training = TextButton("", theme, self.training_requested.emit)
+        self.training.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        set_tip(self.training, "Show the training in the Models window")
+        self.training.hide()
         self.speed = SpeedSection(theme)
         self.drafting = DraftControls(controller.drafting, theme)
         self.time = TimeSection(theme)
@@ -66,13 +79,24 @@ class SpeedPanel(QScrollArea):
         lines = [Separator(theme) for _ in self.sections]
         self._server_line = lines[self.sections.index(self.server)]
         parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
-        column(self.status, self.speed, *parts, None, within=ground, margins=margins)
+        column(self.status, self.training, self.speed, *parts, None, within=ground, margins=margins)
         collapsed = self._preferences.settings.panel_collapsed
         for section in (*self.sections, self.drafting.advanced):
             section.fold(section.name in collapsed)
             section.folded.connect(self._remember_fold)
         self.time.ledger_requested.connect(self.ledger_requested)
         return ground
+
+    def follow_training(self, training: "TrainingControl", words: "Callable[[TrainingControl], str]") -> None:
+        """Show the state of a training below that of the engine, by a function that says it."""
+        self._training = training
+
+        def show() -> None:
+            self.training.setText(words(training))
+            self.training.setVisible(bool(words(training)))
+
+        training.changed.connect(show)
+        show()
 
     def show_drafting(self) -> None:
         """Go to the draft controls."""
@@ -121,6 +145,17 @@ class SpeedPanel(QScrollArea):
 
     def _show_pending(self) -> None:
         self._show(statistics=self._pending)
+        self.speed.explain(self._slow_reason())
+
+    def _slow_reason(self) -> str:
+        """Return why the reply that is being written is slower than without drafting; empty if it is not."""
+        low_high = self._pending.speedup_range
+        if low_high is None or low_high[1] >= 1:
+            return ""
+        if self._training is not None and self._training.state.is_active:
+            return "Slower: a training is running"
+        is_busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+        return "Slower: the computer is busy" if is_busy else "Slower: few drafted tokens were kept"
 
     def _note_message(self, message: Message) -> None:
         if message.role is not Role.ASSISTANT or message.status is MessageStatus.STREAMING or not message.statistics:
@@ -134,12 +169,14 @@ class SpeedPanel(QScrollArea):
         if self._controller.replies.state in _BUSY:
             self._show()  # the figures are those of the reply that is being written
         elif (last := self._controller.chat.path.last_measured) is not None:
+            self.speed.explain("")  # nobody knows what else ran then
             self._note_message(last)
         else:
             self._begin(Statistics())
 
     def _begin(self, statistics: Statistics) -> None:
         self._pending = statistics
+        self.speed.explain("")
         self._show(statistics=statistics, finish=None, mode=None)
 
     def _show(self, **changes: Any) -> None:

@@ -41,7 +41,7 @@ def summary(message: Message) -> list[str]:
             _with_unit(formatting.rate(s.decode_tps), "tokens/s"),
             formatting.speedup(s),
             _with_unit(formatting.decimal(s.tokens_per_target_call), "tokens per step"),
-            _with_unit(formatting.acceptance(s), "accepted"),
+            _with_unit(formatting.acceptance(s), "acceptance"),
             f"{formatting.counted(s.drafted_rounds, 'step')} with a draft" if s.rounds else "",
             f"first token {formatting.duration(s.ttft_ms)}" if s.ttft_ms else "",
             f"reading {formatting.duration(s.prefill_ms)}" if s.prefill_ms else "",
@@ -101,7 +101,7 @@ def _speed(s: Statistics) -> list[Fact]:
         Fact("Speed-up", formatting.speedup(s), definitions.RATIO),
         Fact("Time to first token", formatting.duration(s.ttft_ms), definitions.TTFT),
         Fact("Reading", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
-        Fact("Writing", formatting.duration(s.decode_ms), definitions.DECODE_TIME),
+        Fact("Writing time", formatting.duration(s.decode_ms), definitions.DECODE_TIME),
     ]
 
 
@@ -109,23 +109,22 @@ def _drafts(s: Statistics) -> list[Fact]:
     """Return how well the drafts did; lists that are too long to show are in the definitions."""
     if not s.rounds:
         return []
-    accepted = f"{formatting.percent(s.acceptance_rate)}, {s.accepted:,} of {s.drafted:,}"
     shares = [f"{share * 100:.0f}" for share in s.acceptance_by_position]
     shown = ", ".join(shares[:_POSITIONS_SHOWN]) + ("…" if len(shares) > _POSITIONS_SHOWN else "")
     all_shares = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
     lengths = ", ".join(map(str, s.lengths_of_drafts))
-    all_lengths = f"{definitions.LENGTHS} Shown is the mean. Steps that accepted none, 1 and so on: {lengths}."
-    mean = formatting.decimal(s.accepted / s.drafted_rounds) if s.accepted_lengths and s.drafted_rounds else ""
-    nodes = formatting.decimal(s.verified_nodes / s.rounds) if s.verified_nodes else ""
+    all_lengths = f"{definitions.KEPT} Steps that kept none, 1 and so on: {lengths}."
+    kept = formatting.kept_per_step(s) if s.accepted_lengths and s.drafted_rounds else ""
+    checked = formatting.checked_per_step(s) if s.verified_nodes else ""
     syncs = formatting.decimal(s.host_syncs / s.target_calls) if s.host_syncs and s.target_calls else ""
     dropped = formatting.count(s.dropped_drafts) if s.dropped_drafts else ""
     return [
         Fact("Tokens per step", formatting.decimal(s.tokens_per_target_call), definitions.TOKENS_PER_STEP),
-        Fact("Accepted", accepted if s.drafted else formatting.NONE, definitions.ACCEPTANCE),
-        Fact("Accepted by position, %", shown, all_shares),
-        Fact("Accepted length", mean, all_lengths),
+        Fact("Checked per step", checked, definitions.NODES),
+        Fact("Kept per step", kept, all_lengths),
+        Fact("Acceptance", formatting.acceptance(s), definitions.ACCEPTANCE),
+        Fact("Acceptance by position, %", shown, all_shares),
         Fact("Steps with a draft", formatting.count(s.drafted_rounds), definitions.ROUNDS),
-        Fact("Checked tokens per step", nodes, definitions.NODES),
         Fact("Dropped drafts", dropped, definitions.DROPPED_DRAFTS),
         Fact("Waits per step", syncs, definitions.HOST_SYNCS),
     ]

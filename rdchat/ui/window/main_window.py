@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent, QShowEvent
@@ -24,6 +25,9 @@ from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, menus
 from rdchat.ui.window.side_windows import SideWindows, decoded, encoded
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
+
+if TYPE_CHECKING:
+    from rdchat.services.models.models_desk import ModelsDesk
 
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,
@@ -156,6 +160,11 @@ class MainWindow(QMainWindow):
             self._controller.model_slot.engine.set_hidden(not self.windowHandle().isExposed())
         return super().eventFilter(watched, event)
 
+    def _follow_training(self, desk: "ModelsDesk") -> None:
+        from rdchat.ui.models.training.words import short_words  # noqa: PLC0415  not before the window
+
+        self.panel.follow_training(desk.training, short_words)
+
     def closeEvent(self, event: QCloseEvent) -> None:
         if event.spontaneous() and not self.windows.may_quit():  # the window's own close button
             event.ignore()
@@ -182,7 +191,7 @@ class MainWindow(QMainWindow):
         self.header.model.folder_requested.connect(commands.choose_model)
         self.panel.ledger_requested.connect(self.actions_.ledger.trigger)
         self.panel.training_requested.connect(self.windows.show_training)
-        self.windows.on_models_desk.append(lambda desk: self.panel.follow_training(desk.training))
+        self.windows.on_models_desk.append(self._follow_training)
         for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)

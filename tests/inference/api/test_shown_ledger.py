@@ -57,7 +57,7 @@ def test_a_plain_reply() -> None:
         (2, "Chat template and tokens", 1, 2.0),
         (2, "Reading the prompt", 2, 20.0),
         (2, "First token", 1, 3.0),
-        (1, "Writing", 10, 59.0),
+        (1, "Without draft", 10, 59.0),
         (1, "Other", 10, 16.0),
         (2, "Prepare steps", 9, 12.0),
         (2, "Text", 10, 1.0),
@@ -153,7 +153,7 @@ def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() 
     recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
     assert as_rows(recorded) == [
         (0, "Reply", 1, 9.0),
-        (1, "Writing", 3, 8.0),
+        (1, "Without draft", 3, 8.0),
         (1, "Other", 3, 1.0),
         (2, "new", 3, 1.0),
         (2, "Not measured", 1, 0.0),

@@ -10,8 +10,10 @@ from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgr
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look import formatting
 from rdchat.ui.look.theme import Theme
+from rdchat.ui.models.training.words import short_words
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.window.main_window import MainWindow
@@ -178,13 +180,13 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
     assert panel.speed.acceptance.value.text() == "50\N{NARROW NO-BREAK SPACE}%"
     assert panel.speed.per_step.value.text() == "2.50"
     assert panel.drafts.rows["Steps with a draft"].value.text() == "40"
-    assert panel.drafts.rows["Checked tokens per step"].value.text() == "12.0"
+    assert panel.drafts.rows["Checked per step"].value.text() == "12.0"
     assert panel.drafts.rows["Waits per step"].value.text() == "1.00"
     assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
     ]
     assert [bar.words for bar in panel.drafts.positions.bars] == [
-        f"Position {place}: {share}\N{NARROW NO-BREAK SPACE}% accepted" for place, share in ((1, 75), (2, 50), (3, 25))
+        f"Position {place}: {share}\N{NARROW NO-BREAK SPACE}% kept" for place, share in ((1, 75), (2, 50), (3, 25))
     ]
     assert panel.drafts.positions.accessibleDescription().startswith("Position 1: 75")
 
@@ -302,8 +304,10 @@ def test_the_ratio_waits_until_there_is_enough_to_compare(chat: Chat, panel: Spe
     assert panel.speed.plain.value.text() == formatting.NONE
 
 
-@pytest.mark.parametrize(("drafted", "said"), [(2, "2 of 2"), (19, "2 of 19"), (20, "10\N{NARROW NO-BREAK SPACE}%")])
-def test_few_drafted_tokens_are_counts(chat: Chat, panel: SpeedPanel, drafted: int, said: str) -> None:
+@pytest.mark.parametrize(
+    ("drafted", "said"), [(2, formatting.NONE), (19, formatting.NONE), (20, "10\N{NARROW NO-BREAK SPACE}%")]
+)
+def test_few_drafted_tokens_are_no_share(chat: Chat, panel: SpeedPanel, drafted: int, said: str) -> None:
     """A single step showed 100 %."""
     chat.start()
     chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, drafted=drafted, accepted=2))
@@ -402,7 +406,7 @@ def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:
     one = replace(_STATISTICS, rounds=1, drafted_lengths=(0, 1), accepted_lengths=(1,))
     chat.controller.replies.statistics_changed.emit(one)
     chat.qtbot.waitUntil(lambda: panel.drafts.lengths.bars != ())
-    assert panel.drafts.lengths.bars[0].words.startswith("0 accepted: 1 of 1 step, ")
+    assert panel.drafts.lengths.bars[0].words.startswith("0 kept: 1 of 1 step, ")
 
 
 _DRAFTED = replace(
@@ -496,7 +500,7 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
         "Reading": ("500 ms", f"11{space}%"),
         "Drafting": ("200 ms", f"4.4{space}%"),
         "Checking": ("3.20 s", f"71{space}%"),
-        "Writing": (formatting.NONE, ""),
+        "Without draft": (formatting.NONE, ""),
         "Other": ("600 ms", f"13{space}%"),
     }
     assert sum(panel.time.bar.shares.values()) == pytest.approx(1)
@@ -529,3 +533,33 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
             assert part.isVisible()
             assert part.mapTo(panel.viewport(), part.rect().bottomLeft()).y() <= panel.viewport().height(), part
         assert panel.verticalScrollBar().value() == 0
+
+
+@pytest.mark.parametrize(
+    ("trains", "load", "said"),
+    [
+        (True, 9.0, "Slower: a training is running"),
+        (False, 1e6, "Slower: the computer is busy"),
+        (False, 0.0, "Slower: few drafted tokens were kept"),
+    ],
+)
+def test_a_slow_reply_has_a_reason(
+    chat: Chat, panel: SpeedPanel, monkeypatch: pytest.MonkeyPatch, trains: bool, load: float, said: str
+) -> None:
+    chat.start()
+    monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
+    training = TrainingControl(panel)
+    chat.qtbot.waitUntil(lambda: training.state is TrainingState.NOTHING)
+    panel.follow_training(training, short_words)
+    if trains:
+        training.state = TrainingState.TRAINING
+        training.changed.emit()
+        assert panel.training.text() == "Training a drafter"
+    slow = replace(_DRAFTED, plain_step_ms=_DRAFTED.plain_step_ms / 3)
+    assert slow.speedup_range is not None
+    assert slow.speedup_range[1] < 1
+    chat.controller.replies.statistics_changed.emit(slow)
+    chat.qtbot.waitUntil(lambda: panel.speed.reason.text() == said)
+    chat.controller.replies.statistics_changed.emit(_DRAFTED)
+    chat.qtbot.waitUntil(lambda: not panel.speed.reason.text())
+    training.close()

@@ -23,7 +23,7 @@ def test_a_line_says_the_most_telling_first() -> None:
         "Drafter head",
         "30.0 tokens/s",
         "2.00 tokens per step",
-        f"33{NNBSP}% accepted",
+        f"33{NNBSP}% acceptance",
         "30 steps with a draft",
         "first token 120 ms",
         "reading 80 ms",
@@ -46,7 +46,7 @@ def test_plain_decoding_has_no_figures_of_drafts() -> None:
     message = reply(2, "Hi", statistics=plain, drafting=Drafting(Mode.OFF, "There is no drafter."))
     assert summary(message)[:2] == ["Off", "30.0 tokens/s"]
     names = [fact.name for fact in facts(message)]
-    assert "Accepted" not in names
+    assert "Acceptance" not in names
     assert facts(message)[0].definition.endswith("There is no drafter.")
 
 
@@ -58,7 +58,7 @@ def test_replies_of_older_versions_say_what_is_known() -> None:
 def test_every_fact_is_defined() -> None:
     message = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.LOOKUP, drafter="prompt lookup"))
     values = {fact.name: fact.value for fact in facts(message)}
-    assert values["Accepted"] == f"33{NNBSP}%, 30 of 90"
+    assert values["Acceptance"] == f"33{NNBSP}%"
     assert values["Reading"] == "80 ms, 400 tokens/s"
     assert values["Drafter"] == "prompt lookup"
     assert all(fact.definition.endswith(".") or fact.name == "Drafter" for fact in facts(message))
@@ -98,11 +98,11 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
         dropped_drafts=3,
     )
     told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=whole, drafting=Drafting(Mode.DRAFTER)))}
-    assert told["Accepted by position, %"].value == "50, 33, 17, 7…"
-    assert told["Accepted by position, %"].definition.endswith("From the first place on: 50, 33, 17, 7, 3.")
-    assert told["Accepted length"].value == "1.10"
-    assert told["Accepted length"].definition.endswith("Steps that accepted none, 1 and so on: 15, 5, 5, 3, 1, 1.")
-    assert told["Checked tokens per step"] == Fact("Checked tokens per step", "16.0", definitions.NODES)
+    assert told["Acceptance by position, %"].value == "50, 33, 17, 7…"
+    assert told["Acceptance by position, %"].definition.endswith("From the first place on: 50, 33, 17, 7, 3.")
+    assert told["Kept per step"].value == "1.10"
+    assert told["Kept per step"].definition.endswith("Steps that kept none, 1 and so on: 15, 5, 5, 3, 1, 1.")
+    assert told["Checked per step"] == Fact("Checked per step", "16.0", definitions.NODES)
     assert told["Waits per step"].value == "1.10"
     assert told["Dropped drafts"].value == "3"
     assert told["Context"].value == "1,101 tokens"
@@ -149,9 +149,9 @@ def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() 
     found = replace(DRAFTED, rounds=6, drafted=1, accepted=1, drafted_lengths=(5, 1), accepted_lengths=(5, 1))
     told = {fact.name: fact for fact in facts(reply(2, "Hi", statistics=found, drafting=Drafting(Mode.LOOKUP)))}
     assert told["Steps with a draft"].value == "1"
-    assert told["Accepted by position, %"].value == "100"
-    assert told["Accepted length"].value == "1.00"
-    assert told["Accepted length"].definition.endswith("and so on: 0, 1.")
+    assert told["Acceptance by position, %"].value == "100"
+    assert told["Kept per step"].value == "1.00"
+    assert told["Kept per step"].definition.endswith("and so on: 0, 1.")
 
 
 def test_a_line_that_does_not_fit_ends_with_a_whole_part(theme: Theme, qtbot: QtBot) -> None:

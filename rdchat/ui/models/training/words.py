@@ -15,7 +15,7 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.services.models.training.job_folder import CurvePoint
-from rdchat.services.models.training.training_control import TrainingState
+from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.look.formatting import NONE, counted, decimal, file_size, memory, percent, rate, time_left
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 
@@ -61,8 +61,9 @@ def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
     return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
 
 
-def short_words(state: TrainingState, progress: TrainingProgress | None) -> str:
+def short_words(training: TrainingControl) -> str:
     """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
+    state, progress = training.state, training.progress
     if state in _OUTCOMES or not state.is_active:
         return _OUTCOMES.get(state, "")
     if progress is None or progress.phase not in _STEPS:
