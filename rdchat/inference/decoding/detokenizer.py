@@ -1,6 +1,6 @@
 """Turns token ids into text, one token at a time: never half a character, and with stop strings across tokens."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Protocol
 
@@ -26,6 +26,7 @@ class Detokenizer:
         context: Last tokens of the text that is continued. Empty for a fresh reply, whose leading space is dropped, as
             mlx-lm's detokenisers do.
         control: Id to text of control tokens; their places in the text are recorded.
+        token_data: Returns the UTF-8 bytes of a token, to tell a real U+FFFD from an incomplete character.
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
@@ -37,8 +38,10 @@ class Detokenizer:
         stop: tuple[str, ...] = (),
         context: Sequence[int] = (),
         control: Mapping[int, str] = MappingProxyType({}),
+        token_data: Callable[[int], bytes] = lambda _: b"",
     ) -> None:
         self._tokenizer = tokenizer
+        self._token_data = token_data
         self._control = control
         self._open_control: list[str] = []  # texts of control tokens that are not in the text yet
         self._offsets: list[int] = []  # of control tokens
@@ -88,8 +91,12 @@ class Detokenizer:
         return self._take(decoded)
 
     def finish(self) -> str:
-        """Return the characters still held back, without incomplete ones."""
-        decoded = self._tokenizer.decode(self._window).rstrip(_INCOMPLETE)
+        """Return the characters still held back, without incomplete ones. U+FFFD itself is a character."""
+        decoded = self._tokenizer.decode(self._window)
+        data = b"".join(map(self._token_data, self._window[len(self._window) - self._open_tokens :]))
+        _, found, rest = data.rpartition(_INCOMPLETE.encode())
+        lost = rest.decode(errors="replace") if found else decoded
+        decoded = decoded[: len(decoded) - len(lost) + len(lost.rstrip(_INCOMPLETE))]
         if not self.stopped and self._open_tokens and decoded.startswith(self._final_window_text):
             self._take(decoded)
         held = self.text[self._shown :]

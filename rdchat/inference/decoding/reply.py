@@ -116,7 +116,9 @@ class Reply:
         self._end_tokens = job.model.end_tokens
         self._room = job.model.info.context_length - len(prompt)
         context = prompt[-8:] if request.continue_last else ()
-        self._text = Detokenizer(job.model, request.sampling.stop, context, job.model.prompts.control)
+        self._text = Detokenizer(
+            job.model, request.sampling.stop, context, job.model.prompts.control, job.model.token_data
+        )
 
     @property
     def last_index(self) -> int:

@@ -96,7 +96,7 @@ class ReplyIterator(ABC):
         self._chooser = TokenChooser(
             request.sampling, request.seed, model.info.vocabulary_size, masked=job.matcher is not None
         )
-        self._seen = self._chooser.seen(job.prompt) if self._chooser.needs_seen else None
+        self._seen = self._chooser.seen(job.prompt, model.end_tokens) if self._chooser.needs_seen else None
         self._cancel = threading.Event()
         self._release = job.release
         self._events = self._run()

@@ -7,6 +7,7 @@ they need not be normalised.
 """
 
 import math
+from collections.abc import Collection
 from functools import partial
 
 import mlx.core as mx
@@ -46,14 +47,20 @@ class TokenChooser:
         """Whether a penalty is on, so that `choose` needs `seen`."""
         return _penalties(self._params) != (1, 0, 0)
 
-    def seen(self, prompt: list[int]) -> mx.array:
+    def seen(self, prompt: list[int], end_tokens: Collection[int] = ()) -> mx.array:
         """Return what the penalties look at before a reply: `seen`, (vocabulary,) int32.
 
         It is twice the number of times that a token occurs in the reply so far, and one more if the prompt has it.
+
+        Args:
+            prompt: The prompt's tokens; those beyond the vocabulary are left out.
+            end_tokens: Tokens that end a reply. They end the earlier replies in the prompt too, and a penalty for that
+                would keep this reply from ending.
         """
         seen = mx.zeros(self._token_ids.shape, dtype=mx.int32)
-        if prompt:
-            seen[mx.array(prompt)] = 1
+        size = self._token_ids.size
+        if penalized := [token for token in prompt if token < size and token not in end_tokens]:
+            seen[mx.array(penalized)] = 1
         return seen
 
     def with_tokens(self, seen: mx.array, tokens: mx.array) -> mx.array:

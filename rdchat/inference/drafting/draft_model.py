@@ -60,6 +60,7 @@ class DraftModel:
         self.model = model
         self.cache = KVCache(model.network)
         self.shared_tokens = min(shared_tokens, model.info.vocabulary_size, target.info.vocabulary_size)
+        self.end_tokens = target.end_tokens
 
     def forget(self) -> None:
         """Begin with an empty KV cache; a paused reply keeps the one that it has."""
@@ -164,7 +165,7 @@ class DraftModelDrafter(Drafter):
         self._finite: list[mx.array] = []  # () bool: whether the draft's logits and scores are finite
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
-        self._seen = chooser.seen([t for t in prompt if t < draft.shared_tokens]) if chooser.needs_seen else None
+        self._seen = chooser.seen(prompt, draft.end_tokens) if chooser.needs_seen else None
         self._stateful = draft.cache.has_state
 
     @override

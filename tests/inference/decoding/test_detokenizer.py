@@ -52,6 +52,22 @@ def test_an_unfinished_character_at_the_end_is_dropped() -> None:
     assert stream.kept_tokens == 6
 
 
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ("a\ufffd".encode(), "a\ufffd"),
+        ("\ufffd\ufffd".encode(), "\ufffd\ufffd"),
+        ("a\ufffd".encode() + "😀".encode()[:3], "a\ufffd"),
+        ("😀".encode()[:2], ""),
+        ("a\ufffd".encode()[:-1], "a"),
+    ],
+)
+def test_a_replacement_character_of_the_model_itself_stays_at_the_end(data: bytes, text: str) -> None:
+    stream = Detokenizer(Bytes(), token_data=lambda token: bytes([token]))
+    assert "".join(run(stream, list(data))) == text
+    assert stream.text == text
+
+
 def test_bytes_that_are_no_character_come_out_as_replacement_once_more_follows() -> None:
     assert "".join(run(Detokenizer(Bytes()), [0x61, 0xFF, 0x62, 0x63])) == "a\ufffdbc"
 

@@ -127,6 +127,15 @@ def test_the_replys_penalties_leave_the_prompt_alone() -> None:
     assert penalize(mx.full((1, 5), 2.0), seen, params).tolist() == [[2.0, 1.0, 1.25, 1.25, 2.0]]
 
 
+def test_earlier_replies_do_not_keep_a_reply_from_ending() -> None:
+    chooser = TokenChooser(SamplingParams(temperature=0, repetition_penalty=1.3), 0, 5)
+    logits = mx.array([[0.0, 0.0, 2.0, 1.8, 0.0]])
+    prompt = [0, 2, 1, 2, 7]
+    assert chooser.choose(logits, mx.array([5]), chooser.seen(prompt)).tolist() == [3]
+    assert chooser.choose(logits, mx.array([5]), chooser.seen(prompt, {2, 4})).tolist() == [2]
+    assert chooser.seen(prompt, {2, 4}).tolist() == [1, 1, 0, 0, 0]
+
+
 @pytest.mark.parametrize("penalty", ["repetition_penalty", "presence_penalty", "frequency_penalty"])
 def test_each_penalty_needs_what_was_seen(penalty: str) -> None:
     assert TokenChooser(SamplingParams(**{penalty: 1.1}), 0, 6).needs_seen
