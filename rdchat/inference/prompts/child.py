@@ -96,6 +96,26 @@ def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str,
     return found
 
 
+def reply_end(render: Render, control: dict[str, int], variables: dict[str, Any]) -> int | None:
+    """Return the id of the control token that a template writes directly after a reply; None where it writes text.
+
+    Blanks may stand between. A token that the template also writes between a thought and its answer ends no reply.
+
+    Args:
+        render: Applies the template to turns, with variables.
+        control: Text and id of control tokens.
+        variables: Variables that are always set.
+    """
+    reply = {"role": "assistant", "content": _ANSWER} | dict.fromkeys(_FIELDS, _THOUGHT)
+    for turns in ([_QUESTION, reply], [_QUESTION, reply, _QUESTION]):
+        text = _rendered(render, turns, variables | {"add_generation_prompt": False}) or ""
+        before, _, after = text.rpartition(_ANSWER)
+        written = max((each for each in control if after.lstrip().startswith(each)), key=len, default="")
+        if written:
+            return None if written in before.partition(_THOUGHT)[2] else control[written]
+    return None
+
+
 def _mentions(source: str, name: str) -> bool:
     return re.search(rf"\b{name}\b", source) is not None
 
@@ -160,7 +180,8 @@ class TokenizerCalls:
         """Return what a folder's chat template does with thoughts; see `template_thinking`."""
         tokenizer = self.tokenizers[folder]
         given = (tokenizer.render, tokenizer.template, variables)
-        return {"drops": drops_thoughts(*given), "choices": choices(*given)}
+        end = reply_end(tokenizer.render, tokenizer.control, variables)
+        return {"drops": drops_thoughts(*given), "choices": choices(*given), "end": end}
 
     def encode(
         self,

@@ -119,7 +119,7 @@ class PromptTokenizer:
         self._ids = frozenset(self.control.values())
 
     def render(self, turns: list[dict[str, Any]], variables: dict[str, Any]) -> str:
-        """Apply the chat template, with a reply opened at the end.
+        """Apply the chat template, with a reply opened at the end unless `add_generation_prompt` is false.
 
         Args:
             turns: The messages, each with `role` and `content`.
@@ -130,7 +130,8 @@ class PromptTokenizer:
         """
         given = len(json.dumps([turns, variables], ensure_ascii=False))
         try:
-            text = self.tokenizer.apply_chat_template(turns, add_generation_prompt=True, tokenize=False, **variables)
+            variables = {"add_generation_prompt": True} | variables
+            text = self.tokenizer.apply_chat_template(turns, tokenize=False, **variables)
         except RecursionError as error:
             raise _refusal("it calls itself for ever") from error
         except MemoryError as error:

@@ -53,11 +53,13 @@ def shared_tokenizers() -> "TokenizerProcess":
 
 @dataclass(frozen=True, slots=True)
 class TemplateThinking:
-    """What a chat template does with thoughts."""
+    """What a chat template does with thoughts, and how it ends a reply."""
 
     drops: bool = False  # whether it removes the thoughts of earlier replies
     choices: Mapping[ThinkingChoice, Mapping[str, Any]] = field(default_factory=dict)
     """The variables that switch thinking, by choice; empty where the template has no switch."""
+    end: int | None = None
+    """The control token directly after a reply; None where there is none."""
 
 
 class TokenizerProcess:
@@ -201,7 +203,8 @@ def _ids_of(answer: Any) -> list[int]:
 def _thinking_of(answer: Any) -> TemplateThinking:
     told = answer["choices"]
     found = {each: dict(told[each.value]) for each in ThinkingChoice if each.value in told}
-    return TemplateThinking(bool(answer["drops"]), found)
+    end = answer["end"]
+    return TemplateThinking(bool(answer["drops"]), found, None if end is None else _whole(end))
 
 
 def _whole(number: object) -> int:
@@ -319,7 +322,7 @@ class ModelPrompts:
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}
         if (render := _own_renderer(self._tokenizer)) is not None:
             return encode(str(render(turns, add_generation_prompt=True, tokenize=False, **given)) + text)
-        variables = {**self._usual_variables(), **chosen, **given}
+        variables = {**usual_variables(self._tokenizer), **chosen, **given}
         try:
             return encode(text, turns=turns, variables=variables)
         except TemplateRefusedError:
@@ -364,10 +367,7 @@ class ModelPrompts:
     def _template(self, waiting: Waiting = lambda: None) -> TemplateThinking:
         if not self._tokenizer.has_chat_template or _own_renderer(self._tokenizer) is not None:
             return TemplateThinking()
-        return self.process.thinking(self._folder, self._usual_variables(), waiting)
-
-    def _usual_variables(self) -> dict[str, Any]:
-        return {"enable_thinking": bool(self._tokenizer.has_thinking)}  # as in mlx-lm
+        return self.process.thinking(self._folder, usual_variables(self._tokenizer), waiting)
 
     def _variables(self, thinking: ThinkingChoice, waiting: Waiting) -> Mapping[str, Any]:
         found = self._template(waiting).choices
@@ -377,6 +377,11 @@ class ModelPrompts:
                 f"It has: {', '.join(found)}." if found else "Leave thinking to the model.",
             )
         return found[thinking]
+
+
+def usual_variables(tokenizer: Any) -> dict[str, Any]:
+    """Return the variables that a chat template always gets, as in mlx-lm."""
+    return {"enable_thinking": bool(tokenizer.has_thinking)}
 
 
 def _own_renderer(tokenizer: Any) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
-from rdchat.inference.prompts.model_prompts import TokenizerProcess, Waiting
+from rdchat.inference.prompts.model_prompts import TokenizerProcess, Waiting, usual_variables
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 
 PADDING = re.compile(r"\[PAD\d+\]")
@@ -31,7 +31,7 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
     process.read(folder, waiting, reread=True)
     try:
         with tokenizer_view(folder) as view:
-            return mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))
+            tokenizer = mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))
     except ModelError:
         raise
     except Exception as error:  # foreign data: anything can be wrong in it
@@ -40,12 +40,19 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
             f"The tokenizer of {folder.name} cannot be read: {reason}.",
             MODEL_HINT,
         ) from error
+    end = process.thinking(folder, usual_variables(tokenizer), waiting).end
+    if end is not None:
+        tokenizer.add_eos_token(str(end))
+    return tokenizer
 
 
 def _end_tokens(folder: Path) -> list[int] | None:
     """Return the ids that end a reply by the model's configuration; None uses the tokenizer's."""
-    named = mlx_lm_utils.load_config(folder).get("eos_token_id")
-    ids = [token for token in (named if isinstance(named, list) else [named]) if isinstance(token, int)]
+    config = mlx_lm_utils.load_config(folder)
+    ids: list[int] = []
+    for part in (config, config.get("text_config")):
+        named = part.get("eos_token_id") if isinstance(part, dict) else None
+        ids += [token for token in (named if isinstance(named, list) else [named]) if type(token) is int]
     return ids or None
 
 
