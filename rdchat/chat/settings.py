@@ -76,6 +76,8 @@ class Settings:
     server_port: int = 8817  # where it listens
     server_on_network: bool = False  # whether other computers can reach it
     server_loads_models: bool = False  # whether a request may load another model
+    server_substitutes_models: bool = True  # whether the loaded model answers for one that is not installed
+    server_hosts: tuple[str, ...] = ("host.docker.internal",)  # more names by which programs call this computer
     kept_chats_bytes: int | None = None  # memory for the KV caches of earlier chats; None for the engine's own limit
     window_geometry: str = ""  # Qt's own blob, base64
     window_state: str = ""  # splitter sizes, base64

@@ -20,7 +20,7 @@ from rdchat.inference.api.requests import Dtype
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
 from rdchat.server.server_key import find_key
-from rdchat.server.settings import DEFAULT_HOST, DEFAULT_PORT, ServerSettings
+from rdchat.server.settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings, host_names
 from rdchat.services.app.event_loop import QuitSignals
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure
@@ -45,6 +45,18 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--load-models", action="store_true", help="let a request name another installed model, and load it"
     )
     parser.add_argument(
+        "--only-installed-models",
+        action="store_true",
+        help="refuse a request that names a model that is not installed; else the loaded one answers it",
+    )
+    parser.add_argument(
+        "--allow-host",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help=f"exact name by which programs may call this machine, beside {CONTAINER_HOST}; may be repeated",
+    )
+    parser.add_argument(
         "--api-key-file",
         metavar="FILE",
         type=Path,
@@ -55,7 +67,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C; the exit status is 130 then."""
     key = find_key(args.api_key_file)
-    settings = ServerSettings(key.text, args.host, args.port, args.load_models)
+    settings = ServerSettings(
+        key.text,
+        args.host,
+        args.port,
+        args.load_models,
+        host_names([CONTAINER_HOST, *args.allow_host]),
+        not args.only_installed_models,
+    )
     qt = QCoreApplication.instance() or QCoreApplication(sys.argv[:1])
     with ProgressLine() as progress:
         serving = _Serving(settings, f"The key is in {key.place}.", Dtype(args.dtype), progress)

@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.server.fair_queue import FairQueue, QueueFullError
 from rdchat.server.gate import Cancellable, EngineFailure, EngineGate
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.settings import ServerSettings
 
 _Event = GenerationEvent | ModelInfo | EngineFailure
@@ -151,10 +151,10 @@ class Desk:
             return await asyncio.to_thread(self.gate.count_tokens, request)
 
     async def card(self, name: str) -> ModelCard | None:
-        """Return the installed model that a client names; None for the loaded one.
+        """Return the installed model that a client names; None for the loaded one, also in place of an unknown one.
 
         Raises:
-            ApiError: If there is none of that name, or it may not be loaded.
+            ApiError: If there is none of that name and none is loaded in its place, or it may not be loaded.
         """
         info = self.gate.model
         if info is not None and name in ("", info.name):
@@ -162,6 +162,8 @@ class Desk:
         if not name:
             raise ApiError(503, "No model is loaded.", retry_s=5)
         card = next((each for each in await self.models() if each.name == name), None)
+        if card is None and info is not None and self.settings.substitutes_models:
+            return None
         if card is None:
             words = f"There is no model named {one_line(name)[:200]!r} here. /v1/models lists the names."
             raise ApiError(404, words, "model", "model_not_found")
@@ -173,6 +175,10 @@ class Desk:
                 404, f"{name} is not loaded: {loaded}. The server may not load models.", "model", "model_not_found"
             )
         return card
+
+    def substituted(self, name: str, model: str) -> bool:
+        """Tell whether a model answers for another one, which is not installed."""
+        return name not in ("", model, *(card.name for card in self._found[1]))
 
     async def ready_model(self, ticket: Ticket, name: str) -> ModelInfo:
         """Load the model that a client names, unless it is loaded; return its facts."""
@@ -275,7 +281,8 @@ def _error_of(event: _Event, stopped: ApiError | None) -> ApiError | None:
     if not isinstance(event, EngineFailure):
         return None
     status = 400 if event.refused else 503 if event.closing else 500
-    return stopped or ApiError(status, f"{event.message} {event.hint}".strip())
+    code = CONTEXT_FULL if event.too_long else ""
+    return stopped or ApiError(status, f"{event.message} {event.hint}".strip(), code=code)
 
 
 def _closing() -> ApiError:

@@ -4,34 +4,37 @@ import asyncio
 import logging
 import re
 import secrets
+import time
 import traceback
-from collections.abc import AsyncGenerator, Awaitable, Sequence
+from collections.abc import AsyncGenerator, Awaitable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.routing import Route, Router
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from rdchat.errors import RdchatError
-from rdchat.inference.api.events import ModelInfo
+from rdchat.errors import PromptTooLongError, RdchatError
+from rdchat.inference.api.events import ModelInfo, PrefillProgress
 from rdchat.server.desk import Desk
-from rdchat.server.guard import Guard
-from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.guard import Guard, cors_headers
+from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.interfaces.chat_completions import ChatCompletions
 from rdchat.server.interfaces.completions import Completions
 from rdchat.server.interfaces.fields import Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyStream
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
-from rdchat.server.outlet import ClientGoneError, Outlet, read_body, until_gone
+from rdchat.server.outlet import ClientGoneError, Outlet, inflated, read_body, until_gone
 from rdchat.server.replies import Piece, make_replies
 
 _LOG = logging.getLogger(__name__)
 _NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)  # of a field, in a header
 _MOST_NAMES = 20
+_CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
 
 
@@ -59,9 +62,16 @@ class _Front:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         assert scope["type"] == "http"
         outlet = Outlet(scope, send, self._desk.settings.limits.send_seconds)
-        scope.update(outlet=outlet, app=self)  # with an app, the router raises its errors
+        path = scope["path"].removesuffix("/")
+        scope.update(outlet=outlet, app=self, path=path)  # with an app, the router raises its errors
+        headers = Headers(scope=scope)
         try:
-            self._guard.check(Headers(scope=scope))
+            if scope["method"] == "OPTIONS" and cors_headers(headers):
+                await outlet.start(204, "text/plain", self._guard.preflight(headers))
+                await outlet.write("", more=False)
+                return
+            self._guard.check(headers)
+            outlet.headers = cors_headers(headers)
             await self._app(scope, receive, send)
         except ClientGoneError:
             pass
@@ -87,7 +97,7 @@ async def _send_error(scope: Scope, outlet: Outlet, error: ApiError) -> None:
         return
     is_anthropic = scope["path"].startswith(_ANTHROPIC_PATH)
     body = error.anthropic() if is_anthropic else error.openai()
-    closed = {"connection": "close"} if error.status in {401, 403, 408, 413} else {}  # its body is not read
+    closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}  # its body is not read
     try:
         await outlet.json(error.status, body, error.headers | closed)
     except ClientGoneError:
@@ -98,7 +108,7 @@ class _Models:
     """`GET /v1/models`, for the clients of both interfaces."""
 
     def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+        self._desk, self._since = desk, time.time()
 
     async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
         listed = await self._listed()
@@ -115,9 +125,9 @@ class _Models:
     async def _listed(self) -> list[dict[str, Any]]:
         """Return the models that a client may name, the loaded one first."""
         info = self._desk.gate.model
-        made = {info.name: 0.0} if info else {}
+        made = {info.name: self._since} if info else {}
         if self._desk.settings.may_load_models:
-            made |= {card.name: card.changed for card in await self._desk.models()}
+            made |= {card.name: card.changed or self._since for card in await self._desk.models()}
         return [_model(name, changed) for name, changed in made.items()]
 
 
@@ -134,15 +144,23 @@ class _Replies:
         self._desk, self._guard, self._interface = desk, guard, interface
 
     async def __call__(self, scope: Scope, receive: Receive, _send: Send) -> None:
-        order = await self._read(receive)
+        order = await self._read(scope, receive)
         await _unless_gone(receive, self._answer(scope, order))
 
-    async def _read(self, receive: Receive) -> ReplyOrder:
+    async def _read(self, scope: Scope, receive: Receive) -> ReplyOrder:
         limits = self._desk.settings.limits
+        coding = ", ".join(Headers(scope=scope).getlist("content-encoding")).strip().lower()
+        if coding not in _CODINGS:
+            raise ApiError(415, "Send the body as it is, or with `Content-Encoding: gzip`.")
         try:
             body = await asyncio.wait_for(read_body(receive, limits.body_bytes), limits.body_seconds)
         except TimeoutError as error:
             raise ApiError(408, "The body did not come in time.") from error
+        try:
+            if body is not None and "gzip" in coding:
+                body = inflated(body, limits.body_bytes)
+        except ValueError as error:
+            raise ApiError(400, "The body is not whole gzip data.") from error
         if body is None:
             raise ApiError(413, f"The body is longer than {limits.body_bytes // 2**20} MB.")
         order = self._interface.read(Fields(parse_body(body)))
@@ -156,8 +174,9 @@ class _Replies:
         made: asyncio.Queue[ModelInfo | Piece | None] = asyncio.Queue()
         making = asyncio.ensure_future(self._make(scope, order, made))
         making.add_done_callback(lambda _: made.put_nowait(None))
+        tick_s = self._desk.settings.limits.silent_seconds / 2
         try:
-            await self._send_replies(scope["outlet"], order, _taken(made, making))
+            await self._send_replies(scope["outlet"], order, _taken(made, making, tick_s))
         finally:
             making.cancel()
             await asyncio.wait({making})
@@ -175,18 +194,21 @@ class _Replies:
                     made.put_nowait(piece)
 
     async def _send_replies(self, outlet: Outlet, order: ReplyOrder, pieces: AsyncGenerator[ModelInfo | Piece]) -> None:
-        info = await anext(pieces)
-        assert isinstance(info, ModelInfo)
         reply_id = secrets.token_hex(12)
-        headers = {"x-request-id": reply_id, "request-id": reply_id} | _ignored(order.ignored)
-        stream = self._interface.stream(order, info.name, reply_id) if order.stream else None
+        headers = {"x-request-id": reply_id, "request-id": reply_id} | self._headers(order)
+        stream: ReplyStream | None = None
         choices: list[Choice] = []
+        model = ""
         try:
             async for piece in pieces:
+                if isinstance(piece, ModelInfo):
+                    model, headers = piece.name, headers | self._headers(order)
+                    stream = self._interface.stream(order, model, reply_id) if order.stream else None
+                    continue
                 if isinstance(piece, tuple):
                     choices.append(piece[0])
-                if stream is not None and not isinstance(piece, ModelInfo):
-                    await _send_piece(outlet, stream, headers, piece)
+                if order.stream:
+                    await self._send_piece(outlet, order, stream, headers, piece)
         except ApiError as error:
             if not outlet.started:
                 raise
@@ -195,45 +217,95 @@ class _Replies:
         if stream is not None:
             await outlet.write(stream.end(choices), more=False)
         else:
-            await outlet.json(200, self._interface.whole(order, info.name, choices, reply_id), headers)
+            await outlet.json(200, self._interface.whole(order, model, choices, reply_id), headers)
+
+    async def _send_piece(
+        self, outlet: Outlet, order: ReplyOrder, stream: ReplyStream | None, headers: dict[str, str], piece: Piece
+    ) -> None:
+        """Send a piece of a streamed reply, or a ping after a silence.
+
+        The response begins with the first progress of the prompt or the first ping, so that earlier errors have a
+        status.
+        """
+        text = _text_of(stream, piece) if stream is not None else ""
+        begins = not outlet.started and isinstance(piece, PrefillProgress)
+        silent_s = time.monotonic() - outlet.written
+        if not text and not begins and silent_s >= self._desk.settings.limits.silent_seconds:
+            if not outlet.started:
+                await self._check_lengths(order)
+            text = self._interface.ping
+        if (text or begins) and not outlet.started:
+            await outlet.start(200, "text/event-stream; charset=utf-8", headers)
+        if text:
+            await outlet.write(text)
+
+    async def _check_lengths(self, order: ReplyOrder) -> None:
+        """Raise ApiError for a prompt that is too long for the loaded model: once a stream has begun, no error has a
+        status.
+        """
+        info = self._desk.gate.model
+        if info is None or await self._desk.card(order.model) is not None:
+            return
+        for index in range(len(order.prompts)):
+            tokens = await self._count_tokens(order, index * order.choices, info)
+            if tokens >= info.context_length:
+                words = f"The prompt has {tokens:,} tokens; together with the reply, the model takes"
+                raise ApiError(400, f"{words} {info.context_length:,}.", code=CONTEXT_FULL)
+
+    async def _count_tokens(self, order: ReplyOrder, index: int, info: ModelInfo) -> int:
+        try:
+            request = order.request(index, info, self._desk.gate.draft, self._guard.partition)
+            return await self._desk.count_tokens(request)
+        except PromptTooLongError as error:
+            raise ApiError(400, str(error), code=CONTEXT_FULL) from error
+        except RdchatError as error:
+            raise ApiError(400, str(error)) from error
+
+    def _headers(self, order: ReplyOrder) -> dict[str, str]:
+        """Return the headers that name fields without an effect, and the model in place of an unknown one."""
+        shown = [name for name in order.ignored if _NAME.fullmatch(name)][:_MOST_NAMES]
+        headers = {"x-rdchat-ignored": ", ".join(shown)} if shown else {}
+        info = self._desk.gate.model
+        if info is not None and self._desk.substituted(order.model, info.name):
+            headers["x-rdchat-model-substituted"] = quote(info.name)
+        return headers
 
 
 class _TokenCounts(_Replies):
     """The path that counts the tokens of a prompt. It waits for no reply."""
 
     async def _answer(self, scope: Scope, order: ReplyOrder) -> None:
-        gate, info = self._desk.gate, self._desk.gate.model
+        info = self._desk.gate.model
         if info is None or await self._desk.card(order.model) is not None:
             raise ApiError(503, "The model is not loaded, so its tokens cannot be counted.")
-        try:
-            request = order.request(0, info, gate.draft, self._guard.partition)
-            tokens = await self._desk.count_tokens(request)
-        except RdchatError as error:
-            raise ApiError(400, str(error)) from error
-        await scope["outlet"].json(200, {"input_tokens": tokens}, _ignored(order.ignored))
+        tokens = await self._count_tokens(order, 0, info)
+        await scope["outlet"].json(200, {"input_tokens": tokens}, self._headers(order))
 
 
 async def _taken(
-    made: asyncio.Queue[ModelInfo | Piece | None], making: asyncio.Future[None]
+    made: asyncio.Queue[ModelInfo | Piece | None], making: asyncio.Future[None], seconds: float
 ) -> AsyncGenerator[ModelInfo | Piece]:
-    """Yield what is put into a queue, until the making has ended; its error is raised then."""
-    while (piece := await made.get()) is not None:
+    """Yield what is put into a queue, until the making has ended; its error is raised then.
+
+    After some seconds without anything, an empty `Delta` is yielded.
+    """
+    piece: ModelInfo | Piece | None = Delta(0)
+    while piece is not None:
         yield piece
+        try:
+            piece = await asyncio.wait_for(made.get(), seconds)
+        except TimeoutError:
+            piece = Delta(0)
     making.result()
 
 
-async def _send_piece(outlet: Outlet, stream: ReplyStream, headers: dict[str, str], piece: Piece) -> None:
-    """Send a piece of a streamed reply; the first one begins the response, so that earlier errors have a status."""
-    text = ""
+def _text_of(stream: ReplyStream, piece: Piece) -> str:
+    """Return what a client gets for a piece of a streamed reply."""
     if isinstance(piece, tuple):
-        text = stream.finish(*piece)
-    elif isinstance(piece, Delta):
-        text = stream.delta(piece) if piece.thought or piece.answer else ""
-    elif not outlet.started:
-        await outlet.start(200, "text/event-stream; charset=utf-8", headers)
-        text = stream.begin(piece)
-    if text:
-        await outlet.write(text)
+        return stream.finish(*piece)
+    if isinstance(piece, PrefillProgress):
+        return stream.begin(piece)
+    return stream.delta(piece) if piece.thought or piece.answer else ""
 
 
 async def _unless_gone(receive: Receive, answer: Awaitable[None]) -> None:
@@ -251,9 +323,3 @@ async def _unless_gone(receive: Receive, answer: Awaitable[None]) -> None:
         gone.cancel()
         if not work.done():
             work.cancel()
-
-
-def _ignored(names: Sequence[str]) -> dict[str, str]:
-    """Return the header that names fields without an effect."""
-    shown = [name for name in names if _NAME.fullmatch(name)][:_MOST_NAMES]
-    return {"x-rdchat-ignored": ", ".join(shown)} if shown else {}

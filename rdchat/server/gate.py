@@ -16,6 +16,7 @@ class EngineFailure:
     message: str
     hint: str = ""
     refused: bool = False  # the request itself is wrong: too long for the model, or its chat template refuses it
+    too_long: bool = False  # the prompt does not fit into the model's context
     closing: bool = False  # the server ends
 
 

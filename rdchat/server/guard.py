@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable
 from urllib.parse import urlsplit
@@ -13,13 +14,15 @@ from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import ServerSettings
 
 _LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_APP_ORIGIN = re.compile(r"(?!(https?|file):)[a-z][a-z0-9+.-]*://[!-~]+", re.IGNORECASE)
+_HEADER_NAMES = re.compile(r"[\w-]+( ?, ?[\w-]+)*", re.ASCII)
 
 
 class Guard:
     """Checks where a request comes from and its key.
 
     A web page may send requests to this machine. Its browser names it in `Origin`, or, after DNS rebinding, the page's
-    own name in `Host`.
+    own name in `Host`. An app with an origin of its own scheme, such as `app://obsidian.md`, is no web page.
 
     Args:
         settings: The server's.
@@ -29,7 +32,7 @@ class Guard:
     def __init__(self, settings: ServerSettings, port: int) -> None:
         self._key = _digest(settings.key)
         self._port = port
-        names = {*_LOOPBACK_NAMES, settings.host.lower()}
+        names = {*_LOOPBACK_NAMES, settings.host.lower(), *settings.allowed_hosts}
         self._is_local = is_loopback(settings.host)
         if not self._is_local:
             own = socket.gethostname().lower()
@@ -38,23 +41,40 @@ class Guard:
         self.partition = f"server-{self._key.hex()[:16]}"  # of KV caches: they are never shared between keys
 
     def check(self, headers: Headers) -> None:
-        """Raise ApiError for a request that may not come in."""
-        self._check_host(headers.getlist("host"))
-        if not all(map(self._is_own, headers.getlist("origin"))):
-            raise ApiError(403, "Web pages may not use this server.")
-        given = headers.get("x-api-key") or _bearer(headers.get("authorization", ""))
-        if not hmac.compare_digest(_digest(given), self._key):
-            message = "The key is wrong." if given else "The key is missing."
+        """Raise ApiError for a request that may not come in. One right key among several is enough."""
+        self._check_origin(headers)
+        given = [*headers.getlist("x-api-key"), *map(_bearer, headers.getlist("authorization"))]
+        right = [hmac.compare_digest(_digest(key), self._key) for key in given]
+        if not any(right):
+            message = "The key is wrong." if any(given) else "The key is missing."
             raise ApiError(
                 401,
                 f"{message} rdchat's Settings show it, and `rdchat serve` says where it is.",
                 code="invalid_api_key",
             )
 
+    def preflight(self, headers: Headers) -> dict[str, str]:
+        """Return the answer to an app's question, without a key, whether it may send a request.
+
+        Raises:
+            ApiError: If it is a web page, or the request comes from elsewhere.
+        """
+        self._check_origin(headers)
+        names = headers.get("access-control-request-headers", "")
+        allowed = {"access-control-allow-methods": "GET, POST", "access-control-allow-private-network": "true"}
+        if _HEADER_NAMES.fullmatch(names):
+            allowed["access-control-allow-headers"] = names
+        return cors_headers(headers) | allowed
+
+    def _check_origin(self, headers: Headers) -> None:
+        self._check_host(headers.getlist("host"))
+        if not _app_origin(headers) and not all(map(self._is_own, headers.getlist("origin"))):
+            raise ApiError(403, "Web pages may not use this server.")
+
     def _check_host(self, hosts: Iterable[str]) -> None:
         listed = list(hosts)
         if len(listed) != 1 or not self._knows(listed[0]):
-            raise ApiError(403, "The Host header names another machine.")
+            raise ApiError(403, "The Host header names another machine. `rdchat serve --allow-host` adds a name.")
 
     def _knows(self, host: str) -> bool:
         try:
@@ -64,11 +84,19 @@ class Guard:
             return False
         if name is None or (port or 80) != self._port or parts.netloc != host or "@" in host:
             return False
-        return name in self._names or (not self._is_local and _is_address(name))
+        return name.removesuffix(".") in self._names or (not self._is_local and _is_address(name))
 
     def _is_own(self, origin: str) -> bool:
         scheme, separator, host = origin.partition("://")
         return scheme == "http" and separator != "" and self._knows(host)
+
+
+def cors_headers(headers: Headers) -> dict[str, str]:
+    """Return the headers with which an app may read an answer; none for other clients."""
+    if origin := _app_origin(headers):
+        shown = "request-id, retry-after, x-rdchat-ignored, x-rdchat-model-substituted, x-request-id"
+        return {"access-control-allow-origin": origin, "access-control-expose-headers": shown, "vary": "Origin"}
+    return {}
 
 
 def is_loopback(host: str) -> bool:
@@ -86,6 +114,12 @@ def _is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _app_origin(headers: Headers) -> str:
+    """Return the one origin of an app with a scheme of its own; empty for other clients."""
+    origins = headers.getlist("origin")
+    return origins[0] if len(origins) == 1 and _APP_ORIGIN.fullmatch(origins[0]) else ""
 
 
 def _bearer(authorization: str) -> str:

@@ -2,10 +2,14 @@
 
 import asyncio
 import json
+import time
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
+
+_INFLATED_AT_ONCE = 2**18
 
 
 class ClientGoneError(Exception):
@@ -22,17 +26,22 @@ class Outlet:
 
     Attributes:
         started: Whether the status has gone out.
+        headers: Sent with the status, whatever the response is.
+        written: When something was sent last, by `time.monotonic`; before that, when the request came.
     """
 
     def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
         self._abort = scope["state"]["abort"]
         self._send, self._seconds = send, seconds
         self.started = False
+        self.headers: Mapping[str, str] = {}
+        self.written = time.monotonic()
 
     async def start(self, status: int, kind: str, headers: Mapping[str, str], length: int | None = None) -> None:
         """Send the status and the headers."""
         self.started = True
-        named = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff", **headers}
+        named = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff"}
+        named |= {**self.headers, **headers}
         if length is not None:
             named["content-length"] = str(length)
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
@@ -49,6 +58,7 @@ class Outlet:
         await self._out({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _out(self, message: Message) -> None:
+        self.written = time.monotonic()
         try:
             await asyncio.wait_for(self._send(message), self._seconds)
         except TimeoutError as error:
@@ -72,6 +82,29 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
             return None
         if not message.get("more_body", False):
             return bytes(body)
+
+
+def inflated(body: bytes, most: int) -> bytes | None:
+    """Return the content of a body in gzip; None if it is longer than `most` bytes, of which no more are made.
+
+    Raises:
+        ValueError: If it is not one whole gzip member.
+    """
+    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    content = bytearray()
+    try:
+        while len(content) <= most and not stream.eof:
+            if not (part := stream.decompress(body, _INFLATED_AT_ONCE)):
+                break
+            content += part
+            body = stream.unconsumed_tail
+    except zlib.error as error:
+        raise ValueError from error
+    if len(content) > most:
+        return None
+    if not stream.eof or stream.unused_data:
+        raise ValueError
+    return bytes(content)
 
 
 async def until_gone(receive: Receive) -> None:

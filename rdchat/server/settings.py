@@ -1,11 +1,16 @@
 """Where the server listens, and its limits."""
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from rdchat.inference.api.requests import require
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8817
+CONTAINER_HOST = "host.docker.internal"
+"""Docker's name for this machine. `.internal` is no public domain, so no web page can have it."""
+_HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +25,7 @@ class Limits:
     send_seconds: float = 30.0  # that a reader may take to read what was sent; then its reply is stopped
     connections: int = 100  # open at the same time; macOS lets an app have 256 files
     choices: int = 16  # replies to one request (`n`)
+    silent_seconds: float = 8.0  # without a byte of a stream, until a ping follows within half as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +40,10 @@ class ServerSettings:
     host: str = DEFAULT_HOST  # address to listen on; "0.0.0.0" lets other machines in
     port: int = DEFAULT_PORT  # 0 takes a free one
     may_load_models: bool = False  # whether a request that names another installed model loads it
+    allowed_hosts: tuple[str, ...] = (
+        CONTAINER_HOST,
+    )  # more names of this machine in `Host`, as `host_names` gives them
+    substitutes_models: bool = True  # whether the loaded model answers for one that is not installed
     queue_length: int = 64  # requests that wait at most; more are answered with 429
     limits: Limits = Limits()
 
@@ -41,3 +51,17 @@ class ServerSettings:
         require(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
         require(self.queue_length >= 1, "queue length", self.queue_length, "at least 1")
         require(len(self.key) >= 8, "length of the server's key", len(self.key), "at least 8 characters")
+
+
+def host_names(given: Iterable[str]) -> tuple[str, ...]:
+    """Return exact host names in lower case, without a dot at their end and without repetitions.
+
+    Raises:
+        InvalidSettingError: If one is no name, such as one with a wildcard, a port or a scheme.
+    """
+    names = tuple(dict.fromkeys(name.strip().lower().removesuffix(".") for name in given))
+    for name in names:
+        require(
+            _HOST_NAME.fullmatch(name) is not None, "host", repr(name), "an exact name, such as host.docker.internal"
+        )
+    return names

@@ -1,5 +1,8 @@
+import http.client
+import json
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import Any
 
 import pytest
@@ -67,6 +70,17 @@ def openai_client(server: Server, key: str = KEY) -> OpenAI:
 
 def anthropic_client(server: Server) -> Anthropic:
     return Anthropic(base_url=server.address, api_key=KEY, max_retries=0, timeout=60)
+
+
+@contextmanager
+def streamed(
+    server: Server, body: dict[str, Any], path: str = "/v1/chat/completions"
+) -> Iterator[http.client.HTTPResponse]:
+    """Ask for a stream; give the answer once its headers are there."""
+    with closing(http.client.HTTPConnection(server.address.removeprefix("http://"), timeout=60)) as connection:
+        connection.request("POST", path, json.dumps(body | {"stream": True}), {"x-api-key": KEY})
+        with connection.getresponse() as answer:
+            yield answer
 
 
 def wait_until(holds: Callable[[], object]) -> None:

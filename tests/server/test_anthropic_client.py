@@ -7,12 +7,13 @@ import anthropic as anthropic_module
 import pytest
 from anthropic import Anthropic
 
-from rdchat.errors import TemplateRefusedError
+from rdchat.errors import PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role, ToolCall, reply_seed
 from rdchat.server.gate import EngineFailure
-from tests.server.conftest import MakeServer, anthropic_client
+from rdchat.server.settings import Limits
+from tests.server.conftest import MakeServer, anthropic_client, streamed
 from tests.server.fakes import Script, ScriptedGate
 
 ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
@@ -52,6 +53,42 @@ def test_a_stream_begins_with_the_tokens_of_the_prompt_before_any_is_written(
         usage = first.message.usage
         assert (usage.input_tokens, usage.cache_read_input_tokens, usage.output_tokens) == (6, 2, 0)
         gate.gate.open()
+
+
+def test_a_stream_that_waits_begins_with_pings(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(Limits(silent_seconds=0.05))
+    gate.gate.shut()
+    client = anthropic_client(server)
+    with client, client.messages.create(**ASK, stream=True), streamed(server, ASK, "/v1/messages") as answer:
+        assert [answer.readline() for _ in range(3)] == [b"event: ping\n", b'data: {"type":"ping"}\n', b"\n"]
+        gate.gate.open()
+        events = [line[7:].strip() for line in answer if line.startswith(b"event: ")]
+    assert next(each for each in events if each != b"ping") == b"message_start"
+    assert events.count(b"message_start") == 1
+    assert events[-1] == b"message_stop"
+
+
+def test_the_client_reads_a_stream_with_pings(make_server: MakeServer, gate: ScriptedGate) -> None:
+    gate.gate.shut()
+    client = anthropic_client(make_server(Limits(silent_seconds=0.01)))
+    with client, client.messages.create(**ASK, stream=True), client.messages.stream(**ASK) as waiting:
+        gate.gate.open()
+        assert waiting.get_final_text() == "Hello, you!"
+
+
+def test_a_full_context_is_known_by_its_words(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    full = EngineFailure("This chat has 9 tokens.", "Shorten it.", refused=True, too_long=True)
+    gate.scripts = [Script(refusal=full)]
+    with pytest.raises(anthropic_module.BadRequestError, match=r"prompt is too long: This chat has 9 tokens"):
+        anthropic.messages.create(**ASK)
+    gate.count_error = PromptTooLongError("This chat has 9 tokens.", "Shorten it.")
+    with pytest.raises(anthropic_module.BadRequestError, match="prompt is too long"):
+        anthropic.messages.count_tokens(model="", messages=ASK["messages"])
+
+
+def test_no_limit_may_be_said(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    anthropic.messages.create(**(ASK | {"max_tokens": -1}))
+    assert gate.requests[0].sampling.max_tokens == 2048
 
 
 def test_the_tokens_of_a_prompt_are_counted_without_a_reply(anthropic: Anthropic, gate: ScriptedGate) -> None:

@@ -187,7 +187,6 @@ def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: Scrip
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"functions": [{"name": "f"}]}, "functions"),
         ({"audio": {"voice": "x", "format": "wav"}}, "audio"),
-        ({"store": True}, "store"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
@@ -205,7 +204,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("temperature", 11), ("top_p", 0), ("min_p", 2), ("repetition_penalty", 11)]
+    ("name", "value"), [("temperature", 11), ("top_p", -0.1), ("min_p", 2), ("repetition_penalty", 11)]
 )
 def test_values_out_of_range_are_refused_before_their_turn(
     openai: OpenAI, server: Server, name: str, value: float
@@ -242,13 +241,6 @@ def test_fields_without_effect_are_named(openai: OpenAI) -> None:
     more: Any = {"user": "me", "extra_body": {"colour": "red", "bad name\n": 1}}
     raw = openai.chat.completions.with_raw_response.create(**ASK, **more)
     assert raw.headers["x-rdchat-ignored"] == "colour, user"
-
-
-def test_a_model_that_is_not_here(openai: OpenAI) -> None:
-    for name in ("gpt-9", "other/model", "/etc/passwd", "../tiny/model"):
-        with pytest.raises(openai_module.NotFoundError) as missing:
-            openai.chat.completions.create(**(ASK | {"model": name}))
-        assert missing.value.code == "model_not_found"
 
 
 def test_another_installed_model_is_loaded_if_that_is_allowed(make_server: MakeServer, gate: ScriptedGate) -> None:

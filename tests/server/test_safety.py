@@ -1,10 +1,12 @@
 """Requests that a server must not answer, and clients that hold it up."""
 
 import asyncio
+import gzip
 import http.client
 import json
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any
@@ -12,12 +14,13 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from rdchat.errors import RdchatError
+from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.server.desk import Desk
 from rdchat.server.facts import Phase
+from rdchat.server.outlet import inflated
 from rdchat.server.server import Server
-from rdchat.server.settings import Limits, ServerSettings
+from rdchat.server.settings import Limits, ServerSettings, host_names
 from tests.server.conftest import MakeServer, wait_until
 from tests.server.fakes import KEY, Script, ScriptedGate
 
@@ -79,6 +82,19 @@ def test_a_request_that_may_come_in(server: Server) -> None:
         ({"Origin": "https://example.org"}, 403),
         ({"Origin": "null"}, 403),
         ({"Origin": "http://localhost:1"}, 403),
+        ({"Origin": "HTTPS://example.org"}, 403),
+        ({"Origin": "http://tauri.localhost"}, 403),
+        ({"Origin": "file://"}, 403),
+        ({"Origin": "FILE:///tmp/page.html"}, 403),
+        ({"Origin": "blob:https://example.org"}, 403),
+        ({"Origin": "app://"}, 403),
+        ({"Origin": "app://a b"}, 403),
+        ({"Origin": "app://obsidian.md", "key": "another-key"}, 401),
+        ({"Origin": "app://obsidian.md", "Host": "example.org:PORT"}, 403),
+        ({"Host": "localhost..:PORT"}, 403),
+        ({"Host": "evil.host.docker.internal:PORT"}, 403),
+        ({"Host": "host.docker.internal.example.org:PORT"}, 403),
+        ({"Host": "host.docker.internal:1"}, 403),
         ({"key": ""}, 401),
         ({"key": "a-key-for-test"}, 401),
         ({"key": KEY + "x"}, 401),
@@ -95,7 +111,7 @@ def test_a_request_from_elsewhere_or_without_the_key(
 
 
 def test_other_names_of_this_machine(server: Server) -> None:
-    for host in ("localhost", "127.0.0.1", "LOCALHOST"):
+    for host in ("localhost", "127.0.0.1", "LOCALHOST", "Localhost.", "[::1]", "Host.Docker.Internal", "127.0.0.1"):
         own = f"{host}:{port_of(server)}"
         assert send(server, Host=own, Origin=f"http://{own.lower()}")[0] == 200
 
@@ -111,6 +127,100 @@ def test_the_key_in_either_header(server: Server) -> None:
     assert send(server, key="", x_api_key=KEY)[0] == 200
     assert send(server, key="", Authorization=KEY)[0] == 401
     assert send(server, key="", Authorization=f"Basic {KEY}")[0] == 401
+    assert send(server, key="", Authorization=f"BEARER  {KEY}")[0] == 200
+    assert send(server, x_api_key="left-over")[0] == 200
+    assert send(server, key="left-over", x_api_key=KEY)[0] == 200
+    assert send(server, key="left-over", x_api_key="another")[0] == 401
+    for first, second in (("left-over", KEY), (KEY, "left-over")):
+        asked = f"GET /v1/models HTTP/1.1\r\nHost: localhost:{port_of(server)}\r\n"
+        with raw(server, f"{asked}x-api-key: {first}\r\nx-api-key: {second}\r\n\r\n") as connection:
+            assert connection.recv(12) == b"HTTP/1.1 200"
+
+
+def test_names_that_the_person_allows_are_exact(make_server: MakeServer) -> None:
+    server = make_server(allowed_hosts=host_names(["My-Mac.LAN.", " nas ", "nas"]))
+    assert server.settings.allowed_hosts == ("my-mac.lan", "nas")
+    for host, status in (("my-mac.lan", 200), ("NAS", 200), ("x.my-mac.lan", 403), ("host.docker.internal", 403)):
+        assert send(server, Host=f"{host}:{port_of(server)}")[0] == status
+
+
+@pytest.mark.parametrize("name", ["*", "*.lan", "http://nas", "nas:8817", "a b", "", "a..b", "x" * 64])
+def test_names_with_anything_else_are_refused(name: str) -> None:
+    with pytest.raises(InvalidSettingError, match="exact name"):
+        host_names([name])
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        "app://obsidian.md",
+        "vscode-webview://0a1b",
+        "tauri://localhost",
+        "capacitor://localhost",
+        "chrome-extension://abcdef",
+    ],
+)
+def test_an_app_with_a_scheme_of_its_own(server: Server, gate: ScriptedGate, origin: str) -> None:
+    status, _, headers = send(server, Origin=origin)
+    assert (status, headers["access-control-allow-origin"], headers["vary"]) == (200, origin, "Origin")
+    assert send(server, path="/nothing", Origin=origin)[2]["access-control-allow-origin"] == origin
+    refused = send(server, Origin=origin, key="another-key")[2]
+    assert "access-control-allow-origin" not in refused
+    ask = {"Access_Control_Request_Method": "POST", "Access_Control_Request_Headers": "authorization,x-stainless-os"}
+    answers = [
+        send(server, b"", path, "OPTIONS", key, Origin=origin, **ask)
+        for path in (PATH, "/nothing", "/v1/models/tiny/model")
+        for key in ("", "another-key", KEY)
+    ]
+    status, body, headers = answers[0]
+    assert (status, body, headers["access-control-allow-origin"]) == (204, b"", origin)
+    assert headers["access-control-allow-headers"] == "authorization,x-stainless-os"
+    assert "POST" in headers["access-control-allow-methods"]
+    for other in answers:
+        assert (other[0], other[1]) == (status, body)
+        assert {**other[2], "date": ""} == {**headers, "date": ""}
+    assert len(gate.requests) == 1
+
+
+def test_a_web_page_gets_no_preflight(server: Server) -> None:
+    for origin in ("https://example.org", "null", "file://"):
+        status, _, headers = send(server, b"", PATH, "OPTIONS", "", Origin=origin, Access_Control_Request_Method="POST")
+        assert status == 403
+        assert "access-control-allow-origin" not in headers
+    assert send(server, b"", PATH, "OPTIONS", "", Origin="app://x", Host="example.org")[0] == 403
+    assert send(server, b"", PATH, "OPTIONS", "")[0] == 401
+
+
+def test_a_body_in_gzip(server: Server) -> None:
+    body = gzip.compress(json.dumps(ASK).encode())
+    for coding in ("gzip", "GZIP", "x-gzip"):
+        assert send(server, body, Content_Encoding=coding)[0] == 200
+    assert send(server, Content_Encoding="identity")[0] == 200
+    for broken in (body[:-1], body + b"x", body + body, b"", b"{}", json.dumps(ASK).encode()):
+        assert send(server, broken, Content_Encoding="gzip")[0] == 400
+    for coding in ("br", "deflate", "zstd", "gzip, gzip", "compress"):
+        assert send(server, body, Content_Encoding=coding)[0] == 415
+
+
+def test_a_body_in_gzip_that_is_too_long(make_server: MakeServer) -> None:
+    server = make_server(Limits(body_bytes=2**20))
+    for length, status in ((2**20, 400), (2**20 + 1, 413), (2**27, 413)):
+        assert send(server, gzip.compress(b" " * length), Content_Encoding="gzip")[0] == status
+
+
+def test_no_more_is_inflated_than_may_be_sent() -> None:
+    bomb = gzip.compress(bytes(2**28))
+    tracemalloc.start()
+    assert inflated(bomb, 2**20) is None
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 2**23
+
+
+def test_paths_with_a_slash_at_their_end(server: Server) -> None:
+    assert send(server, b"", "/v1/models/", "GET")[1]["data"][0]["id"] == "tiny/model"
+    assert send(server, b"", "/v1/models/tiny/model", "GET")[1]["id"] == "tiny/model"
+    assert send(server, path=f"{PATH}/")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+CONTEXT_FULL = "context_length_exceeded"
 _ANTHROPIC = _OPENAI | {413: "request_too_large", 503: "overloaded_error"}
 
 
@@ -15,7 +16,7 @@ class ApiError(Exception):
         status: The HTTP status.
         message: What happened and what to do, in words for people.
         param: The field of the request that is wrong; empty where none is.
-        code: OpenAI's code; empty for none.
+        code: OpenAI's code; empty for none. Clients know `context_length_exceeded` by words in the message too.
         retry_s: After how many seconds the same request may succeed; None where that is unknown.
     """
 
@@ -32,13 +33,18 @@ class ApiError(Exception):
     def openai(self) -> dict[str, Any]:
         """Return the body of the error for OpenAI's clients."""
         kind = _OPENAI.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
-        named = {"message": self.message, "type": kind, "param": self.param or None, "code": self.code or None}
+        message = self.message
+        if self.code == CONTEXT_FULL:
+            message = f"This model's maximum context length is exceeded. {message}"
+        named = {"message": message, "type": kind, "param": self.param or None, "code": self.code or None}
         return {"error": named}
 
     def anthropic(self) -> dict[str, Any]:
         """Return the body of the error for Anthropic's clients."""
         kind = _ANTHROPIC.get(self.status, "invalid_request_error" if self.status < 500 else "api_error")
         message = f"{self.param}: {self.message}" if self.param else self.message
+        if self.code == CONTEXT_FULL:
+            message = f"prompt is too long: {message}"
         return {"type": "error", "error": {"type": kind, "message": message}}
 
 

@@ -9,15 +9,15 @@ from rdchat.inference.api.requests import MOST_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import call_for_client, read_messages, read_tools
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.interfaces.interface import COMMENT, event
+from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed, read_thinking
 from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
 from rdchat.server.interfaces.usage import openai_usage
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 HINTS = (
     "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "prediction", "verbosity",
+    "prediction", "verbosity", "store",
 )  # fmt: skip
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 
@@ -27,7 +27,6 @@ def read_common(fields: Fields) -> dict[str, Any]:
     sampling = read_sampling(fields, *SAMPLING)
     sampling["stop"] = fields.stops("stop")
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
-    fields.refuse("rdchat stores nothing for clients.", "store")
     fields.ignore(*HINTS)
     stream = fields.flag("stream")
     options = fields.part("stream_options")
@@ -47,12 +46,11 @@ def read_common(fields: Fields) -> dict[str, Any]:
 class ChatCompletions:
     """Reads requests and writes replies of `/v1/chat/completions`."""
 
+    ping = COMMENT
+
     def read(self, fields: Fields) -> ReplyOrder:
         """Read a request; see `Interface.read`."""
         common = read_common(fields)
-        limits = [fields.whole(name, 1, MOST_TOKENS) for name in ("max_completion_tokens", "max_tokens")]
-        if (limit := limits[0] or limits[1]) is not None:
-            common["sampling"]["max_tokens"] = limit
         fields.refuse("use `tools` and `tool_choice`.", "functions", "function_call")
         fields.refuse("rdchat reads and writes texts only.", "audio")
         fields.refuse("rdchat reads and writes texts only.", "modalities", neutral=(["text"],))
@@ -64,7 +62,7 @@ class ChatCompletions:
             prompts=(Prompt(read_messages(fields)),),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=self._log_probs(fields),
-            effort=effort,
+            effort=read_thinking(fields, effort),
             **self._answer(fields),
             **common,
             ignored=fields.unread(),

@@ -9,8 +9,8 @@ from rdchat.inference.api.requests import MOST_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_completions import finish_of, read_common
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder
+from rdchat.server.interfaces.interface import COMMENT, event
+from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder
 from rdchat.server.interfaces.shapes import read_shape
 from rdchat.server.interfaces.usage import openai_usage
 
@@ -18,11 +18,11 @@ from rdchat.server.interfaces.usage import openai_usage
 class Completions:
     """Reads requests and writes replies of `/v1/completions`."""
 
+    ping = COMMENT
+
     def read(self, fields: Fields) -> ReplyOrder:
         """Read a request; see `Interface.read`."""
         common = read_common(fields)
-        if (limit := fields.whole("max_tokens", 1, MOST_TOKENS)) is not None:
-            common["sampling"]["max_tokens"] = limit
         fields.refuse("a text is continued at its end only.", "suffix")
         fields.refuse("the reply never has the prompt in it.", "echo")
         fields.refuse("each of the `n` replies is sent.", "best_of", neutral=(common["choices"],))

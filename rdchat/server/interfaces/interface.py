@@ -14,7 +14,7 @@ class ReplyStream(Protocol):
     """Writes one streamed reply as server-sent events."""
 
     def begin(self, prompt: PrefillProgress) -> str:
-        """Return the events before all text; `prompt` is how far the first prompt is read."""
+        """Return the events before all text, once; `prompt` is how far a prompt is read."""
 
     def delta(self, delta: Delta) -> str:
         """Return the events for more text."""
@@ -27,7 +27,13 @@ class ReplyStream(Protocol):
 
 
 class Interface(Protocol):
-    """The shapes of one path."""
+    """The shapes of one path.
+
+    Attributes:
+        ping: Sent in a stream where nothing else was sent for a while: many clients leave after 30 s without a byte.
+    """
+
+    ping: str
 
     def read(self, fields: Fields) -> ReplyOrder:
         """Read a request; raises ApiError."""
@@ -40,6 +46,10 @@ class Interface(Protocol):
 
     def stream_error(self, error: ApiError) -> str:
         """Return the events for a failure in the middle of a stream."""
+
+
+COMMENT = ": please wait\n\n"
+"""A ping for OpenAI's clients, which pass over comments."""
 
 
 def event(data: dict[str, Any] | str, name: str = "") -> str:

@@ -12,7 +12,7 @@ from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import compact, object_of
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.order import MOST_TOKENS, Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed
+from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed, read_thinking
 from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
 from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
@@ -29,16 +29,16 @@ class Messages:
         counts: Whether requests ask for the tokens of their prompt alone, so that `max_tokens` may be missing.
     """
 
+    ping = event({"type": "ping"}, "ping")
+
     def __init__(self, *, counts: bool = False) -> None:
         self._counts = counts
 
     def read(self, fields: Fields) -> ReplyOrder:
         """Read a request; see `Interface.read`."""
         sampling = read_sampling(fields, *_SAMPLING)
-        limit = fields.whole("max_tokens", 1, MOST_TOKENS)
-        if limit is None and not self._counts:
+        if fields.take("max_tokens") is None and not self._counts:
             raise wrong("max_tokens", "`max_tokens` is missing.")
-        sampling["max_tokens"] = limit or 1
         sampling["stop"] = fields.stops("stop_sequences")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         fields.ignore(*_HINTS)
@@ -57,7 +57,7 @@ class Messages:
             sampling,
             read_seed(fields),
             stream=fields.flag("stream"),
-            effort=effort or _THINKING[kind],
+            effort=read_thinking(fields, effort or _THINKING[kind]),
             **answer,
             show_thoughts=kind in {"enabled", "adaptive"},
             continue_last=messages[-1].role is Role.ASSISTANT,
@@ -113,11 +113,15 @@ class MessageStream:
 
     def __init__(self, order: ReplyOrder, model: str, reply_id: str) -> None:
         self._order, self._model, self._reply_id = order, model, reply_id
+        self._begun = False
         self._open = ""  # kind of the open block; empty for none
         self._blocks = 0  # begun so far
 
     def begin(self, prompt: PrefillProgress) -> str:
-        """Return the events before all text, with the tokens of the prompt."""
+        """Return the events before all text, with the tokens of the prompt; nothing for later progress."""
+        if self._begun:
+            return ""
+        self._begun = True
         usage = anthropic_input(prompt.total, prompt.cached) | {"output_tokens": 0}
         return event(
             {"type": "message_start", "message": _message(self._model, self._reply_id, usage)}, "message_start"

@@ -24,6 +24,8 @@ from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.shapes import told_of
 
 MOST_TOKENS = 2**31 - 1
+_BEST_TOKEN = 1e-9
+"""A top-p that keeps the best token alone, as 0 means it; above 0, as `SamplingParams` wants it."""
 _EFFORTS = {"none": ThinkingChoice.OFF, "minimal": ThinkingChoice.LOW, "xhigh": ThinkingChoice.HIGH} | {
     each.value: each for each in (ThinkingChoice.LOW, ThinkingChoice.MEDIUM, ThinkingChoice.HIGH)
 }
@@ -156,20 +158,36 @@ class Delta:
 
 
 def read_sampling(fields: Fields, *names: str, least_top_k: int = 0) -> dict[str, Any]:
-    """Read the sampling values that a client gave, as fields of `SamplingParams`."""
+    """Read the sampling values that a client gave, and its limit of tokens, as fields of `SamplingParams`."""
     found: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
     top_k = fields.whole("top_k", -1 if least_top_k == 0 else least_top_k, MOST_TOKENS)
     if top_k is not None:
         found["top_k"] = max(top_k, 0)
+    if found.get("top_p") == 0:
+        found["top_p"] = _BEST_TOKEN
+    limits = {name: fields.whole(name, -1, MOST_TOKENS) for name in ("max_completion_tokens", "max_tokens")}
+    if 0 in limits.values():
+        raise wrong(min(limits, key=lambda name: limits[name] != 0), "A limit of tokens is at least 1, or -1 for none.")
+    limit = next((each for each in limits.values() if each is not None), -1)
     for name, value in found.items():
         try:
             SamplingParams(**{name: value})
         except InvalidSettingError as error:
             raise wrong(name, str(error)) from error
-    return found
+    return found if limit == -1 else found | {"max_tokens": limit}
 
 
 def read_seed(fields: Fields) -> int:
-    """Read the seed; a fresh one where there is none. Negative seeds count from the end of the 64 bits."""
+    """Read the seed; a fresh one where there is none, or -1. Other negative seeds count from the end of the 64 bits."""
     seed = fields.whole("seed", -(2**63), 2**64 - 1)
-    return fresh_seed() if seed is None else seed % 2**64
+    return fresh_seed() if seed in {None, -1} else seed % 2**64
+
+
+def read_thinking(fields: Fields, effort: str) -> str:
+    """Return how much to think: `effort`, unless `enable_thinking` says otherwise, alone or as a template's switch."""
+    template = fields.part("chat_template_kwargs") or Fields({})
+    given = [each.flag("enable_thinking") for each in (fields, template) if each.take("enable_thinking") is not None]
+    fields.ignored += [f"chat_template_kwargs.{name}" for name in template.unread()]
+    if False in given:
+        return "none"
+    return effort or ("on" if given else "")

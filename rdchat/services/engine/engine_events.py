@@ -45,6 +45,7 @@ class Failure:
     hint: str  # what to do about it; may be empty
     can_load_anyway: bool = False  # the model seems too large for the memory, and can be loaded all the same
     refused: bool = False  # the request itself is wrong: another one may succeed
+    too_long: bool = False  # the prompt does not fit into the model's context
 
 
 @dataclass(frozen=True, slots=True)

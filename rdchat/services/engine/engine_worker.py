@@ -99,7 +99,8 @@ class EngineWorker(QObject):
         except StoppedError:
             last = _stopped(request)
         except RdchatError as error:
-            last = Failure(error.message, error.hint, isinstance(error, DoesNotFitError), isinstance(error, _REFUSALS))
+            kinds = (DoesNotFitError, _REFUSALS, PromptTooLongError)
+            last = Failure(error.message, error.hint, *(isinstance(error, kind) for kind in kinds))
         except Exception:
             what = _WHAT_FAILED[type(request.command)]
             _LOG.exception("%s unexpectedly", what)

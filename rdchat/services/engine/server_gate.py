@@ -120,7 +120,7 @@ class ServerGate(QObject):
         with self._guard:
             self._open.pop(listener, None)
         if isinstance(event, Failure):
-            listener.pass_on(EngineFailure(event.message, event.hint, event.refused), last=True)
+            listener.pass_on(EngineFailure(event.message, event.hint, event.refused, event.too_long), last=True)
         else:
             listener.pass_on(event, last=True)
 

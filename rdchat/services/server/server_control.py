@@ -15,7 +15,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.server.facts import ServerFacts
-from rdchat.server.settings import DEFAULT_HOST, ServerSettings
+from rdchat.server.settings import DEFAULT_HOST, ServerSettings, host_names
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
@@ -37,10 +37,18 @@ class _Wanted(NamedTuple):
     port: int
     on_network: bool
     may_load_models: bool
+    hosts: tuple[str, ...]
+    substitutes_models: bool
 
 
 def _wanted(settings: Settings) -> _Wanted:
-    return _Wanted(settings.server_port, settings.server_on_network, settings.server_loads_models)
+    return _Wanted(
+        settings.server_port,
+        settings.server_on_network,
+        settings.server_loads_models,
+        settings.server_hosts,
+        settings.server_substitutes_models,
+    )
 
 
 class ServerControl(QObject):
@@ -200,7 +208,10 @@ class _Runner:
 
         key = (replace_key if new_key else find_key)().text
         host = _EVERYWHERE if wanted.on_network else DEFAULT_HOST
-        server = Server(ServerSettings(key, host, wanted.port, wanted.may_load_models), gate, tell)
+        settings = ServerSettings(
+            key, host, wanted.port, wanted.may_load_models, host_names(wanted.hosts), wanted.substitutes_models
+        )
+        server = Server(settings, gate, tell)
         server.start()
         self._server = server
         return _Started(key, server.facts)

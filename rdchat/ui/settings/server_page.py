@@ -3,9 +3,11 @@
 from collections.abc import Callable
 
 from PySide6.QtCore import QSignalBlocker, Qt, Slot
-from PySide6.QtWidgets import QCheckBox, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QLineEdit, QSpinBox, QWidget
 
 from rdchat.chat.settings import Settings
+from rdchat.errors import InvalidSettingError
+from rdchat.server.settings import host_names
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.look.buttons import CopyButton, push_button
 from rdchat.ui.look.labels import ElidedLabel, PlainLabel, ThemedLabel, set_tip
@@ -30,6 +32,11 @@ _NEW_KEY = "Make a new key?"
 _NEW_KEY_MEANS = "Programs that have the old key cannot use the model until they get the new one."
 _RESTART = "Restart the server?"
 _RESTART_MEANS = "The server restarts to follow this setting."
+_SUBSTITUTES = "If a request names a model that is not on this computer, the loaded model answers. Off refuses it."
+_HOSTS = (
+    "Other names of this computer that programs use, separated by commas, such as host.docker.internal for programs in "
+    "Docker."
+)
 _LOADS = "If a request names another model on this computer, that model is loaded, and your chats use it too."
 
 
@@ -62,10 +69,15 @@ class ServerPage(QWidget):
         self.port.setKeyboardTracking(False)  # of 8817, the 8 is not a port
         self.port.setGroupSeparatorShown(False)
         self.port.valueChanged.connect(lambda port: self._restart(server_port=port))
+        self.hosts = QLineEdit()
+        self.hosts.editingFinished.connect(self._choose_hosts)
+        self.wrong_host = _note(theme, "", "danger")
         self.at_start = QCheckBox("Start with rdchat")
         self.at_start.toggled.connect(lambda on: change(server_at_start=on))
         self.loads = QCheckBox("Requests may load other models")
         self.loads.toggled.connect(lambda on: self._restart(server_loads_models=on))
+        self.substitutes = QCheckBox("Answer for models that are not installed")
+        self.substitutes.toggled.connect(lambda on: self._restart(server_substitutes_models=on))
         self.network = QCheckBox("Other computers may connect")
         self.network.toggled.connect(self._choose_network)
         self._lay_out(theme)
@@ -78,12 +90,15 @@ class ServerPage(QWidget):
         for field, on in (
             (self.at_start, settings.server_at_start),
             (self.loads, settings.server_loads_models),
+            (self.substitutes, settings.server_substitutes_models),
             (self.network, settings.server_on_network),
         ):
             with QSignalBlocker(field):
                 field.setChecked(on)
         with QSignalBlocker(self.port):
             self.port.setValue(settings.server_port)
+        self.hosts.setText(", ".join(settings.server_hosts))
+        self.wrong_host.say("")
         self.network_note.say(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
 
     def show_model(self, name: str | None) -> None:
@@ -104,8 +119,10 @@ class ServerPage(QWidget):
         form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None, self.new_key))
         add_row(form, "Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
         add_row(form, "Port", self.port, "Change it if another program uses this one.", row(self.port, None))
+        add_row(form, "Host names", self.hosts, _HOSTS)
+        form.addRow("", self.wrong_host)
         add_row(form, "Options", self.at_start, "The server is on whenever rdchat is open.")
-        for field, tip in ((self.loads, _LOADS), (self.network, _NETWORK_MEANS)):
+        for field, tip in ((self.loads, _LOADS), (self.substitutes, _SUBSTITUTES), (self.network, _NETWORK_MEANS)):
             set_tip(field, tip)
             field.setAccessibleDescription(tip)
             form.addRow("", field)
@@ -140,6 +157,18 @@ class ServerPage(QWidget):
 
     def _ask_for_new_key(self) -> None:
         ask(self, _NEW_KEY, f"{_NEW_KEY_MEANS}{self._ends}", "Make a New Key", self._server.renew_key)
+
+    @Slot()
+    def _choose_hosts(self) -> None:
+        try:
+            names = host_names(name for name in self.hosts.text().split(",") if name.strip())
+        except InvalidSettingError as error:
+            self.wrong_host.say(str(error))
+            return
+        if names != self._settings.server_hosts:
+            self._restart(server_hosts=names)
+        else:
+            self.show_settings(self._settings)
 
     def _choose_network(self, on: bool) -> None:
         if not on:

@@ -81,6 +81,28 @@ def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> Non
     assert (settings.server_at_start, settings.server_loads_models, settings.server_port) == (True, True, port)
 
 
+def test_names_by_which_programs_call_this_computer(page: ServerPage, chat: Chat) -> None:
+    assert page.hosts.text() == "host.docker.internal"
+    page.hosts.setText("Host.Docker.Internal., my-mac.lan,")
+    page.hosts.editingFinished.emit()
+    assert chat.controller.preferences.settings.server_hosts == ("host.docker.internal", "my-mac.lan")
+    assert page.hosts.text() == "host.docker.internal, my-mac.lan"
+    page.hosts.setText("*.lan")
+    page.hosts.editingFinished.emit()
+    assert "exact name" in page.wrong_host.text()
+    assert chat.controller.preferences.settings.server_hosts == ("host.docker.internal", "my-mac.lan")
+    page.hosts.setText("")
+    page.hosts.editingFinished.emit()
+    assert chat.controller.preferences.settings.server_hosts == ()
+    assert not page.wrong_host.text()
+
+
+def test_unknown_models_are_answered_until_the_person_says_otherwise(page: ServerPage, chat: Chat) -> None:
+    assert page.substitutes.isChecked()
+    page.substitutes.click()
+    assert not chat.controller.preferences.settings.server_substitutes_models
+
+
 def question(page: ServerPage) -> QMessageBox:
     return next(box for box in page.findChildren(QMessageBox) if box.isVisible())
 

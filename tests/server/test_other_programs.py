@@ -1,0 +1,165 @@
+"""Requests in the forms that other programs send: fields, names of models, waits."""
+
+import json
+import time
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import openai as openai_module
+import pytest
+from openai import OpenAI
+
+from rdchat.errors import PromptTooLongError
+from rdchat.inference.api.requests import ThinkingChoice
+from rdchat.server.gate import EngineFailure
+from rdchat.server.settings import Limits
+from tests.server.conftest import MakeServer, openai_client, streamed
+from tests.server.fakes import Script, ScriptedGate
+
+ASK: dict[str, Any] = {"model": "tiny/model", "messages": [{"role": "user", "content": "Hi"}]}
+
+
+def test_the_loaded_model_answers_for_one_that_is_not_installed(openai: OpenAI, gate: ScriptedGate) -> None:
+    assert gate.model
+    gate.model = replace(gate.model, name="tiny/модель")
+    for name in ("gpt-9", "/etc/passwd", "../tiny/model", "gpt\n9"):
+        raw = openai.chat.completions.with_raw_response.create(**(ASK | {"model": name}))
+        assert raw.headers["x-rdchat-model-substituted"] == quote("tiny/модель")
+        assert raw.parse().model == "tiny/модель"
+    for name in ("", "tiny/модель"):
+        raw = openai.chat.completions.with_raw_response.create(**(ASK | {"model": name}))
+        assert "x-rdchat-model-substituted" not in raw.headers
+    with pytest.raises(openai_module.NotFoundError):
+        openai.models.retrieve("gpt-9")
+
+
+def test_an_installed_model_that_may_not_be_loaded(openai: OpenAI) -> None:
+    with pytest.raises(openai_module.NotFoundError) as missing:
+        openai.chat.completions.create(**(ASK | {"model": "other/model"}))
+    assert missing.value.code == "model_not_found"
+
+
+def test_a_model_that_is_not_here(make_server: MakeServer) -> None:
+    with openai_client(make_server(substitutes_models=False)) as openai:
+        for name in ("gpt-9", "other/model", "/etc/passwd", "../tiny/model"):
+            with pytest.raises(openai_module.NotFoundError) as missing:
+                openai.chat.completions.create(**(ASK | {"model": name}))
+            assert missing.value.code == "model_not_found"
+
+
+@pytest.mark.parametrize(
+    ("given", "limit"),
+    [
+        ({"max_tokens": -1}, 2048),
+        ({"max_completion_tokens": -1.0}, 2048),
+        ({"max_completion_tokens": -1, "max_tokens": 5}, 2048),
+        ({"max_completion_tokens": 7, "max_tokens": -1}, 7),
+        ({"max_tokens": 5}, 5),
+    ],
+)
+def test_no_limit_may_be_said(openai: OpenAI, gate: ScriptedGate, given: dict[str, Any], limit: int) -> None:
+    openai.chat.completions.create(**ASK, extra_body=given)
+    assert gate.requests[-1].sampling.max_tokens == limit
+    if "max_completion_tokens" not in given:
+        openai.completions.create(model="", prompt="x", extra_body=given)
+        assert gate.requests[-1].sampling.max_tokens == limit
+
+
+@pytest.mark.parametrize("value", [0, -2, "all"])
+def test_other_limits_are_refused(openai: OpenAI, value: Any) -> None:
+    with pytest.raises(openai_module.BadRequestError) as refused:
+        openai.chat.completions.create(**ASK, extra_body={"max_completion_tokens": value})
+    assert refused.value.param == "max_completion_tokens"
+
+
+def test_seed_minus_one_is_a_fresh_one(openai: OpenAI, gate: ScriptedGate) -> None:
+    for seed in (-1, -1, -2, -2):
+        openai.chat.completions.create(**ASK, seed=seed)
+    seeds = [request.seed for request in gate.requests]
+    assert seeds[0] != seeds[1]
+    assert seeds[2] == seeds[3]
+
+
+def test_top_p_0_keeps_the_best_token(openai: OpenAI, gate: ScriptedGate) -> None:
+    openai.chat.completions.create(**ASK, top_p=0)
+    assert 0 < gate.requests[0].sampling.top_p < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("given", "thinking", "ignored"),
+    [
+        ({"chat_template_kwargs": {"enable_thinking": False, "colour": 1}}, ThinkingChoice.OFF, "colour"),
+        ({"enable_thinking": False, "reasoning_effort": "high"}, ThinkingChoice.OFF, ""),
+        ({"enable_thinking": True}, ThinkingChoice.ON, ""),
+        ({"chat_template_kwargs": {"enable_thinking": None}}, None, ""),
+    ],
+)
+def test_the_switch_for_thinking(
+    openai: OpenAI, gate: ScriptedGate, given: dict[str, Any], thinking: ThinkingChoice | None, ignored: str
+) -> None:
+    assert gate.model
+    gate.model = replace(gate.model, thinking=(ThinkingChoice.ON, ThinkingChoice.OFF))
+    raw = openai.chat.completions.with_raw_response.create(**ASK, extra_body=given)
+    assert gate.requests[0].thinking is thinking
+    assert ignored in raw.headers.get("x-rdchat-ignored", "")
+    assert "enable_thinking" not in raw.headers.get("x-rdchat-ignored", "")
+
+
+def test_what_would_be_stored_is_named(openai: OpenAI) -> None:
+    raw = openai.chat.completions.with_raw_response.create(**ASK, store=True)
+    assert raw.headers["x-rdchat-ignored"] == "store"
+
+
+def test_times_of_models(make_server: MakeServer, gate: ScriptedGate) -> None:
+    gate.cards = (replace(gate.cards[0], changed=0.0), replace(gate.cards[0], name="old", changed=1_700_000_000.0))
+    with openai_client(make_server(may_load_models=True)) as client:
+        created = {each.id: each.created for each in client.models.list()}
+    assert created.pop("old") == 1_700_000_000
+    assert [abs(each - time.time()) < 600 for each in created.values()] == [True, True]
+
+
+def test_a_full_context_is_known_by_its_code_and_words(openai: OpenAI, gate: ScriptedGate) -> None:
+    full = EngineFailure("This chat has 9 tokens.", "Shorten it.", refused=True, too_long=True)
+    gate.scripts = [Script(refusal=full)]
+    for stream in (False, True):
+        with pytest.raises(openai_module.BadRequestError, match=r"maximum context length.*9 tokens") as refused:
+            openai.chat.completions.create(**ASK, stream=stream)
+        assert refused.value.code == "context_length_exceeded"
+
+
+def test_a_stream_that_waits_is_not_silent(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(Limits(silent_seconds=0.05))
+    gate.gate.shut()
+    with streamed(server, ASK) as running, streamed(server, ASK) as waiting:
+        assert running.readline() == waiting.readline() == b": please wait\n"
+        assert waiting.headers["content-type"].startswith("text/event-stream")
+        assert {waiting.readline(), waiting.readline()} == {b"\n", b": please wait\n"}
+        gate.gate.open()
+        assert b"Hello" in running.read()
+        assert waiting.read().endswith(b"data: [DONE]\n\n")
+
+
+def test_a_stream_that_waits_with_a_full_context_is_refused_with_a_status(
+    make_server: MakeServer, gate: ScriptedGate
+) -> None:
+    server = make_server(Limits(silent_seconds=0.05))
+    gate.gate.shut()
+    with streamed(server, ASK):
+        long = [{"role": "user", "content": "word " * 3000}]
+        with streamed(server, ASK | {"messages": long}) as refused:
+            assert (refused.status, json.loads(refused.read())["error"]["code"]) == (400, "context_length_exceeded")
+        gate.count_error = PromptTooLongError("Far too long.", "Shorten it.")
+        with streamed(server, ASK) as refused:
+            assert (refused.status, json.loads(refused.read())["error"]["code"]) == (400, "context_length_exceeded")
+
+
+def test_an_error_behind_a_ping_is_an_event(make_server: MakeServer, gate: ScriptedGate) -> None:
+    server = make_server(Limits(silent_seconds=0.05))
+    gate.gate.shut()
+    with streamed(server, ASK) as running, streamed(server, ASK) as waiting:
+        gate.scripts = [Script(refusal=EngineFailure("It is broken.", refused=True))]
+        assert waiting.readline() == b": please wait\n"
+        gate.gate.open()
+        running.read()
+        assert b'data: {"error":{"message":"It is broken."' in waiting.read()
