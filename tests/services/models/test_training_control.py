@@ -16,10 +16,15 @@ from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.requests import Role
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
+from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
 from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
+from rdchat.work.job import Job
 from tests.disks import small_disk
+from tests.services.fakes import ScriptedEngine
 from tests.services.models.trainings import WAIT_MS, order_for, short_trainings, wait_for
+from tests.services.window import Window, pause_midway
 
 __all__ = ["short_trainings"]
 Made = Callable[[], TrainingControl]
@@ -45,6 +50,20 @@ def make(qtbot: QtBot) -> Iterator[Made]:
 def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
     wait_for(qtbot, training, TrainingState.TRAINING, TrainingState.FINISHED)
     qtbot.waitUntil(lambda: training.progress is not None and training.progress.phase == phase, timeout=WAIT_MS)
+
+
+def test_a_training_waits_while_a_reply_is_written(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
+    """Replies took 1.5 times as long beside a training, and nobody said why."""
+    controller = window.controller
+    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, ModelSources())
+    job = desk.training._job = Job[object]()
+    window.ask("Hi")
+    qtbot.waitUntil(lambda: not job.held)
+    pause_midway(window, engine)
+    assert job.held
+    engine.gate.open()
+    qtbot.waitUntil(lambda: not job.held)
+    desk.close()
 
 
 @pytest.mark.slow

@@ -138,7 +138,8 @@ class MemorySection(QWidget):
         words, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
         self.verdict.say(words, color)
         held = f"It uses {gigabytes(memory.held_bytes)} now." if self._weights_bytes is not None else ""
-        self.detail.say(f"{held} {detail}".strip())
+        on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
+        self.detail.say(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
         chat, cache = f"Chat of {need.tokens:,} tokens", "the KV cache when it is full"
         parts = [
