@@ -5,6 +5,7 @@ results, text. Hidden nodes, custom instructions and tool messages are left out;
 last node that was kept.
 """
 
+import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -28,7 +29,11 @@ _LEFT_OUT = {
     "reasoning_recap": "",  # "Thought for 8 seconds"
 }  # names for people by content type; empty ones are not mentioned
 _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
-_MARKS = re.compile(r" ?\ue200[^\ue200\ue201]*\ue201")  # references of a web search, where the app draws links
+_MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
+_MARK_FIELDS = "\ue202"
+_STRAY_MARKS = re.compile("[\ue200-\ue20f]")
+_SOURCE_ID = re.compile(r"(?:turn\d+[a-z_]+\d+)+")
+_NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 
 def is_ours(data: Any) -> bool:
@@ -48,16 +53,22 @@ def read(data: Any) -> WholeChat:
         DamagedChatError: If a value has the wrong type, or its messages form a cycle.
     """
     about, chat = mapping(data, "The chat"), ForeignChat()
-    nodes = {each: mapping(node, "A message") for each, node in mapping(about.get("mapping"), "Its list").items()}
+    nodes: dict[str, Json] = {}
+    for each, node in mapping(about.get("mapping"), "Its list").items():
+        nodes[each] = {}
+        with chat.skip_damaged("message"):
+            nodes[each] = mapping(node, "A message")
     texts: list[list[str]] = []  # by message: the texts of the nodes of one visible reply
     place_of: dict[str, int | None] = {}  # by node: the last message up to it
     children = Counter(_parent_of(node) for node in nodes.values())
     for each in parents_first({each: _parent_of(node) for each, node in nodes.items()}):
         node, above = nodes[each], _parent_of(nodes[each])
         last = place_of[each] = place_of.get(above) if above else None
-        role, text = _content(mapping(node.get("message"), "A message"), chat.without)
+        role, text = None, ""
+        with chat.skip_damaged("message"):
+            role, text = _content(mapping(node.get("message"), "A message"), chat)
         if role is Role.SYSTEM:
-            chat.system_prompt = chat.system_prompt or text
+            chat.add_system(text, is_first=last is None)
         # An empty turn of the person counts.
         elif role is not None and (text.strip() or (role is Role.USER and last is not None)):
             message = node["message"]
@@ -85,18 +96,25 @@ def _parent_of(node: Json) -> str | None:
     return parent
 
 
-def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
+def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     """Return a node's role and text; None for one that is left out."""
+    without = chat.without
     metadata = mapping(message.get("metadata"), "A message's metadata")
     content = mapping(message.get("content"), "A message's content")
     kind = words(content.get("content_type"), "The kind of a message")
     author = words(mapping(message.get("author"), "An author").get("role"), "A message's role")
+    is_hidden = metadata.get("is_visually_hidden_from_conversation")
+    if author == "assistant" and str(message.get("recipient")).startswith("canmore.") and not is_hidden:
+        return _canvas(content, chat)
     if kind in _LEFT_OUT:
         without[_LEFT_OUT[kind]] += 1
         return None, ""
-    if not message or metadata.get("is_visually_hidden_from_conversation") or author not in _ROLES:
+    if not message or is_hidden or author not in _ROLES:
         return None, ""
-    if author == "tool" or message.get("recipient") not in (None, "all"):
+    if author == "tool" and (report := _research_report(metadata)):
+        return Role.ASSISTANT, _without_marks(report, without)
+    is_report = author == "tool" and metadata.get("is_async_task_result_message") is True
+    if not is_report and (author == "tool" or message.get("recipient") not in (None, "all")):
         without["tool result" if author == "tool" else "tool call"] += 1
         return None, ""
     if kind == "thoughts":
@@ -104,11 +122,81 @@ def _content(message: Json, without: Counter[str]) -> tuple[Role | None, str]:
     taken = ForeignChat()
     text = taken.text_of(items(content.get("parts"), "A message's content"))
     lost = taken.without | _attachments(metadata)  # the larger count of both: an image may also be among the parts
+    chat.damage = chat.damage or taken.damage
     without.update(lost)
-    text = _MARKS.sub("", text or words(content.get("text"), "A message"))
+    text = text or words(content.get("text"), "A message")
     if author == "user" and lost and not text.strip():
         text = f"[{counted_parts(lost)}]"  # so that the reply has something to refer to
+    if kind not in ("", "text", "multimodal_text") and not lost and not text.strip():
+        without["message of another kind"] += 1
+    text = text if author == "user" else _without_marks(text, without)
     return (None, "") if author == "system" and not text.strip() else (_ROLES[author], text)
+
+
+def _without_marks(text: str, without: Counter[str]) -> str:
+    """Replace the marks where the app draws a link, a name or a picture by the words in them; count the others."""
+
+    def words_of(match: re.Match[str]) -> str:
+        kind, *fields = match[2].split(_MARK_FIELDS)
+        shown = [_shown(field) for field in fields if not _SOURCE_ID.fullmatch(field)]
+        shown = [each for each in shown if each]
+        if not shown:
+            without["image" if kind in ("i", "image_group") else "source reference"] += 1
+            return ""
+        link = shown[1] if kind == "url" and len(shown) > 1 and shown[1].startswith("http") else ""
+        return match[1] + (f"[{shown[0]}]({link})" if link else ", ".join(shown))
+
+    return _STRAY_MARKS.sub("", _MARK.sub(words_of, text))
+
+
+def _shown(field: str) -> str:
+    """Return the words that the app shows for a field of a mark: plain text, or JSON such as `["city", "London"]`."""
+    try:
+        value = json.loads(field)
+    except (ValueError, RecursionError):
+        return field.strip()
+    if isinstance(value, dict):
+        value = next((value[each] for each in _NAMED_BY if isinstance(value.get(each), str)), "")
+    elif isinstance(value, list):
+        texts = [each for each in value if isinstance(each, str)]
+        value = next(iter(texts[1:2] or texts), "")
+    return str(value)
+
+
+def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
+    """Return the document that a call writes into a canvas; None for changes of a part, and for comments."""
+    parts = [each for each in items(content.get("parts"), "A canvas") if isinstance(each, str)]
+    call = _object(words(content.get("text"), "A canvas") or "".join(parts))
+    updates = call.get("updates")
+    if isinstance(updates, list) and len(updates) == 1 and isinstance(updates[0], dict):
+        call |= {"content": updates[0].get("replacement")} if updates[0].get("pattern") == ".*" else {}
+    text = call.get("content")
+    if not isinstance(text, str):
+        chat.without["change of a canvas document" if "updates" in call else "canvas part"] += 1
+        return None, ""
+    language = str(call.get("type")).partition("/")[2]
+    title = f"**{name(call.get('name')) or 'Canvas'}**\n\n"
+    return Role.ASSISTANT, title + (
+        f"````{language}\n{words(text, 'A canvas')}\n````" if language else words(text, "A canvas")
+    )
+
+
+def _research_report(metadata: Json) -> str:
+    """Return the report that a research tool keeps in the state of its widget; empty if there is none."""
+    sdk = metadata.get("chatgpt_sdk")
+    state = sdk.get("widget_state") if isinstance(sdk, dict) else None
+    report = _object(state).get("report_message") if isinstance(state, str) else None
+    content = report.get("content") if isinstance(report, dict) else None
+    return ForeignChat().text_of(content.get("parts")) if isinstance(content, dict) else ""
+
+
+def _object(text: str) -> Json:
+    """Return a JSON object; an empty one for anything else."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _attachments(metadata: Json) -> Counter[str]:

@@ -1,10 +1,10 @@
-"""Converts JSON of other programs to chats; a value of the wrong type makes a chat a damaged one."""
+"""Converts JSON of other programs to chats; a value of the wrong type costs the part or the message that has it."""
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -26,7 +26,9 @@ _TITLE = re.compile(rb'"title"\s*:\s*("(?:[^"\\]|\\.){0,500}")')
 _PARTS = {
     "image": "image", "image_url": "image", "image_asset_pointer": "image",
     "audio_asset_pointer": "recording", "real_time_user_audio_video_asset_pointer": "recording",
-    "video_container_asset_pointer": "video", "file": "file", "tool_call": "tool call",
+    "video_container_asset_pointer": "video", "file": "file",
+    "tool_call": "tool call", "tool_use": "tool call", "toolCallRequest": "tool call",
+    "tool_result": "tool result", "toolCallResult": "tool result",
 }  # names for people of parts that are not taken, by their kind  # fmt: skip
 
 type Json = dict[str, Any]
@@ -121,6 +123,24 @@ class ForeignChat:
     messages: list[Message] = field(default_factory=list)
     system_prompt: str = ""
     without: Counter[str] = field(default_factory=Counter)  # parts that are left out
+    damage: DamagedChatError | None = None
+    """The first error that `skip_damaged` caught."""
+
+    @contextmanager
+    def skip_damaged(self, part: str) -> Iterator[None]:
+        """Leave out a part of the chat if reading it raises DamagedChatError."""
+        try:
+            yield
+        except DamagedChatError as error:
+            self.damage = self.damage or error
+            self.without[f"damaged {part}"] += 1
+
+    def add_system(self, text: str, *, is_first: bool) -> None:
+        """Take a system message before the first question as the chat's system prompt; count any other."""
+        if is_first and not self.system_prompt.strip():
+            self.system_prompt = text
+        elif text.strip() and text != self.system_prompt:
+            self.without["system message"] += 1
 
     def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
         """Add a message below the one at index `parent`; return its own index."""
@@ -136,7 +156,10 @@ class ForeignChat:
         """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""
         if isinstance(content, str):
             return words(content, "A message")
-        texts = [self._part(each) for each in items(content, "A message's content")]
+        texts = []
+        for each in items(content, "A message's content"):
+            with self.skip_damaged("part"):
+                texts.append(self._part(each))
         return joined((text for text in texts if text.strip()), between)
 
     def _part(self, data: Any) -> str:
@@ -151,11 +174,18 @@ class ForeignChat:
             raise DamagedChatError("A part of a message has the wrong type")
         if isinstance(text, str):
             return thinking(text).rstrip("\n") if kind == "reasoning" else text
-        self.without[_PARTS.get(part.get("fileType") or kind, "attachment")] += 1
+        file_kind = part.get("fileType")
+        self.without[_PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")] += 1
         return ""
 
     def whole(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> WholeChat:
-        """Return the chat; `sampling` has settings under our names."""
+        """Return the chat; `sampling` has settings under our names.
+
+        Raises:
+            DamagedChatError: If all of its messages are damaged.
+        """
+        if self.damage and not self.messages:
+            raise self.damage
         prompt = self.system_prompt if self.system_prompt.strip() else None
         about = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
         return WholeChat(about, tuple(self.messages), without=self.without)

@@ -25,18 +25,20 @@ def is_ours(data: Any) -> bool:
 
 
 def lines_of(data: bytes) -> list[Any]:
-    """Return the messages of `messages.jsonl`.
+    """Return the messages of `messages.jsonl`; None for a line that is not JSON, such as the last one after a crash.
 
     Raises:
-        DamagedChatError: If a line is not JSON.
+        DamagedChatError: If no line is JSON.
     """
-    found = []
-    for number, line in enumerate(data.splitlines(), start=1):
+    found: list[Any] = []
+    for line in data.splitlines():
         if line.strip():
             try:
                 found.append(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                raise DamagedChatError(f"Line {number} of {MESSAGES} is damaged") from error
+            except (ValueError, RecursionError):
+                found.append(None)
+    if found and not any(found):
+        raise DamagedChatError(f"All lines of {MESSAGES} are damaged")
     return found
 
 
@@ -44,7 +46,7 @@ def read(thread: Json, lines: list[Any]) -> WholeChat:
     """Return the chat in its two files; `thread` is empty if that file is missing.
 
     Raises:
-        DamagedChatError: If a value has the wrong type.
+        DamagedChatError: If a value of the thread has the wrong type, or all messages are damaged.
     """
     assistants = [each for each in items(thread.get("assistants"), "Its assistants") if not isinstance(each, str)]
     assistant = mapping(next(iter(assistants), None), "An assistant")
@@ -52,14 +54,8 @@ def read(thread: Json, lines: list[Any]) -> WholeChat:
     wrote = name(model.get("id")) or name(thread.get("model_id"))
     chat = ForeignChat(system_prompt=words(assistant.get("instructions"), "Its instructions"))
     for line in lines:
-        about = mapping(line, "A message")
-        role, text = role_of(about.get("role"), _ROLES), chat.text_of(about.get("content"))
-        if role is None:
-            chat.without["tool result"] += 1
-        elif role is Role.SYSTEM:
-            chat.system_prompt = chat.system_prompt or text
-        else:
-            chat.add_next(role, text, **_facts(about, role, wrote))
+        with chat.skip_damaged("message"):
+            _add(chat, line, wrote)
     dates = [each.created_at for each in chat.messages if each.created_at]
     created = date(thread.get("created")) or next((each.created_at for each in chat.messages), None)
     updated = date(thread.get("updated")) or max(dates, default=created)
@@ -67,6 +63,23 @@ def read(thread: Json, lines: list[Any]) -> WholeChat:
     sampling = {each: used.get(each) for each in _SAMPLING}
     sampling |= {"repetition_penalty": used.get("repeat_penalty"), "stop": used.get("stop") or None}
     return chat.whole(name(thread.get("title")) or thread.get("summary"), created, updated, sampling)
+
+
+def _add(chat: ForeignChat, line: Any, wrote: str | None) -> None:
+    """Add a message, count its tool calls, and take the text of a system message."""
+    about = mapping(line, "A message")
+    role = role_of(about.get("role"), _ROLES)
+    if role is None:
+        chat.without["tool result"] += 1
+        return
+    text, facts = chat.text_of(about.get("content")), _facts(about, role, wrote)
+    if role is Role.SYSTEM:
+        chat.add_system(text, is_first=not chat.messages)
+        return
+    chat.add_next(role, text, **facts)
+    for call in items(mapping(about.get("metadata"), "A message's metadata").get("tool_calls"), "Its tool calls"):
+        chat.without["tool call"] += 1
+        chat.without["tool result"] += isinstance(call, dict) and bool(call.get("response"))
 
 
 def _facts(about: Json, role: Role, wrote: str | None) -> Json:

@@ -23,7 +23,7 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
 
 NAME = "LM Studio"
-_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT}
+_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}
 _FINISH_REASONS = {
     "eosFound": FinishReason.EOS,
     "stopStringFound": FinishReason.STOP_STRING,
@@ -65,36 +65,42 @@ def read(data: Json) -> WholeChat:
     Raises:
         DamagedChatError: If a value has the wrong type.
     """
-    chat = ForeignChat()
+    fields = _fields(data.get("perChatPredictionConfig"))
+    prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
+    chat = ForeignChat(system_prompt=words(prompt, "Its system prompt"))
     parent: int | None = None
     for entry in items(data.get("messages"), "Its list of messages"):
-        about = mapping(entry, "A message")
-        versions = [mapping(each, "A version") for each in items(about.get("versions"), "A message's versions")]
-        chosen = about.get("currentlySelected", 0)
-        if not versions:
-            continue
-        if type(chosen) is not int or not 0 <= chosen < len(versions):
-            raise DamagedChatError("A message selects a version that does not exist")
-        places = []
-        for number, version in enumerate(versions):
-            late = _LATE if number == chosen else 0
-            activated = len(chat.messages) + late
+        with chat.skip_damaged("message"):
+            parent = _add(chat, mapping(entry, "A message"), parent)
+    created = date(data.get("createdAt"))
+    last = [date(data.get(each)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
+    updated = max((each for each in last if each), default=created)
+    sampling = {ours: fields.get(theirs) for theirs, ours in _SAMPLING.items()}
+    return chat.whole(data.get("name"), created, updated, sampling | {"stop": sampling["stop"] or None})
+
+
+def _add(chat: ForeignChat, about: Json, parent: int | None) -> int | None:
+    """Add all versions of a message; return the index of the selected one, or `parent` if it has none."""
+    versions, chosen = items(about.get("versions"), "A message's versions"), about.get("currentlySelected", 0)
+    if versions and (type(chosen) is not int or not 0 <= chosen < len(versions)):
+        raise DamagedChatError("A message selects a version that does not exist")
+    selected, added = None, parent
+    for number, each in enumerate(versions):
+        with chat.skip_damaged("message"):
+            version = mapping(each, "A version")
             role = role_of(version.get("role"), _ROLES)
             assert role is not None
             if version.get("type") == "multiStep":
                 text, facts = _reply(chat, version)
             else:
                 text, facts = chat.text_of(version.get("content"), ""), {}
-            places.append(chat.add(role, text, parent, activated=activated, **facts))
-        parent = places[chosen]
-    fields = _fields(data.get("perChatPredictionConfig"))
-    prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
-    chat.system_prompt = words(prompt, "Its system prompt")
-    created = date(data.get("createdAt"))
-    last = [date(data.get(each)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
-    updated = max((each for each in last if each), default=created)
-    sampling = {ours: fields.get(theirs) for theirs, ours in _SAMPLING.items()}
-    return chat.whole(data.get("name"), created, updated, sampling | {"stop": sampling["stop"] or None})
+            if role is Role.SYSTEM:
+                chat.add_system(text, is_first=not chat.messages)
+                continue
+            late = _LATE if number == chosen else 0
+            added = chat.add(role, text, parent, activated=len(chat.messages) + late, **facts)
+            selected = added if number == chosen else selected
+    return added if selected is None else selected
 
 
 def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
