@@ -2,6 +2,7 @@
 
 import re
 import sqlite3
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ _MOST_NAMED = 12  # more numbers are not listed one by one
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
 _WORD = re.compile(r"\w+")
+_SOFT_HYPHEN = re.compile("\u00ad\\s*")  # at the end of a line it goes with the line break
 _UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")  # scripts without spaces, such as Chinese
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
@@ -85,7 +87,9 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
     such as `of`, count only where the question has no others.
     """
-    words = list(dict.fromkeys(term for word in _WORD.findall(question) for term in _terms(word.lower())))[:_MOST_WORDS]
+    words = list(dict.fromkeys(term for word in _WORD.findall(_comparable(question)) for term in _terms(word.lower())))[
+        :_MOST_WORDS
+    ]
     if not words:
         return []
     with closing(sqlite3.connect(":memory:")) as connection:
@@ -95,13 +99,21 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
         )
         connection.executemany(
             "INSERT INTO passages (rowid, text) VALUES (?, ?)",
-            ((place, _spaced(each.text).encode("utf-8", "replace").decode()) for place, each in enumerate(passages)),
+            (
+                (place, _spaced(_comparable(each.text)).encode("utf-8", "replace").decode())
+                for place, each in enumerate(passages)
+            ),
         )
         counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in words}
         telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
         query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in words)
         rows = connection.execute(_BEST, (query,)).fetchall()
     return [row[0] for row in rows]
+
+
+def _comparable(text: str) -> str:
+    """Return a text in the form in which it is compared: ligatures as letters, words without soft hyphens."""
+    return unicodedata.normalize("NFKC", _SOFT_HYPHEN.sub("", text))
 
 
 def _spaced(text: str) -> str:

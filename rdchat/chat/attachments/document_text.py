@@ -9,6 +9,7 @@ import io
 import os
 import re
 import stat
+import unicodedata
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
 
 from rdchat.chat.attachments.attached_file import MOST_CHARACTERS, FileKind, FileRefusedError, shown_name
+from rdchat.chat.attachments.docx_parts import DocxParts
 from rdchat.chat.attachments.html_text import html_to_text
 from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
+from rdchat.chat.attachments.pdf_annotations import added_lines
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
@@ -34,6 +37,7 @@ _DAMAGED_DOCX = "{name} is damaged or not a DOCX file.", "Open it in Word or Pag
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
 _MOST_PAGES = 10_000
 _DAMAGED = "Open it in Preview and export it as a new PDF."
+_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 _SPACES = re.compile(r"[ \t\u00a0]+")
 
 
@@ -46,22 +50,30 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
     import mammoth  # noqa: PLC0415  only the reading process needs it
 
     try:
-        safe = io.BytesIO(_without_dtds(data, name))
-        html = mammoth.convert_to_html(safe, convert_image=lambda _image: []).value
+        prepared, parts = _prepared(data, name)
+        html = mammoth.convert_to_html(
+            io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
+        ).value
     except (FileRefusedError, MemoryError):
         raise
     except Exception as error:  # a foreign file: anything can be wrong in it
         raise refused(_DAMAGED_DOCX, name) from error
-    text = html_to_text(html)
+    beside = {kind: "\n\n".join(f"{kind}: {text}" for text in texts) for kind, texts in parts.beside.items()}
+    texts = (beside["Header"], html_to_text(html), beside["Footer"])
+    text = "\n\n".join(each for each in texts if each.strip())
     if not text.strip():
         raise FileRefusedError(f"{name} has no text.", "It may have only pictures, which rdchat cannot read yet.")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         has_pictures = any(each.startswith(_PICTURES) for each in archive.namelist())
-    return text, "Its pictures were left out." if has_pictures else ""
+    notes = ["Its pictures were left out."] if has_pictures else []
+    notes += ["It has tracked changes: deleted text is struck through."] if parts.has_changes else []
+    return text, " ".join(notes)
 
 
-def _without_dtds(data: bytes, name: str) -> bytes:
-    """Return a DOCX without the parts that have a document type declaration, whose entities could grow without end.
+def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
+    """Return a DOCX that mammoth reads, and what stands beside its text.
+
+    It lacks the parts that have a document type declaration, whose entities could grow without end.
 
     Word never writes one. An SVG picture may have one, and is not read; without its text part, a document is damaged.
     All parts are checked, because a relationship may make any of them the text.
@@ -77,14 +89,14 @@ def _without_dtds(data: bytes, name: str) -> bytes:
         for each, kind in kinds.items():
             if kind == _ELEMENT and each.file_size > _MOST_XML_BYTES and not each.filename.startswith(_PICTURES):
                 raise refused(_LARGE, name)
-        if _DTD not in kinds.values():
-            return data
-        copy = io.BytesIO()
+        copy, parts = io.BytesIO(), DocxParts()
         with zipfile.ZipFile(copy, "w") as kept:
             for each, kind in kinds.items():
                 if kind == _ELEMENT:  # nothing else is read
-                    kept.writestr(each.filename, archive.read(each))
-        return copy.getvalue()
+                    xml = archive.read(each)
+                    is_text = each.filename.startswith("word/") and not each.filename.startswith(_PICTURES)
+                    kept.writestr(each.filename, parts.prepared(xml) if is_text else xml)
+        return copy.getvalue(), parts
 
 
 def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
@@ -125,7 +137,8 @@ def pdf_texts(data: bytes, name: str, tell: Callable[[float], object]) -> tuple[
         text = _text_of(pages, page)
         if text is None:
             unreadable.append(page + 1)
-        texts.append((text or "").strip("\n"))
+        noted = "" if text is None else "\n".join(added_lines(pages[page]))
+        texts.append("\n\n".join(each for each in ((text or "").strip("\n"), noted) if each))
     empty = [page for page, text in enumerate(texts, start=1) if page not in unreadable and not text.strip()]
     if len(unreadable) == len(texts):
         raise FileRefusedError(f"{name} is damaged: none of its pages can be read.", "Export it again.")
@@ -183,7 +196,7 @@ def _text_of(pages: "list[pypdf.PageObject]", page: int) -> str | None:
         return None
     lines = (_SPACES.sub(" ", line).rstrip() for line in text.replace("\r", "\n").split("\n"))
     joined = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
-    return "".join(each if each >= " " or each in "\n\t" else "" for each in joined)
+    return "".join(each if each >= " " or each in "\n\t" else "" for each in joined.translate(_LIGATURES))
 
 
 def _pages_words(pages: list[int]) -> str:

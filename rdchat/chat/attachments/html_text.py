@@ -1,10 +1,10 @@
 """Converts HTML to text in Markdown style. It runs and loads nothing."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 
-_SILENT = {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "select", "canvas"}
+_SILENT = {"script", "style", "noscript", "template", "svg", "math", "iframe", "object", "canvas"}
 _VOID = {"br", "hr", "img", "meta", "link", "input", "area", "base", "col", "embed", "source", "track", "wbr"}
 _BLOCKS = {
     "p", "div", "section", "article", "header", "footer", "main", "nav", "aside", "figure", "figcaption", "address",
@@ -12,11 +12,17 @@ _BLOCKS = {
     "title", "h1", "h2", "h3", "h4", "h5", "h6", "ul", "ol", "pre",
 }  # fmt: skip
 _HEADINGS = {"title": "# "} | {f"h{level}": "#" * level + " " for level in range(1, 7)}
-_MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`"}
+_MARKS = {"strong": "**", "b": "**", "em": "*", "i": "*", "code": "`", "s": "~~", "del": "~~", "strike": "~~"}
+_RAISED = {
+    "sup": ("^", str.maketrans("0123456789+-\u2212=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")),
+    "sub": ("_", str.maketrans("0123456789+-\u2212=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")),
+}
+_MOST_SPANNED = 100  # columns or rows of a merged cell
 # Start tags that end open elements without an end tag: which elements, and where the search for them stops.
 _CELLS, _TABLE = {"td", "th"}, {"table"}
 _ENDS = {
     "p": ({"p"}, _BLOCKS - {"p"} | {"li", "td", "th"}),
+    "option": ({"option"}, {"select"}),
     "li": ({"li"}, {"ul", "ol"}),
     "td": (_CELLS, _TABLE),
     "th": (_CELLS, _TABLE),
@@ -37,9 +43,15 @@ def html_to_text(html: str) -> str:
 class _Element:
     """An element of a page, with its texts and elements in order."""
 
-    def __init__(self, tag: str) -> None:
+    def __init__(self, tag: str, attributes: Iterable[tuple[str, str | None]] = ()) -> None:
         self.tag = tag
+        self.attributes = dict(attributes)
         self.children: list[_Element | str] = []
+
+    def span(self, name: str) -> int:
+        """Return the number of columns or rows of a cell."""
+        value = self.attributes.get(name) or ""
+        return min(int(value), _MOST_SPANNED) if value.isdecimal() and len(value) < 6 and int(value) else 1
 
 
 class _TreeParser(HTMLParser):
@@ -55,8 +67,10 @@ class _TreeParser(HTMLParser):
             self._end(*_ENDS[tag])
         if tag == "img" and (alt := dict(attrs).get("alt")):
             self.handle_data(f"[image: {alt}]")
+        elif tag == "input":
+            self.handle_data(_typed(dict(attrs)))
         elif len(self._open) < _DEEPEST or tag in _ENDS or tag in _VOID:
-            element = _Element(tag)
+            element = _Element(tag, attrs)
             self._open[-1].children.append(element)
             if tag not in _VOID:
                 self._open.append(element)
@@ -104,7 +118,9 @@ def _parts(element: _Element) -> Iterator[str | list[str]]:
             yield "\n"
         elif child.tag in _BLOCKS:
             yield _blocks_of(child)
-        elif child.tag not in _SILENT:
+        elif child.tag in _RAISED:
+            yield _raised(child)
+        elif child.tag not in _SILENT and _is_chosen(child):
             yield _MARKS.get(child.tag, "")
             yield from _parts(child)
             yield _MARKS.get(child.tag, "")
@@ -136,16 +152,57 @@ def _items(element: _Element) -> Iterator[str]:
 
 
 def _rows(element: _Element) -> Iterator[str]:
-    rows = [row for row in map(_cells, _elements(element, {"tr"}, {"table"})) if row]
-    for place, cells in enumerate(rows):
-        yield f"| {' | '.join(cells)} |"
-        if not place:
-            yield f"|{' --- |' * len(cells)}"
+    """Yield the lines of a table; a merged cell is followed, or stands above, empty ones."""
+    below: dict[int, int] = {}  # by column: rows that a cell above still covers
+    first = True
+    for row in _elements(element, {"tr"}, {"table"}):
+        cells = _cells(row, below)
+        if cells:
+            yield f"| {' | '.join(cells)} |"
+            if first:
+                yield f"|{' --- |' * len(cells)}"
+            first = False
 
 
-def _cells(row: _Element) -> list[str]:
-    cells = _elements(row, _CELLS, {"table"})
-    return [" ".join("".join(_texts(cell)).split()).replace("|", "\\|") for cell in cells]
+def _cells(row: _Element, below: dict[int, int]) -> list[str]:
+    cells: list[str] = []
+
+    def fill_covered() -> None:
+        while below.get(len(cells), 0):
+            below[len(cells)] -= 1
+            cells.append("")
+
+    for cell in _elements(row, _CELLS, {"table"}):
+        fill_covered()
+        text = " ".join("".join(_texts(cell)).split()).replace("|", "\\|")
+        columns = cell.span("colspan")
+        below.update(dict.fromkeys(range(len(cells), len(cells) + columns), cell.span("rowspan") - 1))
+        cells += [text] + [""] * (columns - 1)
+    if cells:
+        fill_covered()
+    return cells
+
+
+def _raised(element: _Element) -> str:
+    """Return a superscript or subscript: `⁶` where all its characters exist in Unicode, otherwise `^{th}`."""
+    text = "".join(_texts(element)).strip()
+    mark, table = _RAISED[element.tag]
+    if not text or text.startswith("["):  # a reference to a note
+        return text
+    return text.translate(table) if all(ord(each) in table for each in text) else f"{mark}{{{text}}}"
+
+
+def _typed(attributes: dict[str, str | None]) -> str:
+    """Return what a field of a form holds."""
+    kind = (attributes.get("type") or "text").casefold()
+    if kind in ("checkbox", "radio"):
+        return "[x] " if "checked" in attributes else "[ ] "
+    return "" if kind in ("hidden", "password", "image") else attributes.get("value") or ""
+
+
+def _is_chosen(element: _Element) -> bool:
+    """Return whether an element is shown: of a list of choices, the chosen ones are."""
+    return element.tag != "option" or "selected" in element.attributes
 
 
 def _elements(element: _Element, tags: set[str], but: set[str]) -> Iterator[_Element]:
@@ -163,7 +220,9 @@ def _texts(element: _Element) -> Iterator[str]:
     for child in element.children:
         if isinstance(child, str):
             yield child
-        elif child.tag not in _SILENT:
+        elif child.tag in _RAISED:
+            yield _raised(child)
+        elif child.tag not in _SILENT and _is_chosen(child):
             ends = " " if child.tag in _BLOCKS | _CELLS | {"br", "li"} else _MARKS.get(child.tag, "")
             yield " - " if child.tag == "li" else ends
             yield from _texts(child)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
+from rdchat.chat.attachments.text_encoding import guessed
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,
@@ -47,7 +48,6 @@ _CHARSET_WITHIN = 4096
 _HEAD = 4096  # bytes that `looks_readable` looks at
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # \x1b sets colours in terminals, and logs keep it
 _MOST_CONTROLS = 0.01  # of the characters
-LATIN_1 = "It is not UTF-8, so rdchat read it as Latin-1: accents may be wrong."
 
 
 def kind_of(head: bytes, name: str) -> FileKind | None:
@@ -138,10 +138,7 @@ def _decoded(data: bytes, name: str, *, is_html: bool) -> tuple[str, str]:
         pass
     if is_html and (said := _said(data)) is not None:
         return said, ""
-    try:
-        return data.decode("cp1252"), LATIN_1  # Windows' Latin-1, which has quotes in place of control characters
-    except UnicodeDecodeError:
-        return data.decode("latin-1"), LATIN_1
+    return guessed(data)
 
 
 def _said(data: bytes) -> str | None:

@@ -32,7 +32,7 @@ _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
 _MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
 _MARK_FIELDS = "\ue202"
 _STRAY_MARKS = re.compile("[\ue200-\ue20f]")
-_SOURCE_ID = re.compile(r"(?:turn\d+[a-z_]+\d+)+")
+_SOURCE_ID = re.compile(r"turn\d[\w, ]*|L\d+(?:-L?\d+)?")
 _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 
 
@@ -111,12 +111,11 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
         return None, ""
     if not message or is_hidden or author not in _ROLES:
         return None, ""
-    if author == "tool" and (report := _research_report(metadata)):
-        return Role.ASSISTANT, _without_marks(report, without)
-    is_report = author == "tool" and metadata.get("is_async_task_result_message") is True
-    if not is_report and (author == "tool" or message.get("recipient") not in (None, "all")):
-        without["tool result" if author == "tool" else "tool call"] += 1
-        return None, ""
+    if author == "tool" or message.get("recipient") not in (None, "all"):
+        report = _research_report(metadata) if author == "tool" else ""
+        if not report:
+            without["tool result" if author == "tool" else "tool call"] += 1
+        return (Role.ASSISTANT, _without_marks(report, without)) if report else (None, "")
     if kind == "thoughts":
         return _ROLES[author], _thoughts(content)
     taken = ForeignChat()
@@ -138,8 +137,7 @@ def _without_marks(text: str, without: Counter[str]) -> str:
 
     def words_of(match: re.Match[str]) -> str:
         kind, *fields = match[2].split(_MARK_FIELDS)
-        shown = [_shown(field) for field in fields if not _SOURCE_ID.fullmatch(field)]
-        shown = [each for each in shown if each]
+        shown = [each for each in map(_shown, fields) if each and not _SOURCE_ID.fullmatch(each)]
         if not shown:
             without["image" if kind in ("i", "image_group") else "source reference"] += 1
             return ""

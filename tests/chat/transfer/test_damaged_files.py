@@ -61,30 +61,49 @@ def changed(place: str, value: object) -> dict[str, Any]:
     return chat
 
 
-@pytest.mark.parametrize(
-    ("place", "value", "words"),
-    [
-        ("mapping.q.parent", "a", "form a cycle"),
-        ("mapping.q.parent", 7, "has a wrong parent"),
-        ("mapping.q", [1], "has the wrong type"),
-        ("mapping.a.message", "text", "has the wrong type"),
-        ("mapping.a.message.content", 5, "has the wrong type"),
-        ("mapping.a.message.content.parts", "letters", "has the wrong type"),
-        ("mapping.a.message.content.parts", [3.5], "has the wrong type"),
-        ("mapping.a.message.author", [], "has the wrong type"),
-        ("mapping.a.message.metadata", 1, "has the wrong type"),
-        ("mapping.a.message.author.role", [], "is not a text"),
-        ("mapping.a.message.content.content_type", {}, "is not a text"),
-    ],
-)
-def test_a_damaged_chat_is_left_out_whole_and_the_others_are_taken(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, place: str, value: object, words: str
+@pytest.mark.parametrize(("value", "words"), [("a", "form a cycle"), (7, "has a wrong parent")])
+def test_a_chat_whose_tree_is_damaged_is_left_out_whole_and_the_others_are_taken(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, value: object, words: str
 ):
-    report = import_files(write_json("conversations.json", [changed(place, value), GOOD]))
+    report = import_files(write_json("conversations.json", [changed("mapping.q.parent", value), GOOD]))
     assert [each.title for each in store.conversations()] == ["Good"]
     (not_taken,) = report.not_taken
     assert not_taken.title == "Rivers"
     assert words in not_taken.reason
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "part"),
+    [
+        ("mapping.a", [1], "message"),
+        ("mapping.a.message", "text", "message"),
+        ("mapping.a.message.content", 5, "message"),
+        ("mapping.a.message.content.parts", "letters", "message"),
+        ("mapping.a.message.content.parts", [3.5], "part"),
+        ("mapping.a.message.content.parts", [None], "part"),
+        ("mapping.a.message.content.parts", [{"content_type": []}], "part"),
+        ("mapping.a.message.author", [], "message"),
+        ("mapping.a.message.metadata", 1, "message"),
+        ("mapping.a.message.author.role", [], "message"),
+        ("mapping.a.message.content.content_type", {}, "message"),
+    ],
+)
+def test_damage_in_a_message_costs_that_message_or_its_part(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, place: str, value: object, part: str
+):
+    report = import_files(write_json("conversations.json", [changed(place, value)]))
+    (conversation,) = store.conversations()
+    assert [each.text for each in store.messages(conversation.id)] == ["Q"]
+    assert report.without[0].parts == f"1 damaged {part}"
+
+
+def test_a_chat_of_which_every_message_is_damaged_is_refused(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"))
+    chat["mapping"]["q"]["message"]["author"] = 3
+    (not_taken,) = import_files(write_json("conversations.json", [chat])).not_taken
+    assert "has the wrong type" in not_taken.reason
 
 
 @pytest.mark.parametrize(
@@ -160,24 +179,31 @@ def test_thousands_of_messages_in_a_row_are_one_chat(
 
 
 @pytest.mark.parametrize(
-    "spoil",
+    ("spoil", "texts"),
     [
-        lambda chat: chat["messages"][0].update(currentlySelected=4),
-        lambda chat: chat["messages"][0].update(versions={}),
-        lambda chat: chat["messages"].append(3),
-        lambda chat: chat["messages"][1]["versions"][0].update(role="ghost"),
-        lambda chat: chat["messages"][1]["versions"][0].update(steps="none"),
-        lambda chat: chat["messages"][0]["versions"][0].update(content=[{"text": "x"}]),
+        (lambda chat: chat["messages"][2].update(currentlySelected=4), ["What is this?", "A cat."]),
+        (lambda chat: chat["messages"][2].update(versions={}), ["What is this?", "A cat."]),
+        (lambda chat: chat["messages"].append(3), ["What is this?", "A cat.", "Sure?"]),
+        (lambda chat: chat["messages"][1]["versions"][0].update(role="ghost"), ["What is this?", "A dog.", "Sure?"]),
+        (lambda chat: chat["messages"][1]["versions"][0].update(steps="none"), ["What is this?", "A dog.", "Sure?"]),
+        (lambda chat: chat["messages"][2]["versions"][0].update(content=[{"text": "x"}]),
+         ["What is this?", "A cat.", ""]),
     ],
-)
-def test_a_damaged_chat_of_lm_studio_is_left_out(
-    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, spoil: Callable[[Any], object]
+)  # fmt: skip
+def test_damage_in_a_chat_of_lm_studio_costs_that_message(
+    store: ConversationStore,
+    import_files: ImportFiles,
+    write_json: WriteJson,
+    spoil: Callable[[Any], object],
+    texts: list[str],
 ):
     chat = lm_studio_chat()
     spoil(chat)
     report = import_files(write_json("1.conversation.json", chat))
-    assert len(report.not_taken) == 1
-    assert not store.conversations()
+    assert report.complete
+    assert "damaged" in report.without[0].parts
+    (conversation,) = store.conversations()
+    assert [each.text.rpartition("\n")[2] for each in store.messages(conversation.id)] == texts
 
 
 def test_a_role_of_jan_that_is_no_text_leaves_the_thread_out(
@@ -189,14 +215,23 @@ def test_a_role_of_jan_that_is_no_text_leaves_the_thread_out(
     assert not_taken.reason == "A message's role is not a text."
 
 
-def test_a_line_of_jan_that_is_cut_off_leaves_the_thread_out(
+def test_a_line_of_jan_that_is_cut_off_costs_that_message(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
     messages = write_jan(tmp_path / "t1") / "messages.jsonl"
-    messages.write_bytes(messages.read_bytes()[:-30])
+    messages.write_bytes(b"{damaged\n" + messages.read_bytes()[:-30])
+    report = import_files(tmp_path / "t1")
+    (conversation,) = store.conversations()
+    assert [each.text for each in store.messages(conversation.id)] == ["How?"]
+    assert "2 damaged messages" in report.without[0].parts
+
+
+def test_a_thread_of_jan_without_a_whole_line_is_refused(
+    store: ConversationStore, import_files: ImportFiles, tmp_path: Path
+):
+    (write_jan(tmp_path / "t1") / "messages.jsonl").write_bytes(b"\x80\x81\n{")
     (not_taken,) = import_files(tmp_path / "t1").not_taken
-    assert not_taken.reason == "Line 2 of messages.jsonl is damaged."
-    assert not store.conversations()
+    assert not_taken.reason == "All lines of messages.jsonl are damaged."
 
 
 def test_an_archive_that_unpacks_to_more_than_is_read_is_refused(

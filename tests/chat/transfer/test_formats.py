@@ -1,5 +1,6 @@
 """Chats of other apps, in their file formats."""
 
+import json
 import zipfile
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def test_a_prompt_of_chatgpt_that_is_only_an_image_keeps_its_reply_apart(
     assert [each.text for each in only_chat(store)[1]] == [
         "A cat?", "A mammal.", "[1 image]", "A dog.", "And these?", "Both."
     ]  # fmt: skip
-    assert report.without[0].parts == "2 images, 1 attachment"
+    assert report.without[0].parts == "2 images, 1 source reference, 1 attachment"
 
 
 def test_an_image_of_chatgpt_that_is_named_with_the_message_too_counts_once(
@@ -165,8 +166,128 @@ def test_a_folder_gives_the_chats_of_every_app_in_it(
 def test_messages_of_jan_without_a_thread_get_their_title_from_the_question(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ):
-    import json
-
     (tmp_path / "messages.jsonl").write_text(json.dumps(jan_message(0, "user", jan_text("Why is soup hot?"))))
     assert import_files(tmp_path / "messages.jsonl").complete
     assert only_chat(store)[0] == "Why is soup hot?"
+
+
+def imported(store: ConversationStore, import_files: ImportFiles, path: Path) -> tuple[list[str], str]:
+    """Import one chat; return the texts of its messages and what the report says was left out."""
+    report = import_files(path)
+    assert report.complete
+    (conversation,) = store.conversations()
+    return [each.text for each in store.messages(conversation.id)], "".join(each.parts for each in report.without)
+
+
+@pytest.mark.parametrize(
+    ("marked", "text"),
+    [
+        ('by \ue200entity\ue202["book","Dune","novel"]\ue201.', "by Dune."),
+        ('by \ue200entity\ue202["Dune"]\ue201.', "by Dune."),
+        ("see \ue200url\ue202the page\ue202https://example.org/a\ue201!", "see [the page](https://example.org/a)!"),
+        ("see \ue200url\ue202the page\ue202turn0search1\ue201!", "see the page!"),
+        ("more: \ue200navlist\ue202Further news\ue202turn0news1,turn0news2\ue201", "more: Further news"),
+        ('it \ue200finance\ue202{"ticker": "AAPL", "market": "US"}\ue201 rose', "it AAPL rose"),
+        ("\ue203A claim\ue204 stands.\ue206", "A claim stands."),
+        ("known \ue200cite\ue202turn0search0\ue202turn1view2\ue201, and", "known, and"),
+        ("known\ue200filecite\ue202turn0file3\ue202L1-L9\ue201", "known"),
+        ("cut \ue200cite\ue202turn0sea", "cut"),
+    ],
+)
+def test_the_words_in_marks_of_chatgpt_stay(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson, marked: str, text: str
+):
+    chat = chatgpt_chat(chatgpt_node("q", None, "user", "Q"), chatgpt_node("a", "q", "assistant", marked))
+    texts, _ = imported(store, import_files, write_json("conversations.json", [chat]))
+    assert texts == ["Q", text]
+
+
+@pytest.mark.parametrize(
+    ("function", "call", "text"),
+    [
+        ("create_textdoc", {"name": "ode", "type": "document", "content": "Dear Sam"}, "**ode**\n\nDear Sam\n\nDone."),
+        ("create_textdoc", {"name": "a", "type": "code/python", "content": "x = 1"},
+         "**a**\n\n````python\nx = 1\n````\n\nDone."),
+        ("update_textdoc", {"updates": [{"pattern": ".*", "replacement": "New"}]}, "**Canvas**\n\nNew\n\nDone."),
+        ("update_textdoc", {"updates": [{"pattern": "a", "replacement": "b"}]}, "Done."),
+        ("comment_textdoc", {"comments": [{"pattern": "a", "comment": "b"}]}, "Done."),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("as_text", [False, True])
+def test_a_canvas_of_chatgpt_is_kept_or_counted(
+    store: ConversationStore,
+    import_files: ImportFiles,
+    write_json: WriteJson,
+    function: str,
+    call: dict[str, object],
+    text: str,
+    as_text: bool,
+):
+    code = json.dumps(call)
+    content = {"content_type": "text", "parts": [code]} if as_text else {"content_type": "code", "text": code}
+    chat = chatgpt_chat(
+        chatgpt_node("q", None, "user", "Q"),
+        chatgpt_node("c", "q", "assistant", content=content, recipient=f"canmore.{function}"),
+        chatgpt_node("t", "c", "tool", "Successfully created"),
+        chatgpt_node("a", "t", "assistant", "Done."),
+    )
+    texts, without = imported(store, import_files, write_json("conversations.json", [chat]))
+    assert texts == ["Q", text]
+    assert ("canvas" in without) == (text == "Done.")
+
+
+def test_a_research_report_of_chatgpt_is_kept(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    report = {"report_message": {"content": {"content_type": "text", "parts": ["# Findings"]}}}
+    metadata = {"chatgpt_sdk": {"widget_state": json.dumps(report)}}
+    chat = chatgpt_chat(
+        chatgpt_node("q", None, "user", "Q"), chatgpt_node("t", "q", "tool", "started", metadata=metadata)
+    )
+    assert imported(store, import_files, write_json("conversations.json", [chat]))[0] == ["Q", "# Findings"]
+
+
+def test_only_a_system_message_before_the_first_question_is_the_prompt(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    chat = chatgpt_chat(
+        chatgpt_node("s", None, "system", "Be brief."),
+        chatgpt_node("q", "s", "user", "Q"),
+        chatgpt_node("s2", "q", "system", "You are in voice mode."),
+        chatgpt_node("odd", "s2", "assistant", content={"content_type": "sonic_webpage", "url": "x"}),
+        chatgpt_node("a", "odd", "assistant", "A"),
+    )
+    texts, without = imported(store, import_files, write_json("conversations.json", [chat]))
+    assert texts == ["Q", "A"]
+    assert store.conversations()[0].system_prompt == "Be brief."
+    assert without == "1 system message, 1 message of another kind"
+
+
+def test_calls_and_system_messages_of_lm_studio_are_named(
+    store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
+):
+    chat = lm_studio_chat()
+    chat["perChatPredictionConfig"]["fields"] = []
+    system = {"type": "singleStep", "role": "system", "content": [{"type": "text", "text": "Be terse."}]}
+    chat["messages"].insert(0, {"versions": [system], "currentlySelected": 0})
+    chat["messages"].append({"versions": [system | {"content": "Later"}], "currentlySelected": 0})
+    calls = [{"type": kind, "callId": 1, "content": "[]"} for kind in ("toolCallRequest", "toolCallResult")]
+    chat["messages"][2]["versions"][0]["steps"].append({"type": "contentBlock", "content": calls})
+    texts, without = imported(store, import_files, write_json("1.conversation.json", chat))
+    assert (len(texts), store.conversations()[0].system_prompt) == (3, "Be terse.")
+    assert without == "1 image, 1 tool call, 1 tool result, 1 system message"
+
+
+def test_calls_in_the_metadata_of_jan_are_named(store: ConversationStore, import_files: ImportFiles, tmp_path: Path):
+    calls = [{"tool": {"id": "1"}, "response": {"content": []}}, {"tool": {"id": "2"}, "response": None}]
+    lines = [
+        jan_message(0, "user", jan_text("Q")),
+        jan_message(1, "assistant", jan_text("A")) | {"metadata": {"tool_calls": calls}},
+        jan_message(2, "system", jan_text("Later")),
+        jan_message(3, "narrator", jan_text("?")),
+    ]
+    path = tmp_path / "messages.jsonl"
+    path.write_text("\n".join(json.dumps(each) for each in lines))
+    texts, without = imported(store, import_files, path)
+    assert texts == ["Q", "A"]
+    assert without == "2 tool calls, 1 tool result, 1 system message, 1 damaged message"

@@ -1,0 +1,127 @@
+"""Guesses the encoding of a text that is not UTF-8, by how common its letters are.
+
+Libraries that guess, such as charset-normalizer, take short texts for the wrong thing. Each candidate has the letters
+of its languages, the commonest first; a letter counts by its rank, and against the candidate where no language has it.
+"""
+
+import codecs
+from dataclasses import dataclass
+
+_SAMPLE = 1 << 15  # bytes that are looked at
+_MARGIN = 0.25  # by which a candidate must be better than Windows' Latin-1
+_LEAST = 0.25
+_SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
+_CYRILLIC = "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїє"
+_HAN = (
+    "的一是不了在人有我他上大中到出子小可也家之天下好看如事用心手水火山日月年生本地名外同分文方正行明公社新高"
+    "你她它吗呢吧很再今早晚安友朋气吃果茶街城市州府省县区村路号室全部注意完成加入收回答使工作学所得自多美以和"
+    "能主十三二五六七八九四百千万北京東海南西理力化法通信常度量定口目平"
+)
+_SIMPLE = (
+    "这个们来时为国说着那就要她里后会过去对然于学么都起发当没只把还第样道想种开总从无情己面最女但现前些动期它"
+    "头经长儿位爱因很给间两次使身者被已亲其进此话实问应设备数据电网试编码测件请您系统文版本明信息输入错误类关"
+    "业产品华东车书语点"
+)
+_TRADITIONAL = (
+    "這個們來時為國說著那就要她裡後會過去對然於學麼都起發當沒只把還第樣道想種開總從無情己面最女但現前些動期它"
+    "頭經長兒位愛因很給間兩次使身者被已親其進此話實問應設備數據電網試編碼測件請您系統檔案版本明資訊輸入錯誤類"
+    "關業產品華東車書語點臺灣"
+)
+_KANA = (
+    "いうんかのしとたなてるにはをがでれりすさきまもこくらあおえっせつけちじどよそみだめひわやばふほねゆょゃゅ"
+    "ぶびべごげぎぐざずぜぞぼへろぬむ"
+)
+_KATAKANA = (
+    "ンスルトリイアラクシドジレタロテフマコサキバムナプデカニパオメチウミソハグセエブベポモガネノッャュョビダ"
+    "ザァィェォヒホヘピペツケワ"
+)
+_HANGUL = (
+    "이다는에의을가고하지로은한도를사기서리자어나그시인대있아수보일만해스습니라제전과정부장으성것여구주때무세"
+    "면조원들모상안신동거내선할되화오우미마비게중더관생와명연년까러치용였었했같없않려데문물방공유분결발행속국"
+    "입력법적차경회업실말소계개받글설파음야녕요감드트테날버디위진반금출학교현민작영최심저"
+)
+_WESTERN = "éäüöáàèíóñçßêùòãôâåæøîïëúûõìœÉÄÖÜÀÁÅØÆÇÑÓÍÊÈÚÂýþðÞÐ"
+_CENTRAL = "áéíěýčšřžůłąęóśćżźńőűúöüäţșşăâîťďňľôŠČŘŽŁŚŻÁÉÍÓÚÖÜŹĆŇĚ"
+_GREEK = "αοιετσνηυρπκμλςωάίόέγδήχθώύφβξζψϊϋΐ"
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """An encoding of which a text may be."""
+
+    codec: str
+    name: str
+    """Its name for people."""
+    letters: str
+    """Letters of its languages, the commonest first."""
+    others: tuple[str, str] = ("", "")
+    """First and last character of its rarer ones."""
+    has_latin: bool = False
+    """Whether its letters stand beside ASCII letters."""
+
+
+_HAN_RANGE, _HANGUL_RANGE = ("一", "鿿"), ("가", "힣")
+CANDIDATES = (
+    Encoding("cp1252", "Latin-1 (Windows-1252)", _WESTERN, ("À", "ÿ"), has_latin=True),
+    Encoding("cp1251", "Windows Cyrillic (1251)", _CYRILLIC, ("Ђ", "ґ")),
+    Encoding("koi8-r", "KOI8-R", _CYRILLIC),
+    Encoding("cp1250", "Central European (Windows-1250)", _CENTRAL, has_latin=True),
+    Encoding("cp1253", "Greek (Windows-1253)", _GREEK),
+    Encoding("gb18030", "GB 18030", _HAN + _SIMPLE, _HAN_RANGE),
+    Encoding("big5", "Big5", _HAN + _TRADITIONAL, _HAN_RANGE),
+    Encoding("cp932", "Shift JIS", _KANA + _KATAKANA + _HAN + "語", _HAN_RANGE),
+    Encoding("euc-jp", "EUC-JP", _KANA + _KATAKANA + _HAN + "語", _HAN_RANGE),
+    Encoding("cp949", "EUC-KR", _HANGUL, _HANGUL_RANGE),
+)
+
+
+def guessed(data: bytes) -> tuple[str, str]:
+    """Decode a text that is not UTF-8; return it and a note that names the guess and the next two.
+
+    A text with more UTF-8 sequences than wrong bytes, such as a log that was cut, is UTF-8.
+    """
+    text = data.decode("utf-8", "replace")
+    wrong = text.count("\ufffd")
+    if sum(len(each.encode()) - 1 for each in text if each > "\x7f") - 2 * wrong > wrong:
+        return text, "Some of its bytes are not UTF-8 and were replaced."
+    scores = {each: _score(data[:_SAMPLE], each) for each in CANDIDATES}
+    ordered = sorted(CANDIDATES, key=lambda each: -scores[each])
+    best, western = ordered[0], CANDIDATES[0]
+    if scores[best] < max(_LEAST, scores[western] + _MARGIN):
+        best = western
+    others = [each.name for each in ordered if each is not best][:2]
+    note = f"It is not UTF-8. rdchat read it as {best.name}, which is a guess: letters may be wrong. If they are,"
+    note += f" it may be {others[0]} or {others[1]}: save it as UTF-8."
+    return data.decode(best.codec, "replace"), note
+
+
+def _score(sample: bytes, encoding: Encoding) -> float:
+    """Return the average weight of the characters beyond ASCII, from -1 to 1."""
+    text = codecs.getincrementaldecoder(encoding.codec)("replace").decode(sample)
+    count = len(encoding.letters)
+    falling = 0.8 / count if encoding.letters[0].islower() else 0.0
+    weights = {letter: 1 - falling * rank for rank, letter in enumerate(encoding.letters)}
+    spaced = f" {text} "
+    found = [
+        _weight(spaced[place], letter, spaced[place + 2], weights, encoding)
+        for place, letter in enumerate(text)
+        if letter > "\x7f"
+    ]
+    return sum(found) / max(len(found), 1)
+
+
+def _weight(before: str, letter: str, after: str, weights: dict[str, float], encoding: Encoding) -> float:
+    """Return the weight of a letter by its rank, less where its neighbours do not belong there."""
+    if letter in _SHARED:
+        return 0.4
+    weight = weights.get(letter, weights.get(letter.lower(), -1.0))
+    if weight < 0 and encoding.others[0] <= letter <= encoding.others[1]:
+        weight = 0.1
+    if letter.lower() == letter.upper():
+        return weight  # no alphabet: any neighbours
+    if encoding.has_latin:
+        weight -= 0.5 * (before > "\x7f" and before.isalpha())
+    else:
+        weight -= (before.isalpha() and before <= "\x7f") or (after.isalpha() and after <= "\x7f")
+    is_odd = (letter.isupper() and before.islower()) or (letter == "ς" and after.isalpha())
+    return weight - (is_odd or before.isdigit() or after.isdigit())
