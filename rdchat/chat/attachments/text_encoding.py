@@ -5,9 +5,10 @@ of its languages, the commonest first; a letter counts by its rank, and against 
 """
 
 import codecs
+import re
 from dataclasses import dataclass
 
-_SAMPLE = 1 << 15  # bytes that are looked at
+_SAMPLE = 1 << 14  # bytes that are looked at, from the first that is not ASCII
 _MARGIN = 0.25  # by which a candidate must be better than Windows' Latin-1
 _LEAST = 0.25
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
@@ -82,9 +83,12 @@ def guessed(data: bytes) -> tuple[str, str]:
     """
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
-    if sum(len(each.encode()) - 1 for each in text if each > "\x7f") - 2 * wrong > wrong:
+    if len(text.encode()) - len(text) > 3 * wrong:  # a replacement has three bytes
         return text, "Some of its bytes are not UTF-8 and were replaced."
-    scores = {each: _score(data[:_SAMPLE], each) for each in CANDIDATES}
+    first = re.search(rb"[\x80-\xff]", data)
+    start = max(first.start() - 1, 0) if first else 0
+    sample = data[start : start + _SAMPLE]
+    scores = {each: _score(sample, each) for each in CANDIDATES}
     ordered = sorted(CANDIDATES, key=lambda each: -scores[each])
     best, western = ordered[0], CANDIDATES[0]
     if scores[best] < max(_LEAST, scores[western] + _MARGIN):
