@@ -45,8 +45,8 @@ class DocxParts:
         for parent in list(root.iter()):
             for place, each in enumerate(parent):
                 self._prepare(parent, place, each, space)
-        text: bytes = ElementTree.tostring(root, "utf-8")
-        return text
+        changed: bytes = ElementTree.tostring(root, "utf-8")
+        return changed
 
     def _prepare(self, parent: ElementTree.Element, place: int, each: ElementTree.Element, space: str) -> None:
         """Replace or change one element, if mammoth would drop it."""
