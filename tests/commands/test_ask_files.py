@@ -77,7 +77,7 @@ def test_a_file_stands_before_the_question(tmp_path: Path, capsys: pytest.Captur
     files = ["--file", str(tmp_path / "prices.csv"), "--file", str(tmp_path / "old.txt")]
     assert main(["ask", "How much?", *files, "--max-tokens", "1", "--json", "--seed", "1"]) == 0
     told = capsys.readouterr()
-    assert "rdchat: old.txt: It is not UTF-8, so rdchat read it as Latin-1: accents may be wrong." in told.err
+    assert "rdchat: old.txt: It is not UTF-8. rdchat read it as Latin-1 (Windows-1252), which is a guess" in told.err
     plain = ["ask", '<file name="prices.csv">\napples,3\npears,4\n\n</file>\n\n<file name="old.txt">\nGröße\n</file>'
              "\n\nHow much?", "--max-tokens", "1", "--json", "--seed", "1"]  # fmt: skip
     assert main(plain) == 0
