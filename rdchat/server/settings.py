@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import require
 
 DEFAULT_HOST = "127.0.0.1"
@@ -60,8 +61,7 @@ def host_names(given: Iterable[str]) -> tuple[str, ...]:
         InvalidSettingError: If one is no name, such as one with a wildcard, a port or a scheme.
     """
     names = tuple(dict.fromkeys(name.strip().lower().removesuffix(".") for name in given))
-    for name in names:
-        require(
-            _HOST_NAME.fullmatch(name) is not None, "host", repr(name), "an exact name, such as host.docker.internal"
-        )
+    wrong = next((name for name in names if not _HOST_NAME.fullmatch(name)), None)
+    if wrong is not None:
+        raise InvalidSettingError(f"{wrong!r} is no host name.", "Give an exact name, such as host.docker.internal.")
     return names
