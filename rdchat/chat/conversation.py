@@ -43,6 +43,12 @@ class Conversation:
     thinking_choice: ThinkingChoice | None = None
     answer_shape: AnswerShape | None = None  # the shape that its answers must have; None for any text
 
+    @property
+    def has_own_options(self) -> bool:
+        """Whether an option differs from the preferences."""
+        options = (self.system_prompt, self.sampling, self.thinking_choice, self.answer_shape)
+        return any(each is not None for each in options)
+
 
 @dataclass(frozen=True, slots=True)
 class Folder:

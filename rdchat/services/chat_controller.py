@@ -194,8 +194,13 @@ class ChatController(QObject):
 
     @Slot()
     def stop(self) -> None:
-        """Stop the open chat's reply that is being written, or that waits for the model."""
+        """Stop the open chat's reply that is being written, or that waits for the model.
+
+        Messages that wait for its end are not sent: they go back into the message field.
+        """
         if self.chat.id is not None:
+            for message in reversed(self.chat.unsent.waiting_in(self.chat.id)):
+                self.chat.take_back(message)
             self.replies.stop(self.chat.id)
 
     @Slot(int, str)

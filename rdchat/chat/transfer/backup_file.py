@@ -132,7 +132,7 @@ def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
     with suppress(KeyError, ValueError, RecursionError), archive.open(ABOUT) as file:
         about = json.loads(file.read(_CHUNK))
     if not isinstance(about, dict) or about.get("format") != FORMAT or DATABASE not in archive.namelist():
-        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back up”.")
+        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
     version = about.get("version")
     if type(version) is not int or version > VERSION:
         raise StorageError(f"{path.name} is from a newer version of rdchat.", "Install that version first.")

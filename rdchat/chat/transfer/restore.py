@@ -67,7 +67,7 @@ def prepare_in(source: Path, data: Path, progress: TaskProgress, settings: Path 
     """Do the work of `prepare`."""
     folder = data / PREPARED
     if is_special(source):
-        raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file made by “Back up”.")
+        raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
     if not source.is_file():
         raise StorageError(f"{source} cannot be read.", "Check its path.")
     try:

@@ -229,7 +229,7 @@ def ledger_note(exact: bool) -> str:
     """Return a sentence that says whether the times are exact."""
     if exact:
         return "Exact times: each stage waited for its results, so replies took longer than usual."
-    return "Steps that run together share a line. With exact times each has its own."
+    return "Stages that MLX computes together share a row. Turn on exact times to separate them."
 
 
 def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:

@@ -149,7 +149,15 @@ class BenchResult:
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:
         """The results of each listed setting, in their order."""
-        first, cells = len(self.plan.baselines), self.plan.cells
+        return self._reports(len(self.plan.baselines), self.plan.cells)
+
+    @cached_property
+    def baseline_reports(self) -> tuple[CellReport, ...]:
+        """The plain decoding that speed-ups compare with; nothing where it is among the settings."""
+        listed = any(cell.plain for cell in self.plan.cells)
+        return () if listed else self._reports(0, self.plan.baselines)
+
+    def _reports(self, first: int, cells: Sequence[BenchCell]) -> tuple[CellReport, ...]:
         runs = [[run for run in self.runs if run.cell == first + place] for place in range(len(cells))]
         names = _names(cells, [next((run.dtype for run in own if not run.mode_reason), "") for own in runs])
         return tuple(self._report(cell, name, own) for cell, name, own in zip(cells, names, runs, strict=True))

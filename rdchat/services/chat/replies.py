@@ -227,7 +227,10 @@ class Replies(QObject):
         """Send the replies that waited for the model, or end them where none comes."""
         for live in self.live:
             if live.request is not None:
-                live.stopping |= self.model.info is None  # the engine stops what runs before it loads or frees
+                if self.model.info is None and not live.stopping:  # the engine stops what runs before it loads or frees
+                    live.stopping = True
+                    why = "another model was loaded" if self.model.loading else "the model was unloaded"
+                    live.message = replace(live.message, error=f"Stopped: {why}.")
             elif self.model.info is not None:
                 self._send(live)
             elif not self.model.loading:

@@ -30,16 +30,17 @@ from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import split_thoughts
 
 _REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
-TOO_LONG = "Too long for this model. Choose above what to drop, or shorten your message."
+TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
+_NEXT = "?"  # stands for the question that will follow the last reply
 _GOES_ON = Notice(
     "This chat continues from a summary of the last one", "The summary is in its system prompt (Chat Options)."
 )
 _STOPPED = Notice("The summary was stopped", "The chat is unchanged.")
-_CUT_OFF = Notice("The summary was cut off", "The chat is unchanged. Drop the oldest messages instead.")
-_NO_SUMMARY = Notice("The model wrote no summary", "The chat is unchanged. Drop the oldest messages instead.")
+_CUT_OFF = Notice("The summary was cut off", "The chat is unchanged. Leave out the oldest messages instead.")
+_NO_SUMMARY = Notice("The model wrote no summary", "The chat is unchanged. Leave out the oldest messages instead.")
 _ALONE = Notice(
     "The last message alone is too long for this model",
-    "Nothing was dropped. Shorten it, or choose a model with a longer context.",
+    "Nothing was left out. Shorten it, or choose a model with a longer context.",
 )
 
 
@@ -128,6 +129,8 @@ class ChatContext(QObject):
         reserve = min(self._chat.sampling.max_tokens, info.context_length // _REPLY_SHARE)
         budget = Budget(info.context_length, reserve, ThinkingChoice.OFF not in info.thinking)
         prompt, count, text_of = self._chat.prompt(), self._model.engine.count_tokens, self._text_of
+        if self.meter.use is not None and self.meter.use.answered:
+            prompt = replace(prompt, typed=prompt.typed or _NEXT)
         self._begin(doing)
         self._task.replace(
             lambda _job: plan(prompt.with_files(text_of), budget, count),

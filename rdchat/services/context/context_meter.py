@@ -6,6 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.conversation import uncut
 from rdchat.errors import PromptTooLongError, RdchatError
+from rdchat.inference.api.requests import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
@@ -24,6 +25,7 @@ class ContextUse:
     typed: str
     last_id: int | None  # id of the last message; None for a new chat
     turns: int = 0  # messages in the prompt
+    answered: bool = False  # whether the chat ends with a reply: the next message is another question
 
     @property
     def fits(self) -> bool:
@@ -33,7 +35,7 @@ class ContextUse:
     @property
     def can_cut(self) -> bool:
         """Whether there are turns before the last question, which can be left out."""
-        return self.turns > (0 if self.typed else 2)
+        return self.turns > (0 if self.typed or self.answered else 2)
 
 
 class ContextMeter(QObject):
@@ -93,7 +95,9 @@ class ContextMeter(QObject):
         if info is None:
             return
         prompt, engine, text_of, path = self._chat.prompt(), self._model.engine, self._text_of, self._chat.path
-        facts = (info.context_length, self._chat.typed.strip(), path.ids[-1] if path else None, len(uncut(path)))
+        answered = bool(path) and path[-1].role is Role.ASSISTANT and bool(path[-1].text.strip())
+        last_id = path.ids[-1] if path else None
+        facts = (info.context_length, self._chat.typed.strip(), last_id, len(uncut(path)), answered)
 
         def count(job: Job[ContextUse]) -> ContextUse:
             try:

@@ -20,13 +20,13 @@ from rdchat.ui.look.opening import FileMode, ask_to_open
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _NEW = DraftSettings()
-_MODE_NAMES = {Mode.OFF: "Off twice, to show the noise"}
+_MODE_NAMES = {Mode.OFF: "Off, twice (shows the error)"}
 _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
 _SIZES = {  # by their names among the draft settings: label, explanation and first value of a field
     "beam_width": ("Beams", "Beams that a drafter head follows side by side", _NEW.beam_width),
     "beam_length": (
-        "Tokens per beam",
+        "Beam length",
         "With the one that the model has chosen: a beam of 5 drafts 4",
         _NEW.beam_length,
     ),
@@ -122,7 +122,7 @@ class PlanForm(QWidget):
         self.source.failed.connect(self.failed)
         self._form.addRow(self.source)  # over the whole width: names of files are long
         self.limit = self._add_field(
-            "Of each group", "Only the first few prompts of each group.", QSpinBox(maximum=999)
+            "Prompts per group", "Only the first few prompts of each group.", QSpinBox(maximum=999)
         )
         self.limit.setSpecialValueText("All")
         self._add_heading("Drafting")

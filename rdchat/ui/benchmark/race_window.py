@@ -109,7 +109,6 @@ class RaceWindow(SideWindow):
         self.mode.currentIndexChanged.connect(self._show_state)
         self.playback.moved.connect(self.plain.show_moment)
         self.playback.moved.connect(self.drafted.show_moment)
-        self.playback.finished.connect(self._show_outcome)
         race.piece_written.connect(self._show_piece)
         race.finished.connect(self.show_result)
         race.stopped.connect(lambda: self._show_verdict("The race was stopped.", "muted"))
@@ -142,6 +141,7 @@ class RaceWindow(SideWindow):
         """Take a race's replies, and replay them if the window is visible."""
         self._show_state()
         self._load(result)
+        self._show_outcome()
         if self.isVisible():
             self.playback.restart()
             self.playback.play.setFocus()

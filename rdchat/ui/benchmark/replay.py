@@ -1,5 +1,6 @@
 """The two replies of a race, replayed: the view of one reply, and the clock of both."""
 
+import re
 from math import ceil
 
 from PySide6.QtCore import QElapsedTimer, QSignalBlocker, Qt, QTimer, Signal
@@ -14,6 +15,7 @@ from rdchat.ui.look.layouts import column, row, thin_bar
 from rdchat.ui.look.theme import TIGHT, Theme
 
 _FRAME_MS = 33
+_BOLD = re.compile(r"\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")
 
 
 class ReplayView(QWidget):
@@ -33,9 +35,11 @@ class ReplayView(QWidget):
         head.setHorizontalSpacing(TIGHT + 2)
         head.setVerticalSpacing(0)
         head.addWidget(self.name, 0, 0, 1, 2)
-        head.addWidget(self.speed, 1, 0, 2, 1)
-        head.addWidget(ThemedLabel(theme, "tokens/s", "muted"), 1, 1)
-        head.addWidget(self.state, 2, 1)
+        unit = ThemedLabel(theme, "tokens/s", "muted")
+        unit.setContentsMargins(0, 0, 0, TIGHT)
+        head.addWidget(self.speed, 1, 0)
+        head.addWidget(unit, 1, 1, Qt.AlignmentFlag.AlignBottom)
+        head.addWidget(self.state, 2, 0, 1, 2)
         head.setColumnStretch(1, 1)
         head.setColumnMinimumWidth(0, self.fontMetrics().horizontalAdvance("000.0") * 2)  # the unit does not move
         column(head, self.progress, (self.text, 1), within=self)
@@ -74,7 +78,7 @@ class ReplayView(QWidget):
         state = self._replay.at(clock_ms)
         bar = self.text.verticalScrollBar()
         place, at_end = bar.value(), bar.value() == bar.maximum()
-        self.text.setPlainText(self._replay.text[: state.characters])
+        self.text.setPlainText(_BOLD.sub(r"\1", self._replay.text[: state.characters]))
         bar.setValue(bar.maximum() if at_end else place)
         self.speed.say(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
@@ -99,12 +103,13 @@ class Playback(QWidget):
         self._frames = QTimer(self, interval=_FRAME_MS, timerType=Qt.TimerType.PreciseTimer)
         self._frames.timeout.connect(self._on_frame)
         self.play = push_button("Play", "Play or pause the replay", self.toggle)
+        self.skip = push_button("To the End", "Skip the replay", lambda: self.slider.setValue(self.slider.maximum()))
         self.slider = QSlider(Qt.Orientation.Horizontal)  # in ms
         self.slider.setPageStep(1000)
         self.slider.setAccessibleName("Moment of the replay")
         set_tip(self.slider, "Drag back to see a moment again, or to the end to skip the replay")
         self.clock = ThemedLabel(theme, "", "muted", tabular=True)
-        row(self.play, (self.slider, 1), self.clock, within=self)
+        row(self.play, (self.slider, 1), self.clock, self.skip, within=self)
         self.slider.valueChanged.connect(self._on_moved)
         self.load(0.0)
 

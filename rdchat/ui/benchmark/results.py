@@ -34,6 +34,8 @@ PLAIN_EXPLANATION = "Plain decoding against itself: how far this speed-up scatte
 _UNITS = {"/s": formatting.rate, "x": formatting.ratio, "%": formatting.percent, "": formatting.decimal}
 _SAME = "Whether every reply has the same tokens as with plain decoding."
 _UNKNOWN = "Unknown: not every reply was stored."
+_SHOWN = ("decode_tps", "ratio_to_plain", "ratio_to_mlx_lm", "tokens_per_target_call", "acceptance_rate", "draft_ms")
+"""The figures that fit into the window; exports have all of them."""
 _Index = QModelIndex | QPersistentModelIndex
 
 
@@ -119,7 +121,7 @@ class ResultsView(QTabWidget):
         self.picture.part_reached.connect(self._reveal)
 
     def show_result(self, result: BenchResult) -> None:
-        self.results.show_rows(*result_rows(result.reports))
+        self.results.show_rows(*result_rows((*result.baseline_reports, *result.reports)))
         self.groups.show_rows(*group_rows(result.reports), name_columns=2)
         self.setTabEnabled(1, any(report.groups for report in result.reports))
         self.picture.show_plots(plots_of(result))
@@ -148,7 +150,7 @@ def group_rows(reports: Sequence[CellReport]) -> tuple[list[TableCell], list[lis
 
 
 def _titles() -> list[TableCell]:
-    return [TableCell(kind.title, kind.explanation) for kind in FIGURES.values()]
+    return [TableCell(FIGURES[name].title, FIGURES[name].explanation) for name in _SHOWN]
 
 
 def _name(report: CellReport) -> TableCell:
@@ -165,7 +167,7 @@ def _sentence(note: str) -> str:
 
 
 def _figures(figures: Figures) -> list[TableCell]:
-    return [_cell(figures.get(name), kind) for name, kind in FIGURES.items()]
+    return [_cell(figures.get(name), FIGURES[name]) for name in _SHOWN]
 
 
 def _cell(figure: Figure | None, kind: FigureKind) -> TableCell:

@@ -47,13 +47,13 @@ class AlternativePane(QWidget):
     def __init__(self, role: Role, theme: Theme, side: str) -> None:
         super().__init__()
         step = self.step_requested.emit
-        self.previous = IconButton("previous", f"Previous alternative, {side}", theme, None, partial(step, -1))
-        self.next = IconButton("next", f"Next alternative, {side}", theme, None, partial(step, 1))
+        self.previous = IconButton("previous", f"Previous version, {side}", theme, None, partial(step, -1))
+        self.next = IconButton("next", f"Next version, {side}", theme, None, partial(step, 1))
         self.place = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.model = ElidedLabel(theme, bold=True)
         self.made = ElidedLabel(theme, "", "muted", -1)
         parser = PlainParser() if role is Role.USER else MarkdownParser()
-        self.text = TextView(parser, theme, f"Alternative, {side}")
+        self.text = TextView(parser, theme, f"Version, {side}")
         ground = Ground(theme, "surface")
         column(self.text, None, within=ground, margins=(MEDIUM, SMALL, MEDIUM, LARGE))
         self.area = scrolled(ground)
@@ -100,7 +100,7 @@ class AlternativesWindow(SideWindow):
     def __init__(
         self, controller: ChatController, message: Message, theme: Theme, parent: QWidget | None = None
     ) -> None:
-        super().__init__("Compare Alternatives", (1000, 680), (560, 360), parent)
+        super().__init__("Compare Versions", (1000, 680), (560, 360), parent)
         self._chat = controller.chat
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         self._what = "messages" if message.role is Role.USER else "replies"

@@ -11,6 +11,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.files.attaching import PendingRow
@@ -33,6 +34,8 @@ _TIPS = {
     EngineState.WRITING: "Stop the reply (Esc)",
     EngineState.NO_MODEL: "Send (Return). This loads the model first.",
 }
+_CROSS = 20
+_SHAPES = {ShapeKind.JSON: "JSON", ShapeKind.SCHEMA: "JSON · schema"}
 _WAITS = "Send (Return). The message waits until the current reply is finished."
 
 
@@ -81,6 +84,29 @@ class ComposerField(PromptField):
         super().resizeEvent(event)
 
 
+class ShapeChip(QWidget):
+    """Says in the message field which shape the answers must have, with a cross that ends that."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.label = ThemedLabel(theme, "", "accent", -1)
+        set_tip(self.label, "The answers of this chat have this shape. Change it in Chat Options.")
+        self.remove = IconButton("close", "Answer with any text again", theme)
+        self.remove.setFixedSize(_CROSS, _CROSS)
+        self.remove.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        row(self.label, self.remove, within=self, spacing=TIGHT, margins=(SMALL, 1, TIGHT, 1))
+        self.hide()
+
+    def show_shape(self, shape: AnswerShape | None) -> None:
+        """Name the shape; hide where the answers may be any text."""
+        self.label.setText(_SHAPES.get(shape.kind, "Another shape") if shape else "")
+        self.setVisible(shape is not None)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        paint_card(self, self.rect(), self._theme.colors.raised)
+
+
 def local_files(data: QMimeData) -> list[str]:
     """Return the files and folders of this machine that are dragged or were copied."""
     return [url.toLocalFile() for url in data.urls() if url.isLocalFile()]
@@ -109,6 +135,7 @@ class Composer(QWidget):
         self.attach = IconButton("attach", "Attach files", theme)
         self.attach.setFixedHeight(_BUTTON)
         self.files = PendingRow(theme)
+        self.shape = ShapeChip(theme)
         self.note = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.note.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.note.hide()
@@ -120,7 +147,8 @@ class Composer(QWidget):
         for part in (self.attach, self.meter, self.later, self.button):
             line.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
         line.setAlignment(self.field, Qt.AlignmentFlag.AlignVCenter)
-        column(line, self.files, within=self._frame, margins=SMALL)
+        frame = column(line, self.shape, self.files, within=self._frame, margins=SMALL)
+        frame.setAlignment(self.shape, Qt.AlignmentFlag.AlignLeft)
         margins = (LARGE, TIGHT, LARGE, MEDIUM)
         column(row(None, (self._frame, 1000), None, spacing=0), self.note, within=self, spacing=TIGHT, margins=margins)
         self.setFocusProxy(self.field)

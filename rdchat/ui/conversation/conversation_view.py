@@ -62,6 +62,8 @@ class ConversationView(Ground):
         chat.message_changed.connect(self._show_in_find_bar)
         chat.reply_grew.connect(transcript.show_growth)
         chat.typed_changed.connect(self._show_typed)
+        for changed in (chat.opened, chat.options_changed):
+            changed.connect(lambda: self.composer.shape.show_shape(chat.about.answer_shape))
         chats.store_replaced.connect(self._forget_messages)
         chats.conversations_changed.connect(self._on_list_changed)
         self._controller.replies.state_changed.connect(self._show_state)
@@ -95,6 +97,7 @@ class ConversationView(Ground):
     def _connect_pages(self) -> None:
         controller, meter = self._controller, self._controller.context.meter
         self.composer.submitted.connect(controller.send)
+        self.composer.shape.remove.clicked.connect(self._end_shape)
         self.composer.stop_requested.connect(controller.stop)
         self.waiting.edit_requested.connect(self._chat.take_back)
         self.waiting.edit_requested.connect(lambda _message: self.composer.setFocus())
@@ -186,6 +189,10 @@ class ConversationView(Ground):
         """Quote the selected text of a message into the field, or say that nothing is selected."""
         if not self.transcript.quote_selection():
             self.composer.show_note("Select some text of a message first, then quote it.")
+
+    def _end_shape(self) -> None:
+        self._chat.set_options(answer_shape=None)
+        self.composer.setFocus()
 
     def _take_example(self, prompt: str) -> None:
         self.composer.set_text(prompt)

@@ -179,12 +179,13 @@ class Notices(QObject):
             banner.add_action("Stop", context.stop, "The chat stays as it is")
             return banner
         takes = "" if use.tokens is None else f"It has {use.tokens:,} tokens. "
-        remedy = "Choose what to drop." if use.can_cut else "Shorten it, or choose another model."
+        shorten = "Shorten it" if use.typed else "Edit it to shorten it"
+        remedy = "Choose how to shorten it." if use.can_cut else f"{shorten}, or choose another model."
         title = f"This {'chat' if use.can_cut else 'message'} is too long for this model ({use.limit:,} tokens)"
         banner = Banner(self._theme, title, f"{takes}{remedy}", "warning", "warning")
         actions = (
             (
-                "Drop the Oldest",
+                "Leave Out the Oldest",
                 context.leave_out,
                 "They stay in the chat, but the model is not sent them",
             ),

@@ -55,7 +55,7 @@ class RegenerateSheet(QDialog):
         super().__init__(parent)
         self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
         self._find_models = models
-        self.setWindowTitle("Regenerate With…")
+        self.setWindowTitle("Regenerate With")
         self.model = QComboBox()  # the data of an item is its ModelChoice; None for the loaded model
         self.model.setAccessibleName("Model")
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)

@@ -147,7 +147,7 @@ class FileAttacher(QObject):
 
     def choose(self) -> None:
         """Ask for files to attach."""
-        ask_to_open(self._parent, "Attach files", FileMode.ExistingFiles, self.add, accept="Attach")
+        ask_to_open(self._parent, "Attach Files", FileMode.ExistingFiles, self.add, accept="Attach")
 
     def view(self, file: AttachedFile) -> None:
         """Show what was sent of a file."""

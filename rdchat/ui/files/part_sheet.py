@@ -36,7 +36,7 @@ class PartSheet(QDialog):
         self.setFixedWidth(_WIDTH)
         self._choice, self._context = choice, context
         self._part: Part | None = None
-        title = f"Choose what to send of {choice.file.name}"
+        title = f"Choose What to Send of {choice.file.name}"
         self.setWindowTitle(title)
         self.preview = text_field(_PREVIEW_LINES, "")
         self.preview.setReadOnly(True)

@@ -108,7 +108,7 @@ class ImportExport(QObject):
             start = partial(self._desk.import_files, [Path(name) for name in names])
             self._begin("Importing chats", start, self._report_import)
 
-        ask_to_open(self._window, "Import chats", mode, read, filters, accept="Import")
+        ask_to_open(self._window, "Import Chats", mode, read, filters, accept="Import")
 
     def _ask_backup(self) -> None:
         def write(path: str) -> None:
@@ -116,7 +116,7 @@ class ImportExport(QObject):
 
         if not self._is_busy():
             name = f"rdchat backup {_today()}.zip"
-            ask_to_save(self._window, "Back up", name, ["Backups (*.zip)"], write, accept="Back up")
+            ask_to_save(self._window, "Back Up", name, ["Backups (*.zip)"], write, accept="Back Up")
 
     def _ask_restore(self) -> None:
         def check(paths: list[str]) -> None:
@@ -125,7 +125,7 @@ class ImportExport(QObject):
 
         if not self._is_busy():
             filters = ["Backups (*.zip *.db)", "All files (*)"]
-            ask_to_open(self._window, "Restore a backup", FileMode.ExistingFile, check, filters)
+            ask_to_open(self._window, "Restore a Backup", FileMode.ExistingFile, check, filters)
 
     def _confirm_restore(self, facts: BackupFacts) -> None:
         restore = partial(self._restore, self._report_restore)

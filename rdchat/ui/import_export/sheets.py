@@ -143,7 +143,7 @@ def import_sheet(window: QWidget, theme: Theme, choose_files: Action, choose_fol
         form.addRow(ThemedLabel(theme, name, bold=True), ThemedLabel(theme, about, wraps=True))
     words = "Imported chats are added to yours. You can undo this."
     answers, folder = [("Cancel", nothing), ("Choose Files…", choose_files)], ("Choose Folder…", choose_folder)
-    return Sheet(window, theme, "Import chats", words, answers, parts=(SMALL, form), left=folder)
+    return Sheet(window, theme, "Import Chats", words, answers, parts=(SMALL, form), left=folder)
 
 
 def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Action) -> Sheet:

@@ -52,8 +52,8 @@ _STAGES: dict[str, str] = {
         "here; exact times separate the two."
     ),
     Spent.WRITING: (
-        "The model computes the next token without a draft. The step after it is prepared meanwhile, so only the rest "
-        "of its time shows here."
+        "The model computes the next token without a draft. "
+        "Part of this work overlaps other rows; only the time beyond them counts here."
     ),
     Spent.OTHER: "The processor's own work: preparing steps, keeping tokens, making text of them and showing it.",
     "Chat template and tokens": "The chat is put into the model's format and cut into tokens.",

@@ -189,7 +189,7 @@ def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
     ours.sort(key=lambda run: run.cell, reverse=True)  # the baseline, which has the first index, wins
     plain = {(run.prompt, run.trial): run for run in ours}
     figure = Figure.of(speed_ratio(run, plain.get((run.prompt, run.trial))) for run in runs if run.cell == MLX_LM)
-    return (("mlx-lm", figure),) if figure else ()
+    return (("mlx-lm, not drafting", figure),) if figure else ()
 
 
 def _fastest(reports: Sequence[CellReport]) -> Bars:

@@ -123,8 +123,7 @@ class ChatOptions(QWidget):
     def _show_source(self) -> None:
         desk = self._desk
         about = desk.chat.about
-        options = (about.system_prompt, about.sampling, about.thinking_choice, about.answer_shape)
-        own = any(each is not None for each in options)
+        own = about.has_own_options
         self.source.setText("Changed for this chat" if own else "Same as in Settings")
         self.defaults.setEnabled(own)
         chosen = self.form.fields if about.sampling else self._preferences.settings.chosen_sampling

@@ -160,7 +160,7 @@ class Preferences(SideWindow):
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         self.earlier = QCheckBox("Use earlier replies to draft")
         self.earlier.toggled.connect(lambda on: self._change(earlier_replies=on))
-        self.clear_earlier = push_button("Clear", _CLEAR, self._keeper.clear)
+        self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._keeper.clear)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         earlier = (
             "What repeats from an earlier reply is written faster. The replies stay the same, and on this computer."
@@ -207,7 +207,7 @@ class Preferences(SideWindow):
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
         self.dtype = _combo(formatting.DTYPE_WORDS, lambda chosen: self._slot.load_precision(Dtype(chosen)))
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
-        folder = "The Models window also lists the models in this folder."
+        folder = "The Models window lists its models, and Open Model Folder begins there."
         add_row(form, "Model", self.model, "rdchat loads this model when it starts.")
         form.addRow("", row(choose, self.use_default, None))
         add_row(form, "Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
@@ -219,7 +219,7 @@ class Preferences(SideWindow):
         kept = "Memory for what the model has read of earlier chats, here and of other programs."
         add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
         self._add_note(form, "While a chat is in memory, the model need not read it again.")
-        add_row(form, "Look for models in", self.models_folder, folder)
+        add_row(form, "Models folder", self.models_folder, folder)
         form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page
 

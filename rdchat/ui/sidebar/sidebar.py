@@ -101,7 +101,7 @@ def bin_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
 
 
 def place_name(place: Place) -> str:
-    return place.name.capitalize()
+    return "Trash" if place is Place.BIN else place.name.capitalize()
 
 
 def found_words(answer: SearchAnswer | None) -> str:
@@ -117,7 +117,7 @@ def found_words(answer: SearchAnswer | None) -> str:
 _EMPTY = {
     Place.CHATS: "Your chats appear here.",
     Place.ARCHIVE: "The archive is empty.",
-    Place.BIN: "The bin is empty. Deleted chats stay here for 30 days.",
+    Place.BIN: "The Trash is empty. Deleted chats stay here for 30 days.",
 }
 
 
@@ -147,12 +147,12 @@ class Sidebar(Ground):
             Place.ARCHIVE: place_button(Place.ARCHIVE, "archive", "Archived chats", theme),
             Place.BIN: place_button(Place.BIN, "bin", "Deleted chats, kept for 30 days", theme),
         }
-        self.restore = bin_button("Restore", "Move the selected chat or folder out of the bin", self._restore_current)
+        self.restore = bin_button("Restore", "Move the selected chat or folder out of the Trash", self._restore_current)
         self.erase = bin_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
         self.bin_bar = line(
             (self.restore, 1),
             (self.erase, 1),
-            (bin_button("Empty…", "Delete everything in the bin for good", self.row_actions.erase), 1),
+            (bin_button("Empty…", "Delete everything in the Trash for good", self.row_actions.erase), 1),
             margins=(SMALL, SMALL, SMALL, SMALL),
         )
         self.empty = ThemedLabel(theme, "", "muted", -1, wraps=True)

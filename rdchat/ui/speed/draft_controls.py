@@ -59,6 +59,7 @@ class DraftControls(Section):
             "None", "Choose a draft model's folder", lambda: drafting.recent_draft_models, tuple
         )
         self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
         self._fields = self._all_fields()
         self.advanced = Section(theme, "Advanced")
         self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}  # by setting
@@ -94,7 +95,7 @@ class DraftControls(Section):
             _Field("Drafter", self.drafter, "drafter", (*head, Mode.AUTO), drafter),
             _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
             _Field("Beams", self.width_, "beam_width", head, width),
-            _Field("Tokens per beam", self.length, "beam_length", head, length),
+            _Field("Beam length", self.length, "beam_length", head, length),
             _Field(
                 "Draft tokens",
                 self.draft_tokens,
@@ -221,5 +222,5 @@ def _facts(option: ModeOption | None) -> str:
         return ""
     match = option.match
     if match is None or match.sure:
-        return f"Built for this model ({option.kind.words})." if match else f"{option.kind.words}."
+        return f"{option.kind.words}."
     return f"{option.kind.words}. {match.words}".strip()

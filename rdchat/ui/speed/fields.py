@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from PySide6.QtCore import QSignalBlocker, Qt, Signal
-from PySide6.QtGui import QResizeEvent, QWheelEvent
+from PySide6.QtCore import QRectF, QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QPainter, QPaintEvent, QPalette, QResizeEvent, QWheelEvent
 from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePolicy, QSpinBox
 
+from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.ui.look.buttons import OpenMenu, add_action
 from rdchat.ui.look.formatting import counted
 from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.look.opening import FileMode, ask_to_open
+from rdchat.ui.look.theme import paint_focus
 
 _MOST_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
@@ -22,6 +24,12 @@ class CalmComboBox(QComboBox):
     """A combo box that the wheel does not change while the panel scrolls under the pointer."""
 
     opened = Signal()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        """Draw the focus ring of the other controls; a Mac has its own."""
+        super().paintEvent(event)
+        if self.hasFocus() and not host.MACOS:
+            paint_focus(QPainter(self), QRectF(self.rect()), self.palette().color(QPalette.ColorRole.Accent))
 
     def showPopup(self) -> None:
         self.opened.emit()

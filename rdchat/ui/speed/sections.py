@@ -123,7 +123,10 @@ class SpeedSection(QWidget):
             head.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
             set_tip(part, definitions.SPEED)
         tiles = row((self.acceptance, 1), (self.per_step, 1))
-        column(self.owner, head, self.reason, self.plain, TIGHT, tiles, self.sparkline, within=self, spacing=TIGHT)
+        self.figures = QWidget()
+        figures = head, self.reason, self.plain, TIGHT, tiles, self.sparkline
+        column(*figures, within=self.figures, spacing=TIGHT)
+        column(self.owner, self.figures, within=self, spacing=TIGHT)
 
     def show_statistics(self, statistics: Statistics) -> None:
         decode = formatting.rate(statistics.decode_tps)
@@ -173,7 +176,7 @@ class TimeSection(Section):
         self.rows = {spent: self.add(TimeRow(theme, spent, stage_words(spent), spent)) for spent in Spent}
         self.whole = self.add(TimeRow(theme, "Total", _WHOLE))
         tip = "Show every stage of all replies since rdchat was opened"
-        self.ledger = self.add(push_button("Time Ledger…", tip, self.ledger_requested.emit))
+        self.ledger = self.add(push_button("Time Ledger", tip, self.ledger_requested.emit))
         self._show({})
 
     def show_statistics(self, statistics: Statistics) -> None:

@@ -35,6 +35,7 @@ class ServerSection(Section):
     def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
         super().__init__(theme, "Server")
         self._server, self._replies = server, replies
+        self._last: RequestFacts | None = None  # its figures stay until the next request
         self.client = ElidedLabel(theme)
         self.stop = TextButton("Stop", theme, self._stop_request)
         self.stop.setAccessibleName("Stop the reply to this program")
@@ -44,7 +45,7 @@ class ServerSection(Section):
         keep_room(self.stop)
         self._rows.addLayout(row((self.client, 1), self.stop))
         self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
-        self.speed = self.add(FigureRow(theme, "Tokens per second", definitions.SPEED))
+        self.speed = self.add(FigureRow(theme, "Tokens/s", definitions.SPEED))
         self.accepted = self.add(FigureRow(theme, "Acceptance", definitions.ACCEPTANCE))
         self.waiting = self.add(FigureRow(theme, "Waiting", _WAITING))
         for changed in (server.facts_changed, server.changed, replies.state_changed):
@@ -61,14 +62,15 @@ class ServerSection(Section):
         """Show what the server does now."""
         facts = self._server.facts
         running = facts.running
-        self.client.setText((running.user_agent or "A program without a name") if running else "No requests")
+        self._last = shown = (running or self._last) if self.shown else None
+        self.client.setText((shown.user_agent or "A program without a name") if shown else "No requests")
         self.client.set_color("text" if running else "muted")
         self.client.setAccessibleName(f"Program: {self.client.text()}")
         answered = f"{formatting.counted(facts.answered, 'request')} answered"
         self.doing.setText(self._doing(running) if running else answered)
         self.stop.setVisible(running is not None)
-        self.speed.show_value(formatting.rate(running.tokens_per_second if running else None))
-        self.accepted.show_value(formatting.percent(running.acceptance if running else None))
+        self.speed.show_value(formatting.rate(shown.tokens_per_second if shown else None))
+        self.accepted.show_value(formatting.percent(shown.acceptance if shown else None))
         self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
 
     def _doing(self, running: RequestFacts) -> str:

@@ -45,6 +45,7 @@ class SpeedPanel(QScrollArea):
         super().__init__()
         self._controller, self._context, self._preferences = controller, controller.context, controller.preferences
         self._pending = Statistics()
+        self._has_figures = False  # a reply was measured since the app was opened
         self._is_elsewhere = False  # the reply that is or was last being written is in another chat
         self._shown = Shown(state=controller.replies.state)
         self.throttle = Throttle(self)
@@ -76,7 +77,7 @@ class SpeedPanel(QScrollArea):
     def _build_column(self, theme: Theme) -> QWidget:
         ground = Ground(theme, "window")
         margins = (LARGE - 4, MEDIUM + TIGHT, LARGE - 4, MEDIUM)
-        lines = [Separator(theme) for _ in self.sections]
+        lines = self._lines = [Separator(theme) for _ in self.sections]
         self._server_line = lines[self.sections.index(self.server)]
         parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
         column(self.status, self.training, self.speed, *parts, None, within=ground, margins=margins)
@@ -186,6 +187,9 @@ class SpeedPanel(QScrollArea):
             self._is_elsewhere = self._writes_elsewhere()
             changes["mode"] = self._controller.drafting.reply_mode
         self._shown = self._shown._replace(**changes)
+        self._has_figures |= busy or bool(self._shown.statistics.prompt_tokens)
+        for part in (self.speed.figures, self.time, self._lines[0]):
+            part.setVisible(self._has_figures)  # on the first run they would be dashes
         self.speed.owner.setText(self._owner(busy))
         self.speed.show_statistics(self._shown.statistics)
         self.drafting.show_reply(self._shown.statistics, busy)

@@ -43,13 +43,13 @@ class MessageActions(QWidget):
         is_prompt = message.role is Role.USER
         regenerate = lambda: area.regenerate_requested.emit(self._message.id)  # noqa: E731
         self._previous, self._next = (
-            IconButton(icon, f"{icon.capitalize()} alternative", area.theme, self, partial(self._step, by))
+            IconButton(icon, f"{icon.capitalize()} version", area.theme, self, partial(self._step, by))
             for icon, by in (("previous", -1), ("next", 1))
         )
         self._place = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
         self._place.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.compare = IconButton(
-            "compare", "Compare alternatives", area.theme, self, lambda: area.compare_requested.emit(self._message.id)
+            "compare", "Compare versions", area.theme, self, lambda: area.compare_requested.emit(self._message.id)
         )
         self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, self)
         parts: list[Part] = [None] if is_prompt else []

@@ -154,7 +154,7 @@ def early_end(message: Message) -> tuple[str, Remedy]:
             end = "Interrupted: rdchat closed while this reply was being written."
             return end if begun else "Interrupted: rdchat closed before this reply began.", remedy
         case MessageStatus.COMPLETE, FinishReason.CANCELLED:
-            return "Stopped.", remedy
+            return message.error or "Stopped.", remedy
         case MessageStatus.COMPLETE, FinishReason.LENGTH:
             return "Stopped at the token limit for a reply.", remedy
         case MessageStatus.COMPLETE, FinishReason.CONTEXT_FULL:

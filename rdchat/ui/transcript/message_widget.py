@@ -266,7 +266,7 @@ class MessageWidget(QWidget):
         self._add_actions(menu)
         menu.addSeparator()
         several = self.message.siblings > 1
-        self._add(menu, "Compare Alternatives", self.area.compare_requested).setVisible(several)
+        self._add(menu, "Compare Versions", self.area.compare_requested).setVisible(several)
         for words, signal in (
             ("Branch into New Chat", self.area.branch_requested),
             ("Delete Message", self.area.delete_requested),

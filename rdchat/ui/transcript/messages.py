@@ -1,5 +1,7 @@
 """The two kinds of messages: a prompt in a bubble at the right, and a model's reply."""
 
+import re
+
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
@@ -25,7 +27,13 @@ from rdchat.ui.transcript.message_widget import MessageWidget
 _WIDEST = 0.82  # of the column
 _LONG = 4000  # characters: such a text fills its lines, and is laid out only once
 _PAD = MEDIUM + 2
+_JSON_BEGINS = re.compile(r'\s*\{\s*["}]')
 _BUTTONS = 3 * 28 + TIGHT  # the room that a bubble leaves beside it
+
+
+def fenced(answer: str) -> str:
+    """Return an answer that is a JSON object as a block of code, also while it is written; another one as it is."""
+    return f"```json\n{answer}" if _JSON_BEGINS.match(answer) else answer
 
 
 class PersonMessage(MessageWidget):
@@ -108,7 +116,7 @@ class ReplyMessage(MessageWidget):
         elif self.thought:
             self.thought.deleteLater()
             self.thought = None
-        self.body.set_text(parts.answer, final)
+        self.body.set_text(fenced(parts.answer), final)
         self._show_status()
         super().show_message(message)
 

@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.ui.look import definitions, formatting
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column
+from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.speed.sections import FigureRow
 
@@ -21,6 +21,7 @@ _LAST_PART = "of the last part"
 _POSITIONS_SHOWN = 4
 _NAME_SHOWN = 24  # characters; the definition has all of it
 _WIDTH = 280
+_FIRST = {"Speed", "Speed-up", "Time to first token"}  # the others are behind More
 
 
 class Fact(NamedTuple):
@@ -170,20 +171,32 @@ class ReplyDetails(QFrame):
         parts = column(within=self, spacing=TIGHT + 2, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         if message.model:
             parts.addWidget(ThemedLabel(theme, message.model, bold=True))
+        self.rest = QWidget()
+        rest = column(within=self.rest, spacing=TIGHT + 2)
         for fact in facts(message):
             figure = FigureRow(theme, fact.name, fact.definition)
             figure.show_value(fact.value)
-            parts.addWidget(figure)
+            (parts if fact.name in _FIRST else rest).addWidget(figure)
+        parts.addWidget(self.rest)
+        self.rest.hide()
         if message.drafting and message.drafting.reason:
             parts.addWidget(ThemedLabel(theme, message.drafting.reason, "muted", -1, wraps=True))
+        self.more = TextButton("More", theme, self._show_rest)
         tokens = TextButton("Show Tokens", theme)
         tokens.clicked.connect(self.close)
         tokens.clicked.connect(self.tokens_requested)
-        parts.addWidget(tokens, 0, Qt.AlignmentFlag.AlignRight)
+        parts.addLayout(row(self.more, None, tokens))
         tokens.setFocus()
+
+    def _show_rest(self) -> None:
+        """Show all figures, in the same place."""
+        self.more.hide()
+        self.rest.show()
+        self.open_above(self._anchor)
 
     def open_above(self, anchor: QWidget) -> None:
         """Show over a button, or below it where there is no room."""
+        self._anchor = anchor
         self.adjustSize()
         place = anchor.mapToGlobal(QPoint(0, -self.height() - TIGHT))
         room = anchor.screen().availableGeometry()

@@ -23,6 +23,7 @@ from rdchat.ui.look.icons import app_pixmap
 from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open, show_in_front
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
+from rdchat.ui.window.type_anywhere import takes_text
 
 _ABOUT = """Chat with language models that run on your own machine.
 
@@ -158,6 +159,12 @@ class Commands(QObject):
             return
         self._window.conversation.banners.close_banner("undo")
         self._chats.undo()
+
+    def paste(self) -> None:
+        """Paste into the focused text field of the window in front; without one, into the message field."""
+        if self._front is self._window and not takes_text(QApplication.focusWidget()):
+            self._window.conversation.composer.setFocus()
+        self.edit("paste")
 
     def edit(self, slot: str) -> None:
         """Call a slot of the focused text field, such as `paste`; all kinds of text fields have the same slots."""

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup
+from PySide6.QtGui import QAction, QActionGroup, QPalette
 from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
 
 from rdchat import paths
@@ -18,7 +18,7 @@ from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.look import formatting
 from rdchat.ui.look.buttons import IconButton, OpenMenu, add_action
 from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.labels import button_text, set_tip
+from rdchat.ui.look.labels import ThemedLabel, button_text, set_tip
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.settings.chat_options import ChatOptions
@@ -157,6 +157,13 @@ class Header(QToolBar):
             show_icon(action, icon, theme, "text")
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
         show_icon(model, "model", theme)
+        self.dot = ThemedLabel(theme, "●", "accent", -3)
+        button = self.widgetForAction(self._options)
+        self.dot.setParent(button)
+        self.dot.setForegroundRole(QPalette.ColorRole.WindowText)  # in a button it would be that of buttons
+        self.dot.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
+        self.dot.move(button.sizeHint().width() - self.dot.sizeHint().width(), 0)
+        self.dot.hide()
 
     def open_options(self) -> None:
         """Open the chat's options below their button."""

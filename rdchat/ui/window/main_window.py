@@ -14,6 +14,7 @@ from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.layouts import splitter
+from rdchat.ui.look.opening import SideWindow
 from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences
@@ -24,6 +25,7 @@ from rdchat.ui.window.commands import Commands
 from rdchat.ui.window.header import Header, ModelButton
 from rdchat.ui.window.menus import WindowActions, menus
 from rdchat.ui.window.side_windows import SideWindows, decoded, encoded
+from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ _SCHEMES = {
     Appearance.DARK: Qt.ColorScheme.Dark,
 }
 _ANSWER_MS = 10_000  # a system that shuts down kills what has not ended after some 20 seconds
-_ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940  # sides; narrower windows hide the sidebar first, then the panel
+_ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940  # sides; narrower windows hide the panel first, then the sidebar
 
 
 class MainWindow(QMainWindow):
@@ -77,6 +79,7 @@ class MainWindow(QMainWindow):
         self.setCentralWidget(self._splitter)
         self._connect_parts()
         self._connect_controller()
+        TypeAnywhere(self, self.conversation.composer.field)
         self._restore(controller.preferences.settings)
         self._apply_settings(controller.preferences.settings)
         self._show_title()
@@ -123,7 +126,7 @@ class MainWindow(QMainWindow):
         self._fold()
 
     def focusNextPrevChild(self, forward: bool) -> bool:
-        """Move the focus by Tab: from the message field to the last reply, the panel, the toolbar and the chats."""
+        """Move the focus by Tab: from the messages to the message field, the panel, the toolbar and the chats."""
         current, stops = self.focusWidget(), self._tab_stops()
         if current not in stops:
             return super().focusNextPrevChild(forward)
@@ -137,8 +140,8 @@ class MainWindow(QMainWindow):
         `nextInFocusChain` is of no use here: PySide takes each widget for the child of the one before.
         """
         composer, messages = self.conversation.composer, list(self.conversation.transcript.widgets.values())
-        before = self.header, self.sidebar, self.conversation, *messages[:-1]
-        parts = [self, *before, composer.attach, composer, *messages[-1:], self.panel]
+        before = self.header, self.sidebar, self.conversation, *messages
+        parts = [self, *before, composer.attach, composer, self.panel]
         every = QGuiApplication.styleHints().tabFocusBehavior() is Qt.TabFocusBehavior.TabFocusAllControls
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
         stops: dict[int, list[QWidget]] = {}
@@ -174,7 +177,8 @@ class MainWindow(QMainWindow):
             return
         state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
         self.change(window_state=state, window_geometry=geometry, side_windows=self.windows.places())
-        self.hide()  # ending the engine thread may take as long as one chunk of a prompt
+        for window in (self, *self.findChildren(SideWindow)):
+            window.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self.windows.close()
         self._controller.close()
         event.accept()
@@ -202,12 +206,15 @@ class MainWindow(QMainWindow):
         conversation.transcript.compare_requested.connect(windows.compare)
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
+        windows.drops.files_dropped.connect(self.activateWindow)  # the keyboard is still in the other program
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:
         controller, desk, refresh = self._controller, self._controller.chats, self.actions_.refresh
         controller.preferences.changed.connect(self._apply_settings)
         desk.chat.opened.connect(self.panel.show_last_reply)
+        for changed in (desk.chat.opened, desk.chat.options_changed):
+            changed.connect(lambda: self.header.dot.setVisible(desk.chat.about.has_own_options))
         for changed in (desk.chat.opened, desk.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
@@ -259,8 +266,8 @@ class MainWindow(QMainWindow):
 
     def _room_for(self, side: QWidget) -> int:
         """Return the width from which the window shows a side."""
-        panel_wanted = self._controller.preferences.settings.panel_visible
-        return _ROOM_FOR_BOTH if side is self.sidebar and panel_wanted else _ROOM_FOR_ONE
+        sidebar_wanted = self._controller.preferences.settings.sidebar_visible
+        return _ROOM_FOR_BOTH if side is self.panel and sidebar_wanted else _ROOM_FOR_ONE
 
     def _show_title(self) -> None:
         conversation = self._controller.chat.conversation

@@ -201,7 +201,7 @@ def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
         None,
         Command("cut", "Cut", partial(do.edit, "cut"), _Standard.Cut),
         Command("copy", "Copy", partial(do.edit, "copy"), _Standard.Copy),
-        Command("paste", "Paste", partial(do.edit, "paste"), _Standard.Paste),
+        Command("paste", "Paste", do.paste, _Standard.Paste),
         Command("select_all", "Select All", partial(do.edit, "selectAll"), _Standard.SelectAll),
         Command("quote", "Quote Selection", window.conversation.quote_selection, "Ctrl+'"),
         None,
@@ -264,7 +264,7 @@ def _view(window: "MainWindow", do: "Commands") -> list[Command | None]:
     return [
         _side(window, window.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
         _place(do, "show_archive", "Archive", Place.ARCHIVE),
-        _place(do, "show_bin", "Bin", Place.BIN),
+        _place(do, "show_bin", "Trash", Place.BIN),
         None,
         _side(window, window.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),

@@ -7,6 +7,7 @@ from importlib import import_module, resources
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, Qt
+from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.settings import WindowPlace
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 _ELSEWHERE = (
     ("Message field", (("Send", "Return"), ("New line", "Shift+Return"))),
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
-    ("Any window beside the main one, except Models", (("Close it", "Esc"),)),
+    ("Other windows, but not Models", (("Close it", "Esc"),)),
 )
 
 
@@ -52,12 +53,22 @@ class HelpWindow(SideWindow):
         self.text = TextView(MarkdownParser(), theme, title)
         page = Ground(theme, "surface")
         column(self.text, None, within=page, margins=LARGE)
-        area = scrolled(page)
+        area = self._area = scrolled(page)
         area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the keyboard scrolls
         area.setAccessibleName(title)
         column(area, within=self)
         area.setFocus()
         self.text.set_text(text)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        """Scroll by Home, End and Space too; the area knows the arrows and the Page keys."""
+        bar = self._area.verticalScrollBar()
+        page = -bar.pageStep() if event.modifiers() & Qt.KeyboardModifier.ShiftModifier else bar.pageStep()
+        moves = {Qt.Key.Key_Home: 0, Qt.Key.Key_End: bar.maximum(), Qt.Key.Key_Space: bar.value() + page}
+        if event.key() in moves:
+            bar.setValue(moves[Qt.Key(event.key())])
+        else:
+            super().keyPressEvent(event)
 
 
 def about_drafting() -> str:

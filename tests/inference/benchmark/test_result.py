@@ -38,6 +38,19 @@ def test_a_ratio_is_taken_within_a_prompt_and_trial_and_the_median_over_all() ->
     assert (ratio.low, ratio.high) == (pytest.approx(1.25), pytest.approx(1.625))
 
 
+def test_what_speed_ups_compare_with_is_listed_once() -> None:
+    asked = plan(LOOKUP)
+    result = BenchResult(asked, (run(asked, BASE, 10), run(asked, FIRST, 15)), {})
+    (off,) = result.baseline_reports
+    speed, ratio = off.figures["decode_tps"], off.figures["ratio_to_plain"]
+    assert off.name == "Off"
+    assert speed is not None
+    assert ratio is not None
+    assert (speed.median, ratio.median) == (pytest.approx(10), 1)
+    both = plan(OFF, LOOKUP)
+    assert BenchResult(both, (run(both, BASE, 10), run(both, FIRST, 10)), {}).baseline_reports == ()
+
+
 def test_every_figure_is_what_its_counters_say() -> None:
     asked = plan(OFF, LOOKUP)
     runs = [
@@ -163,7 +176,7 @@ def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None
     (first, first_bars), (second, second_bars) = bars.groups
     assert (first, [(name, figure.median) for name, figure in first_bars]) == (
         "float32",
-        [("mlx-lm", 0.9), ("Prompt lookup, 3 tokens", 1.0), ("Drafter head, 2 beams of 3 tokens", 1.5)],
+        [("mlx-lm, not drafting", 0.9), ("Prompt lookup, 3 tokens", 1.0), ("Drafter head, 2 beams of 3 tokens", 1.5)],
     )
     assert (second, [(name, figure.median) for name, figure in second_bars]) == (
         "float16",

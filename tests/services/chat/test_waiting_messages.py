@@ -7,6 +7,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchCell, BenchPlan, Prompt
+from rdchat.inference.api.events import FinishReason
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_list import Activity
 from tests.services.fakes import ScriptedEngine
@@ -91,13 +92,26 @@ def test_a_waiting_message_is_removed(window: Window, engine: ScriptedEngine) ->
     assert window.controller.chat.typed == ""
 
 
-def test_stopping_a_reply_sends_the_next_message(window: Window, engine: ScriptedEngine) -> None:
+def test_stopping_a_reply_gives_waiting_messages_back(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "One")
     window.controller.send("Two")
+    window.controller.send("Three")
     window.controller.stop()
     engine.gate.open()
-    wait_for_replies(window, engine, 2)
-    assert window.texts == ["One", "Hello,", "Two", "Hello, you!"]
+    wait_for_replies(window, engine, 1)
+    assert window.texts == ["One", "Hello,"]
+    assert window.controller.chat.typed == "Two\n\nThree"
+    assert not waiting(window)
+
+
+def test_a_reply_that_another_model_stops_says_so(window: Window, engine: ScriptedEngine) -> None:
+    reply = pause_midway(window, engine, "One")
+    window.controller.model_slot.load("/models/other")
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
+    stopped = window.store.message(reply)
+    assert stopped.finish_reason is FinishReason.CANCELLED
+    assert stopped.error == "Stopped: another model was loaded."
 
 
 def test_after_a_quit_a_waiting_message_is_in_its_message_field(

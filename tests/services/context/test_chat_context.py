@@ -77,6 +77,21 @@ def test_the_oldest_turns_are_left_out_kept_and_told_again(window: Window, engin
     assert cut_of(window.store.messages(cut.conversation_id)) is None
 
 
+def test_a_chat_whose_last_reply_is_too_long_is_cut_before_the_next_question(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    window.ask("Hi")
+    engine.context_length = 4
+    window.controller.model_slot.load("/models/short")
+    window.wait_for(EngineState.IDLE)
+    outgrow(window, "")
+    use = window.controller.context.outgrown
+    assert use is not None
+    assert use.can_cut
+    leave_out(window)
+    assert cut_of(window.controller.chat.path) == window.controller.chat.path[-1]
+
+
 def test_a_question_that_failed_is_answered_once_it_fits(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
     engine.replies = [Reply(refusal=PromptTooLongError("It has 49 tokens.")), Reply()]

@@ -90,7 +90,7 @@ def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -
     chat.start()
     chat.say("Hi")
     chat.controller.edit_message(chat.controller.chat.path[-1].id, "Hello, me!")
-    choose(qtbot, window, -1, "Compare Alternatives")
+    choose(qtbot, window, -1, "Compare Versions")
     (opened,) = window.findChildren(AlternativesWindow)
     qtbot.waitUntil(lambda: marked(opened.panes[1]) == ["me"])
     assert opened.panes[1].made.text() == "Edited by you"

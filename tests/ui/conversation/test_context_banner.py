@@ -62,7 +62,7 @@ def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWind
 def test_the_oldest_turns_are_left_out_marked_and_told_again(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
-    press(qtbot, banner, "Drop the Oldest")
+    press(qtbot, banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     cut = mark(window)
     assert cut is not None
@@ -80,7 +80,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 
 
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
-    press(qtbot, banner, "Drop the Oldest")
+    press(qtbot, banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
     first = chat.controller.chat.conversation
     assert first is not None
@@ -140,7 +140,7 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     chat.controller.context.summary_progressed.emit(SummaryProgress(1, 1, 8, 8, 1))
     assert busy.progress.text() == "1 token written"
     press(qtbot, busy, "Stop")
-    assert "Drop the Oldest" in offered(shown(qtbot, window, chat))
+    assert "Leave Out the Oldest" in offered(shown(qtbot, window, chat))
     assert window.panel.status.state.text() == "Ready"
 
 

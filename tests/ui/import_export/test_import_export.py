@@ -129,7 +129,7 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     circle = chatgpt_chat(chatgpt_node("a", "a", "user", "x"), title="A <b>circle</b>")
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything(), circle]))
     menu.actions.import_chats.trigger()
-    assert menu.title == "Import chats"
+    assert menu.title == "Import Chats"
     menu.click("Choose Files…")
     menu.choose(tmp_path / "conversations.json")
     menu.wait_for_sheet("1 chat imported")

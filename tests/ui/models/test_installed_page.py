@@ -156,7 +156,7 @@ def test_what_drafts_is_listed_and_counted(
     assert "Drafter: 1.07 GB" in memory.bar.accessibleDescription()  # the automatic mode loads it
     assert memory.verdict.text() == "Fits: 5.84 GB of 17.2 GB"
     pick(page, "org/Beta-1B-4bit")
-    qtbot.waitUntil(lambda: "Not tested yet" in text())
+    qtbot.waitUntil(lambda: "Tested when loaded" in text())
 
 
 def test_a_model_that_cannot_be_loaded_says_why(

@@ -65,7 +65,7 @@ def click(qtbot: QtBot, button: QWidget) -> None:
 
 def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
     """Open the sheet, and wait for the hub's answer."""
-    click(qtbot, page.published.mtp)
+    page.published.get_mtp()
     sheet = page.published.sheet
     qtbot.waitUntil(lambda: not page.published.sheet._search.searching, timeout=WAIT_MS)
     return sheet
@@ -117,6 +117,12 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
     sheet = page.published.sheet
     sheet.open_for(replace(model, says_mtp=True))
     qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.words.text())
+
+
+@pytest.mark.parametrize("says", [False, True])
+def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersPage, model: ModelCard, says: bool) -> None:
+    page._shelf.choose(replace(model, says_mtp=says))
+    assert page.published.mtp.isVisible() is says
 
 
 def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:

@@ -252,7 +252,7 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     qtbot.waitUntil(lambda: sidebar.findChild(QMessageBox) is None)
     sidebar.bin_bar.findChildren(QPushButton)[2].click()
     assert _answer(sidebar, "Delete") == "Delete 2 items for good?"
-    assert sidebar.empty.text().startswith("The bin is empty")
+    assert sidebar.empty.text().startswith("The Trash is empty")
     qtbot.waitUntil(lambda: len(chat.store.rows("SELECT id FROM conversations")) == 1)
     assert len(chat.store.rows("SELECT id FROM messages")) == 1
 

@@ -38,7 +38,7 @@ def _offer(chat: Chat, *options: ModeOption) -> None:
         (Mode.OFF, set()),
         (Mode.AUTO, {"Drafter", "Draft model"}),
         (Mode.SPECULATIVE, {"Draft model", "Draft tokens"}),
-        (Mode.DRAFTER, {"Drafter", "Beams", "Tokens per beam", "Prompt lookup too"}),
+        (Mode.DRAFTER, {"Drafter", "Beams", "Beam length", "Prompt lookup too"}),
         (Mode.LOOKUP, {"Draft tokens"}),
     ],
 )

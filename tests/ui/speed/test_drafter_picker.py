@@ -98,7 +98,7 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
     ("kind", "match", "words"),
     [
         (None, None, ""),
-        (HeadKind.RECURRENT, TargetMatch(True), "Built for this model (Recurrent)."),
+        (HeadKind.RECURRENT, TargetMatch(True), "Recurrent."),
         (HeadKind.EAGLE3, TargetMatch(False, "Its sizes fit tiny."), "EAGLE-3. Its sizes fit tiny."),
         (HeadKind.BLOCK, None, "Block."),
     ],

@@ -91,7 +91,7 @@ def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledg
     assert not ledger.export.isEnabled()
     _measure(chat)
     chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
-    assert ledger.note.text().startswith("Steps that run together")
+    assert ledger.note.text().startswith("Stages that MLX computes together")
     assert [row.name for row in ledger.tree.rows] == ["Reply", "Reading", "Drafting", "Checking", "Other"]
     assert ledger.tree.isExpanded(ledger.tree.model().index(0, 0))
     ledger.reset.click()

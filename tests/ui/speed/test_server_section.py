@@ -34,6 +34,10 @@ def test_it_is_there_while_the_server_runs(section: ServerSection, chat: Chat) -
     assert (section.client.text(), section.doing.text()) == ("No requests", "3 requests answered")
     assert section.speed.value.text() == formatting.NONE
     assert not section.stop.isVisible()
+    tell(chat.controller.server, ServerFacts(ADDRESS, RUNNING))
+    tell(chat.controller.server, ServerFacts(ADDRESS, answered=4))
+    assert (section.client.text(), section.doing.text()) == ("agent/1", "4 requests answered")
+    assert section.speed.value.text() == "38.2"
     tell(chat.controller.server, ServerFacts(""))
     assert not section.isVisible()
 

@@ -323,6 +323,7 @@ def test_the_speed_over_time_is_there_when_a_chat_is_opened_again(chat: Chat, pa
 def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel) -> None:
     """The figures at the right jumped by its width."""
     chat.start()
+    chat.say("Hi")
     panel.resize(300, 2000)
     chat.qtbot.waitUntil(lambda: panel.verticalScrollBar().maximum() == 0)
     edge = panel.time.whole.mapTo(panel, panel.time.whole.rect().topRight()).x()
@@ -331,8 +332,20 @@ def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel
     assert panel.time.whole.mapTo(panel, panel.time.whole.rect().topRight()).x() == edge
 
 
+def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPanel) -> None:
+    chat.start()
+    assert not panel.speed.figures.isVisible()
+    assert not panel.time.isVisible()
+    chat.say("Hi")
+    assert panel.speed.figures.isVisible()
+    assert panel.time.isVisible()
+    chat.controller.chat.start_new()
+    assert panel.time.isVisible()  # figures do not come and go with the chats
+
+
 def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
+    chat.say("Hi")
     chat.controller.drafting.change(DraftSettings(mode=Mode.DRAFTER))
     focus, tops = panel.time.head, []
     while True:
@@ -495,6 +508,8 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
     chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == "4.50 s")
     space = "\N{NARROW NO-BREAK SPACE}"
     rows = panel.time.rows
+    laid_out = panel.speed, panel.time  # they are shown with the first figures
+    chat.qtbot.waitUntil(lambda: all(part.height() >= part.sizeHint().height() for part in laid_out))
     place = panel.drafting.pos()
     assert {spent.value: (row.value.text(), row.share.text()) for spent, row in rows.items() if row.isVisible()} == {
         "Reading": ("500 ms", f"11{space}%"),
@@ -529,6 +544,7 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
     for size, seen in (((900, 560), (*speed, *times)), ((1180, 780), (*speed, *times, panel.drafting.mode))):
         window.resize(*size)
         chat.qtbot.waitUntil(lambda size=size: (window.width(), window.height()) == size)
+        window.show_side(panel)  # the smaller window has room for one side
         for part in seen:
             assert part.isVisible()
             assert part.mapTo(panel.viewport(), part.rect().bottomLeft()).y() <= panel.viewport().height(), part

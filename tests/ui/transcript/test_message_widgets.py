@@ -105,11 +105,11 @@ def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "Second", sibling=1, siblings=3)])
     assert words(view, 2) == ["2 of 3"]
     with qtbot.waitSignal(view.alternative_requested) as asked:
-        qtbot.mouseClick(button(widget_of(view, 2), "Next alternative"), Qt.MouseButton.LeftButton)
+        qtbot.mouseClick(button(widget_of(view, 2), "Next version"), Qt.MouseButton.LeftButton)
     assert asked.args == [2, 1]
     view.update_message(reply(2, "Third", sibling=2, siblings=3))
     assert words(view, 2) == ["3 of 3"]
-    assert not button(widget_of(view, 2), "Next alternative").isEnabled()
+    assert not button(widget_of(view, 2), "Next version").isEnabled()
 
 
 def editor(view: TranscriptView) -> QPlainTextEdit:

@@ -62,6 +62,10 @@ def test_details_open_with_everything_and_lead_to_the_tokens(qtbot: QtBot, view:
     told = [figure.value.accessibleName() for figure in details.findChildren(FigureRow)]
     assert "Steps with a draft: 30" in told
     assert "Time to first token: 120 ms" in told
+    shown = [figure for figure in details.findChildren(FigureRow) if figure.isVisible()]
+    assert 1 <= len(shown) <= 3
+    button(details, "More").click()
+    assert all(figure.isVisible() for figure in details.findChildren(FigureRow))
     with qtbot.waitSignal(view.tokens_requested) as asked:
         button(details, "Show Tokens").click()
     assert asked.args == [2]

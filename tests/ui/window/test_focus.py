@@ -15,7 +15,7 @@ def _focused() -> QWidget:
     return widget
 
 
-def test_tab_goes_from_the_field_to_the_last_reply_and_then_to_the_panel(
+def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     chat.start()
@@ -23,15 +23,15 @@ def test_tab_goes_from_the_field_to_the_last_reply_and_then_to_the_panel(
     window.activateWindow()
     composer, transcript = window.conversation.composer, window.conversation.transcript
     composer.set_text("and")
-    composer.field.setFocus()
-    qtbot.waitUntil(composer.field.hasFocus)
     reply = list(transcript.widgets.values())[-1]
-    visited = []
+    reply.body.setFocus()
+    qtbot.waitUntil(reply.body.hasFocus)
+    visited: list[QWidget] = []
     while not window.panel.isAncestorOf(_focused()):
         visited.append(_focused())
         QTest.keyClick(_focused(), Qt.Key.Key_Tab)
         assert len(visited) < 30
-    assert visited[:2] == [composer.field, composer.button]
+    assert visited[-2:] == [composer.field, composer.button]
     names = [widget.accessibleName() for widget in visited if reply.isAncestorOf(widget)]
     assert {"Copy reply", "Regenerate reply", "Details"} <= set(names)
     QTest.keyClick(_focused(), Qt.Key.Key_Backtab, Qt.KeyboardModifier.ShiftModifier)

@@ -253,22 +253,23 @@ def test_a_narrow_window_folds_its_sides_away(qtbot: QtBot, window: MainWindow) 
     assert window.sidebar.isVisible()
     assert window.panel.isVisible()
     window.resize(900, 560)
-    qtbot.waitUntil(lambda: not window.sidebar.isVisible())
-    assert window.panel.isVisible()
-    window.resize(560, 520)
     qtbot.waitUntil(lambda: not window.panel.isVisible())
+    assert window.sidebar.isVisible()
+    window.resize(560, 520)
+    qtbot.waitUntil(lambda: not window.sidebar.isVisible())
     window.resize(1200, 800)
     qtbot.waitUntil(lambda: window.panel.isVisible() and window.sidebar.isVisible())
 
 
 def test_a_narrow_window_shows_one_side_at_a_time_when_asked(qtbot: QtBot, window: MainWindow) -> None:
     window.resize(900, 560)
-    qtbot.waitUntil(lambda: not window.sidebar.isVisible())
+    qtbot.waitUntil(lambda: not window.panel.isVisible())
     sides = lambda: (window.sidebar.isVisible(), window.panel.isVisible())  # noqa: E731
     for action, shown in (
-        (window.actions_.sidebar, (True, False)),
         (window.actions_.panel, (False, True)),
         (window.actions_.sidebar, (True, False)),
+        (window.actions_.panel, (False, True)),
+        (window.actions_.panel, (True, False)),
         (window.actions_.sidebar, (False, True)),
     ):
         action.trigger()

@@ -6,7 +6,7 @@ import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QKeySequence
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.look.theme import Theme
@@ -113,8 +113,33 @@ def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWin
     drafting, keys = window.windows.about_drafting, window.windows.shortcuts
     assert isinstance(drafting, HelpWindow)
     assert isinstance(keys, HelpWindow)
-    for page, words in ((drafting, "guesses the next few tokens"), (keys, "Any window beside the main one")):
+    for page, words in ((drafting, "guesses the next few tokens"), (keys, "Other windows")):
         qtbot.waitUntil(lambda page=page, words=words: words in page.text.body.toPlainText())
     listed = keys.text.body.toPlainText()
     for action in window.actions_.findChildren(type(window.actions_.new_chat)):
         assert action.shortcut().toString(QKeySequence.SequenceFormat.NativeText) in listed
+
+
+def test_help_scrolls_by_home_end_and_space(qtbot: QtBot, window: MainWindow) -> None:
+    keys = window.windows.shortcuts
+    keys.show()
+    area = keys.findChild(QScrollArea)
+    bar = area.verticalScrollBar()
+    qtbot.waitUntil(lambda: bar.maximum() > 2 * bar.pageStep())
+    for key, place in (
+        (Qt.Key.Key_End, bar.maximum()),
+        (Qt.Key.Key_Home, 0),
+        (Qt.Key.Key_Space, bar.pageStep()),
+    ):
+        QTest.keyClick(area, key)
+        assert bar.value() == place
+    QTest.keyClick(area, Qt.Key.Key_Space, Qt.KeyboardModifier.ShiftModifier)
+    assert bar.value() == 0
+
+
+def test_no_window_stays_when_the_main_one_closes(window: MainWindow) -> None:
+    window.windows.models.show()
+    window.preferences.show()
+    window.close()
+    assert not window.windows.models.isVisible()
+    assert not window.preferences.isVisible()

@@ -92,6 +92,7 @@ class DetailsView(QStackedWidget):
         )
         self.popularity = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.token = TextButton("Enter Token…", theme, links.token_requested.emit)
+        self.again = TextButton("Try Again", theme, desk.details.retry)
         self.gguf = choice_box("GGUF file", "Each file is the whole model, with a different quantisation", letters=0)
         self.download = DownloadBox(desk, links, theme)
         self.suggestion = SuggestionBox(desk, links, theme)
@@ -108,7 +109,7 @@ class DetailsView(QStackedWidget):
     def _build_scroll(self, theme: Theme) -> QScrollArea:
         content, ground = QWidget(), Ground(theme, "surface")
         content.setMaximumWidth(TEXT_WIDTH)
-        head, access = row(self.publisher, self.page, None), row((self.problem, 1), self.token, spacing=-1)
+        head, access = row(self.publisher, self.page, None), row((self.problem, 1), self.token, self.again, spacing=-1)
         facts = (self.name, head, TIGHT, self.made, self.popularity, self.fit, access, SMALL)
         files = (row(self.files.fold, None), self.files, TIGHT)
         download = (row(self.gguf, None), TIGHT, self.download, SMALL, self.suggestion, *files)
@@ -135,7 +136,8 @@ class DetailsView(QStackedWidget):
             more = "Its size, files and card appear here."
             self.notice.show_words("Choose a model", more)
             return
-        if model.trouble is not None:
+        suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
+        if model.trouble is not None and suggestion is None:
             self.notice.show_trouble(model.trouble)
             return
         if before is None or before.repository != model.repository:
@@ -143,7 +145,6 @@ class DetailsView(QStackedWidget):
             self._card = None
             self.card.set_text("")
             self.cut.hide()
-        suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
         self._show_facts(model, machine, suggestion)
         self._show_download(model)
         self.suggestion.show_suggestion(suggestion, here)
@@ -164,12 +165,14 @@ class DetailsView(QStackedWidget):
         self.publisher.setText(publisher)
         self.page.setVisible(bool(model.page))
         self.made.say(words.make_words(facts) if facts else "")
-        self.popularity.setText(words.popularity(facts) if facts else "Loading…")
+        self.popularity.setText(words.popularity(facts) if facts else "" if model.trouble else "Loading…")
         drafter_bytes = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
         text, fit = words.memory_words(sizes, machine, drafter_bytes)
         self.fit.say(text if facts or sizes else "", words.FIT_COLORS[fit] if fit else "muted")
         gated = facts is not None and facts.gated
-        self.problem.say(" ".join(part for part in (_GATED if gated else "", model.problem) if part))
+        trouble = str(model.trouble) if model.trouble else ""
+        self.problem.say(" ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part))
+        self.again.setVisible(bool(trouble))
         self.token.setVisible(gated)
 
     def _show_download(self, model: ModelDetails) -> None:
@@ -177,7 +180,7 @@ class DetailsView(QStackedWidget):
         named = ((f"{file.name}{words.DOT}{words.size(file.size)}", file.name) for file in model.ggufs)
         fill_box(self.gguf, named, model.gguf)
         self.gguf.setVisible(several)
-        self.download.setVisible(not model.problem)
+        self.download.setVisible(not (model.problem or model.trouble))
         gguf, size = model.gguf if several else "", files.size if files else 0
         here, older = model.here, model.older_here
         self.download.show_model(model.repository, gguf, size, here=here, older_here=older, loads=model.loads)
@@ -192,7 +195,7 @@ class DetailsView(QStackedWidget):
         if model.card_trouble is not None:
             text = f"The model card could not be loaded. {model.card_trouble.message} {model.card_trouble.hint}".strip()
         elif model.card is None:
-            text = "Loading the model card…"
+            text = "" if model.trouble else "Loading the model card…"
         else:
             text = "" if model.card.strip() else "This model has no card."
         self.card_words.say(text)

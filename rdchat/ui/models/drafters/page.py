@@ -121,7 +121,7 @@ class PublishedSection(QWidget):
         found = hub.found if asked else ()
         before = _BEFORE.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
-        self.mtp.setEnabled(chosen is not None)
+        self.mtp.setVisible(chosen is not None and chosen.says_mtp)
         self.search.setText("Search Again" if asked and not hub.searching else "Search for Drafters")
         set_tip(self.search, before)
         self.list.show_items({each.repository: each for each in found})

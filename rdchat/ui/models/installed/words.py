@@ -87,7 +87,7 @@ def support_words(model: ModelCard) -> tuple[str, str]:
     """Return how far drafting works with a model, and what limits it."""
     if model.tried is None:
         when = "rdchat converts this file first. See the converted model." if model.is_gguf else ""
-        return "Not tested yet", when or "rdchat tests it when it loads the model."
+        return "Tested when loaded", when or "rdchat tests drafting when it loads the model."
     reason = f"Reason: {model.tried.reason}." if model.tried.reason else ""
     return _SUPPORT[model.tried.kind], reason
 

@@ -279,6 +279,23 @@ def test_a_suggestion_says_why_and_offers_its_drafter(
     assert list((tmp_path / "hub").glob("models--z-lab--*/snapshots/*"))
 
 
+def test_a_suggestion_shows_what_is_known_while_the_hub_does_not_answer(
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage
+) -> None:
+    hub.api_faults = [Fault(status=503)] * 9
+    page.open_model(QWEN)
+    wait_for_details(qtbot, page)
+    details = page.details
+    assert details.currentWidget() is details.area
+    assert details.problem.isVisible()
+    assert not details.download.isVisible()
+    hub.api_faults = []
+    hub.add(QWEN, small_files(), **FACTS)
+    qtbot.mouseClick(details.again, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(details.download.isVisible, timeout=WAIT_MS)
+    assert not details.again.isVisible()
+
+
 def test_the_newest_choice_wins_and_colours_follow_the_theme(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, theme: Theme
 ) -> None:

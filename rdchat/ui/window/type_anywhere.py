@@ -1,0 +1,73 @@
+"""Typing without a text field goes to the message field, as in other chat apps."""
+
+from PySide6.QtCore import QEvent, QObject, Qt
+from PySide6.QtGui import QGuiApplication, QInputMethodEvent, QInputMethodQueryEvent, QKeyEvent
+from PySide6.QtWidgets import (
+    QAbstractSpinBox,
+    QApplication,
+    QComboBox,
+    QLineEdit,
+    QPlainTextEdit,
+    QTextEdit,
+    QWidget,
+)
+
+from rdchat import host
+
+_COMMANDS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.MetaModifier
+if not host.MACOS:  # there Option types characters
+    _COMMANDS |= Qt.KeyboardModifier.AltModifier
+
+
+def takes_text(widget: QWidget | None) -> bool:
+    """Tell whether text can be typed into a widget."""
+    if isinstance(widget, QComboBox):
+        return widget.isEditable()
+    return isinstance(widget, QAbstractSpinBox | QLineEdit | QPlainTextEdit | QTextEdit) and not widget.isReadOnly()
+
+
+class TypeAnywhere(QObject):
+    """Hands what is typed into a window to one field, unless a text field has the focus.
+
+    It watches the focused widget alone: a filter of the whole application would see every event. Open menus and
+    popovers are windows of their own. Space stays with buttons, and a message does not begin with it.
+
+    Args:
+        window: The window.
+        field: Takes the text.
+    """
+
+    def __init__(self, window: QWidget, field: QWidget) -> None:
+        super().__init__(window)
+        self._window, self._field = window, field
+        window.installEventFilter(self)  # has the keyboard where no widget has the focus
+        app = QApplication.instance()
+        assert isinstance(app, QApplication), "widgets exist only in an application"
+        app.focusChanged.connect(self._follow)
+
+    def _follow(self, old: QWidget | None, now: QWidget | None) -> None:
+        if old is not None and old is not self._window:
+            old.removeEventFilter(self)
+        if now is not None and now.window() is self._window and not takes_text(now):
+            now.installEventFilter(self)
+            QGuiApplication.inputMethod().update(Qt.InputMethodQuery.ImEnabled)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Let input methods work for the field, and give it the focus with the first character."""
+        if takes_text(QApplication.focusWidget()):
+            return False
+        if isinstance(event, QInputMethodQueryEvent):
+            return QApplication.sendEvent(self._field, event)
+        if isinstance(event, QInputMethodEvent):
+            is_text = bool(event.commitString() or event.preeditString())
+        else:
+            is_text = event.type() is QEvent.Type.KeyPress and isinstance(event, QKeyEvent) and _is_text(event)
+        if is_text:
+            self._field.setFocus()
+            QApplication.sendEvent(self._field, event)
+        return is_text
+
+
+def _is_text(event: QKeyEvent) -> bool:
+    text = event.text()
+    return text.isprintable() and bool(text.strip()) and not event.modifiers() & _COMMANDS

@@ -1,0 +1,46 @@
+"""A chat whose answers must be JSON says so."""
+
+import json
+
+import pytest
+from PySide6.QtCore import Qt
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.ui.transcript.messages import fenced
+from rdchat.ui.window.main_window import MainWindow
+from tests.ui.conftest import Chat
+
+_SCHEMA = AnswerShape(ShapeKind.SCHEMA, json.dumps({"type": "object"}))
+
+
+def test_the_shape_is_named_and_ended_in_the_message_field(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
+    chat.start()
+    chip, dot = window.conversation.composer.shape, window.header.dot
+    assert not chip.isVisible()
+    assert not dot.isVisible()
+    chat.say("Hi")
+    chat.controller.chat.set_options(answer_shape=_SCHEMA)
+    assert chip.isVisible()
+    assert dot.isVisible()
+    assert chip.label.text() == "JSON · schema"
+    with_shape = chat.controller.chat.id
+    window.actions_.new_chat.trigger()
+    assert not chip.isVisible()
+    assert with_shape is not None
+    chat.controller.chat.open(with_shape)
+    assert chip.isVisible()
+    qtbot.mouseClick(chip.remove, Qt.MouseButton.LeftButton)
+    assert not chip.isVisible()
+    assert not dot.isVisible()
+    assert chat.controller.chat.about.answer_shape is None
+
+
+@pytest.mark.parametrize("answer", ['{"a": "*b*"}', '{\n  "a": [1]}', "{}", '{"a'])
+def test_a_json_object_is_shown_as_code(answer: str) -> None:
+    assert fenced(answer).startswith("```json\n")
+
+
+@pytest.mark.parametrize("answer", ["", "{", "{name}, hello", "A {x}", "[1](a)", "`{}`"])
+def test_other_answers_are_shown_as_they_are(answer: str) -> None:
+    assert fenced(answer) == answer
