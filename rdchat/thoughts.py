@@ -63,6 +63,7 @@ _BLANK = re.compile(r"\s*+")
 _LINE_END = re.compile(r"[ \t]*\n?")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 _FENCE_IN_LINES = re.compile(rf"^{_FENCE.pattern}", re.MULTILINE)
+_CLOSING = re.compile(f"(?:{_any_of([closing for _, closing in PAIRS])})\n{{0,2}}")
 _BEGUN = re.compile(rf"({'|'.join(re.escape(opening) for opening, _ in PAIRS)})\s*\Z")
 
 
@@ -107,6 +108,22 @@ def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended:
     parting = _Parting(begun)
     parting.read(text, len(text))
     return parting.result(ended)
+
+
+def split_shaped(text: str, final: bool = True, *, begun: bool = False) -> Thoughts:
+    """Split a reply whose answer has a shape: only the chat template begins a thought, and markers behind it are data.
+
+    Args:
+        text: The reply as it was written.
+        final: Whether the text is complete. If not, the start of a marker at its end is held back.
+        begun: Whether the chat template began a thought.
+    """
+    if not begun:
+        return Thoughts("", text, False, ((0, len(text)),))
+    closed = _CLOSING.search(text)
+    if closed is None:
+        return Thoughts(text[: len(text) - (0 if final else _unfinished(text))].strip(), "", True)
+    return Thoughts(text[: closed.start()].strip(), text[closed.end() :], False, ((closed.end(), len(text)),))
 
 
 class _Parting:

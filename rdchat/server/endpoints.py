@@ -32,7 +32,7 @@ from rdchat.server.outlet import ClientGoneError, Outlet, inflated, read_body, u
 from rdchat.server.replies import Piece, make_replies
 
 _LOG = logging.getLogger(__name__)
-_NAME = re.compile(r"[\w.-]{1,60}", re.ASCII)  # of a field, in a header
+_NAME = re.compile(r"[\w.$-]{1,100}", re.ASCII)  # of a field, in a header
 _MOST_NAMES = 20
 _CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
@@ -262,9 +262,11 @@ class _Replies:
             raise ApiError(400, str(error)) from error
 
     def _headers(self, order: ReplyOrder) -> dict[str, str]:
-        """Return the headers that name fields without an effect, and the model in place of an unknown one."""
-        shown = [name for name in order.ignored if _NAME.fullmatch(name)][:_MOST_NAMES]
-        headers = {"x-rdchat-ignored": ", ".join(shown)} if shown else {}
+        """Return the headers that name what has no effect or no grammar, and the model in place of an unknown one."""
+        headers = {}
+        for what, names in (("ignored", order.ignored), ("unenforced", order.shape.left_out if order.shape else ())):
+            if shown := [name for name in names if _NAME.fullmatch(name)][:_MOST_NAMES]:
+                headers[f"x-rdchat-{what}"] = ", ".join(shown)
         info = self._desk.gate.model
         if info is not None and self._desk.substituted(order.model, info.name):
             headers["x-rdchat-model-substituted"] = quote(info.name)

@@ -39,10 +39,13 @@ class _ReplyWriter:
     """Turns the events of one reply into pieces."""
 
     def __init__(self, index: int, order: ReplyOrder, info: ModelInfo, seed: int) -> None:
-        marker = info.tool_markers[0] if info.tool_markers and order.tools and not order.must_call else ""
+        marker = info.tool_markers[0] if info.tool_markers and order.tools else ""
         self._order = order
         self._choice = Choice(index, seed)
-        self._text = VisibleText(raw=order.raw, call_marker=marker, hold=order.must_call)
+        self._may_be_call = order.shape is not None and bool(order.tools)  # as JSON, so nothing is shown before its end
+        self._text = VisibleText(
+            raw=order.raw, shaped=order.shape is not None, call_marker=marker, hold=self._may_be_call
+        )
         self._sent = 0  # tokens whose log-probabilities are sent
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Piece]:
@@ -65,7 +68,7 @@ class _ReplyWriter:
         more_thought, more_answer = self._text.finish(end)
         choice.end, choice.thought, choice.answer = end, self._text.thought, self._text.answer
         choice.calls = end.tool_calls[:1] if self._order.one_call else end.tool_calls
-        if self._order.must_call and (call := call_of(choice.answer)):
+        if self._may_be_call and (call := call_of(choice.answer, self._order.tools)):
             choice.calls, choice.answer = call, ""
             answer = more_answer = ""
         if not self._order.show_thoughts:

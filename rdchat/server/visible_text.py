@@ -1,7 +1,7 @@
 """Splits a growing reply into thought, answer and tool calls, for clients that get it piece by piece."""
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.thoughts import Thoughts, split_thoughts
+from rdchat.thoughts import Thoughts, split_shaped, split_thoughts
 
 
 class VisibleText:
@@ -11,6 +11,7 @@ class VisibleText:
 
     Args:
         raw: Whether the client gets the text as it is, with thoughts.
+        shaped: Whether the answer has a shape, so that markers in it are data.
         call_marker: The text that begins a tool call; empty where the request has no tools.
         hold: Whether all text is held back until the end.
 
@@ -20,8 +21,8 @@ class VisibleText:
         begun: Whether the prompt opened a thought.
     """
 
-    def __init__(self, *, raw: bool = False, call_marker: str = "", hold: bool = False) -> None:
-        self._raw, self._call_marker, self._hold = raw, call_marker, hold
+    def __init__(self, *, raw: bool = False, shaped: bool = False, call_marker: str = "", hold: bool = False) -> None:
+        self._raw, self._shaped, self._call_marker, self._hold = raw, shaped, call_marker, hold
         self.begun = False
         self._text = self.thought = self.answer = ""
 
@@ -32,6 +33,9 @@ class VisibleText:
             return "", ""
         if self._raw:
             return self._grow("", self._text)
+        if self._shaped:
+            parts = split_shaped(self._text, final=False, begun=self.begun)
+            return self._grow(parts.thought, parts.answer)
         parts = split_thoughts(self._text, final=False, begun=self.begun)
         return self._grow(parts.thought, self._before_calls(self._with_blanks(parts, self._text)))
 
@@ -39,6 +43,9 @@ class VisibleText:
         """Return what is still new at the end of the reply."""
         if self._raw:
             return self._grow("", end.text)
+        if self._shaped:
+            parts = split_shaped(end.text, begun=self.begun)
+            return self._grow(parts.thought, parts.answer)
         ended = end.finish_reason is FinishReason.EOS
         parts = split_thoughts(end.content, begun=self.begun, ended=ended)
         return self._grow(parts.thought, self._with_blanks(parts, end.content))

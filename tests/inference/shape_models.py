@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import cache
 
 from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.prompts.json_schema import reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.fakes import CharacterPrompts, loaded
@@ -65,10 +66,13 @@ class ThinkingTokenizer(JsonTokenizer):
 
 
 class JsonPrompts(CharacterPrompts):
-    """Checks shapes in this process."""
+    """Checks shapes and answers in this process."""
 
     def check_shape(self, shape: AnswerShape, waiting: object = None) -> None:
         check_grammar(shape)
+
+    def check_answer(self, shape: AnswerShape, answer: str) -> None:
+        reject_unfit(answer, shape.unenforced)
 
 
 @cache

@@ -10,7 +10,7 @@ import jsonschema
 import numpy as np
 import pytest
 
-from rdchat.errors import InvalidSettingError, ShapeRefusedError
+from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, ChatMessage, DraftSettings, GenerationRequest, Mode, Role
@@ -316,3 +316,27 @@ def test_a_mask_has_a_bit_for_each_token() -> None:
     words = rng.integers(0, 2**32, (3, 5), dtype=np.uint32)
     expected = [[bool(row[token // 32] >> (token % 32) & 1) for token in range(141)] for row in words.tolist()]
     assert mask_of(words, 141).tolist() == expected
+
+
+@pytest.mark.parametrize("thinks", [False, True])
+@pytest.mark.parametrize("fits", [False, True])
+def test_a_finished_answer_is_checked_for_what_the_grammar_does_not_enforce(thinks: bool, fits: bool) -> None:
+    model = thinking_model(1) if thinks else json_model()
+    source = {"type": "object", "properties": {}, "additionalProperties": False}
+    shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(source), json.dumps({"": {"not": {} if not fits else False}}))
+    request = replace(ask(max_tokens=400, temperature=0.9, top_p=1), shape=shape)
+    if thinks:  # the seed of a thought that ends
+        seeds = (replace(request, seed=n, shape=replace(shape, unenforced="")) for n in range(20))
+        request = replace(request, seed=next(r.seed for r in seeds if "</think>" in reply(model, r, Mode.OFF).text))
+    if fits:
+        assert reply(model, request, Mode.LOOKUP).text.endswith("{}")
+        return
+    with pytest.raises(ModelError, match="The model's answer does not fit the JSON schema"):
+        reply(model, request, Mode.LOOKUP)
+
+
+def test_an_answer_that_was_cut_off_is_not_checked() -> None:
+    source = {"type": "object", "properties": {"a": {"const": "x"}}, "required": ["a"]}
+    shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(source), json.dumps({"": False}))
+    request = replace(ask(max_tokens=2), shape=shape)
+    assert reply(json_model(), request, Mode.OFF).finish_reason is FinishReason.LENGTH

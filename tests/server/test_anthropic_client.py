@@ -247,3 +247,38 @@ def test_an_answer_in_a_shape(anthropic: Anthropic, gate: ScriptedGate) -> None:
     wanted = {"output_config": {"format": {"type": "json_schema", "schema": schema}}}
     anthropic.messages.create(**ASK, extra_body=wanted)
     assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(schema))
+
+
+@pytest.mark.parametrize("choice", ["any", "required", {"type": "any"}, {"type": "required"}])
+def test_a_choice_as_other_clients_write_it(anthropic: Anthropic, gate: ScriptedGate, choice: Any) -> None:
+    gate.scripts = [Script(('{"name": "look", "arguments": {}}',))]
+    reply: Any = anthropic.messages.create(**ASK, tools=[TOOL], tool_choice=choice)
+    assert (reply.stop_reason, reply.content[0].type) == ("tool_use", "tool_use")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_tools_beside_a_format(anthropic: Anthropic, gate: ScriptedGate, stream: bool) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    wanted: Any = ASK | {
+        "tools": [TOOL],
+        "extra_body": {"output_config": {"format": {"type": "json_schema", "schema": schema}}},
+    }
+    kinds = []
+    for text in ('{"name": "look", "arguments": {"at": 1}}', '{"a": 1}'):
+        gate.scripts = [Script((text,))]
+        if stream:
+            with anthropic.messages.stream(**wanted) as events:
+                reply: Any = events.get_final_message()
+        else:
+            reply = anthropic.messages.create(**wanted)
+        kinds.append(([block.type for block in reply.content], reply.stop_reason))
+    assert kinds == [(["tool_use"], "tool_use"), (["text"], "end_turn")]
+
+
+def test_nested_fields_without_effect_are_named(anthropic: Anthropic) -> None:
+    more: Any = {
+        "tools": [TOOL | {"cache_control": {"type": "ephemeral"}}],
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    }
+    raw = anthropic.messages.with_raw_response.create(**(ASK | more))
+    assert raw.headers["x-rdchat-ignored"] == "thinking.budget_tokens, tools.cache_control"

@@ -366,3 +366,108 @@ def test_a_tool_that_is_not_there(openai: OpenAI) -> None:
     with pytest.raises(openai_module.BadRequestError) as refused:
         openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice)
     assert refused.value.param == "tool_choice"
+
+
+NAMED = {"type": "function", "function": {"name": "look"}}
+LISTED: Any = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}, "required": ["a"]}
+
+
+@pytest.mark.parametrize(
+    "choice", ["any", {"type": "any"}, {"type": "required"}, {"type": "tool", "name": "look"}, NAMED]
+)
+def test_a_choice_as_other_clients_write_it(openai: OpenAI, gate: ScriptedGate, choice: Any) -> None:
+    gate.scripts = [Script(('{"name": "look", "arguments": {}}',))]
+    reply = openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice=choice)
+    assert reply.choices[0].finish_reason == "tool_calls"
+    assert gate.requests[0].shape
+
+
+@pytest.mark.parametrize(("kind", "offered"), [("auto", True), ("none", False)])
+def test_a_choice_that_forces_nothing(openai: OpenAI, gate: ScriptedGate, kind: str, offered: bool) -> None:
+    openai.chat.completions.create(**ASK, tools=[TOOL], tool_choice={"type": kind})  # type: ignore[call-overload]
+    assert (bool(gate.requests[0].tools), gate.requests[0].shape) == (offered, None)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("markers", [None, ("<call>", "</call>")])
+def test_tools_beside_a_format_are_a_call_or_an_answer(
+    openai: OpenAI, gate: ScriptedGate, stream: bool, markers: Any
+) -> None:
+    gate.model = replace(MODEL, tool_markers=markers)
+    asked: Any = ASK | {"tools": [TOOL], "response_format": {"type": "json_object"}, "stream": stream}
+    told = []
+    answer = '{"name": "look", "arguments": {}, "why": "<call>{}</call>"}'
+    for text in ('{"name": "look", "arguments": {"at": 1}}', answer, '{"name": "other", "arguments": {}}'):
+        gate.scripts = [Script((text,))]
+        reply: Any = openai.chat.completions.create(**asked)
+        chunks = list(reply) if stream else [reply]
+        messages = [chunk.choices[0].delta if stream else chunk.choices[0].message for chunk in chunks]
+        calls = [call.function.arguments for message in messages for call in message.tool_calls or []]
+        told.append(
+            (calls, "".join(message.content or "" for message in messages), chunks[-1].choices[0].finish_reason)
+        )
+    assert told == [
+        (['{"at": 1}'], "", "tool_calls"), ([], answer, "stop"), ([], '{"name": "other", "arguments": {}}', "stop")
+    ]  # fmt: skip
+    request = gate.requests[0]
+    assert request.shape
+    assert '{"type": "object"}]' in request.shape.source
+    assert bool(request.tools) is bool(markers)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_no_grammar_enforces_is_named(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    tool: Any = {"type": "function", "function": {"name": "fill", "parameters": LISTED}}
+    gate.scripts = [Script(('{"name": "fill", "arguments": {"a": []}}',))]
+    create = openai.chat.completions.with_raw_response.create
+    raw = create(**ASK, tools=[TOOL, tool], tool_choice="required", stream=stream)
+    assert raw.headers["x-rdchat-unenforced"] == "fill.uniqueItems"
+    shape = gate.requests[0].shape
+    assert shape
+    assert json.loads(shape.unenforced) == {"look": True, "fill": LISTED}
+    raw = create(**ASK, response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": LISTED}})
+    assert raw.headers["x-rdchat-unenforced"] == "uniqueItems"
+
+
+def test_what_is_strict_is_enforced_whole_or_refused_by_the_engine(openai: OpenAI, gate: ScriptedGate) -> None:
+    function = {"name": "fill", "parameters": LISTED, "strict": True}
+    openai.chat.completions.create(**ASK, tools=[{"type": "function", "function": function}], tool_choice="required")  # type: ignore[call-overload]
+    strict = {"name": "x", "schema": LISTED, "strict": True}
+    openai.chat.completions.create(**ASK, response_format={"type": "json_schema", "json_schema": strict})  # type: ignore[call-overload]
+    for request in gate.requests:
+        assert request.shape
+        assert ("uniqueItems" in request.shape.source, request.shape.unenforced) == (True, "")
+        assert "strict" not in request.tools
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_markers_in_an_answer_with_a_shape_are_data(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    gate.scripts = [Script(('{"a": "<thi', 'nk>b</think> c"', "}"))]
+    reply: Any = openai.chat.completions.create(**ASK, response_format={"type": "json_object"}, stream=stream)
+    parts = [each.choices[0].delta for each in reply] if stream else [reply.choices[0].message]
+    assert "".join(part.content or "" for part in parts) == '{"a": "<think>b</think> c"}'
+    assert not any(getattr(part, "reasoning_content", None) for part in parts)
+
+
+def test_a_schema_beside_json_object_is_followed(openai: OpenAI, gate: ScriptedGate) -> None:
+    openai.chat.completions.create(**ASK, response_format={"type": "json_object", "schema": SCHEMA})  # type: ignore[call-overload]
+    assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(SCHEMA))
+
+
+def test_nested_fields_without_effect_are_named(openai: OpenAI) -> None:
+    tool = {"type": "function", "function": {"name": "f", "colour": 1, "strict": False}, "cache_control": {}}
+    more: Any = {
+        "messages": [{"role": "user", "content": "Hi", "weight": 1}] * 2,
+        "tools": [tool],
+        "response_format": {"type": "text", "shade": 1},
+        "stream_options": {"depth": 1},
+    }
+    raw = openai.chat.completions.with_raw_response.create(**(ASK | more))
+    named = ("messages.weight", "response_format.shade", "stream_options.depth")
+    assert raw.headers["x-rdchat-ignored"] == ", ".join((*named, "tools.cache_control", "tools.function.colour"))
+
+
+def test_a_reference_elsewhere_is_never_fetched(openai: OpenAI) -> None:
+    schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "http://127.0.0.1:9/s"}}}
+    with pytest.raises(openai_module.BadRequestError, match="rdchat fetches no schema"):
+        openai.chat.completions.create(**ASK, response_format=schema)  # type: ignore[call-overload]

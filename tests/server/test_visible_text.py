@@ -63,3 +63,28 @@ def test_all_is_held_back() -> None:
     visible = VisibleText(hold=True)
     assert visible.add("{}") == ("", "")
     assert visible.finish(ReplyEnd(0, "{}", (), "", FinishReason.EOS, Statistics(), content="{}")) == ("", "{}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": "<think>x</think> y"}',
+        '{"a": "</think>"}',
+        "<think>x</think>",
+        '"\n<answer>"',
+        "<|channel|>final<|message|>x",
+    ],
+)
+def test_markers_in_an_answer_with_a_shape_are_data(text: str) -> None:
+    """The server once cut such an answer in two."""
+    assert shown(text, shaped=True) == ("", text)
+    assert shown(f"Hm <think> <b>.</think>\n\n{text}", shaped=True, begun=True) == ("Hm <think> <b>.", text)
+
+
+def test_a_call_in_an_answer_with_a_shape_is_data() -> None:
+    text = '{"a": "<call>{}</call>"}'
+    assert shown(text, call_marker="<call>", shaped=True) == ("", text)
+
+
+def test_a_thought_before_a_shape_that_was_cut_off() -> None:
+    assert shown("Hm</thi", shaped=True, begun=True, finish=FinishReason.LENGTH) == ("Hm</thi", "")

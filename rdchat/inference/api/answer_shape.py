@@ -9,7 +9,7 @@ from rdchat.errors import InvalidSettingError
 
 SHAPE_HINT = "Make it smaller or simpler."
 MOST_SOURCE_BYTES = 256 * 2**10
-_MOST_NESTED = 64  # levels of a schema's JSON
+MOST_NESTED = 64  # levels of a schema's JSON
 
 
 class ShapeKind(StrEnum):
@@ -31,6 +31,10 @@ class AnswerShape:
 
     kind: ShapeKind
     source: str = ""  # the schema, expression or grammar; empty for `JSON`
+    # JSON object: the schemas that a finished answer is checked with, where `source` does not enforce all of them. Each
+    # has the name of the tool whose arguments it describes, or an empty one for other answers. Empty for no check.
+    unenforced: str = ""
+    left_out: tuple[str, ...] = ()  # the keywords that `source` does not enforce, below their tools' names
 
     def __post_init__(self) -> None:
         what = self.words
@@ -57,8 +61,8 @@ def _check_schema(source: str) -> None:
         raise InvalidSettingError("The JSON schema is not JSON yet.", f"{error}.") from error
     if not isinstance(schema, dict):
         raise InvalidSettingError("The JSON schema is not a JSON object.")
-    if is_nested_deeper(schema, _MOST_NESTED):
-        raise InvalidSettingError(f"The JSON schema is nested deeper than {_MOST_NESTED} levels.")
+    if is_nested_deeper(schema, MOST_NESTED):
+        raise InvalidSettingError(f"The JSON schema is nested deeper than {MOST_NESTED} levels.")
 
 
 def is_nested_deeper(value: object, levels: int) -> bool:

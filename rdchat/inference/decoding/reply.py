@@ -11,12 +11,13 @@ import mlx.core as mx
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall
+from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall, parsed_json
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
+from rdchat.thoughts import split_shaped
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher
@@ -189,6 +190,7 @@ class Reply:
         if self._text.stopped:
             self._cut(self._text.kept_tokens)
         calls, content = self._tool_calls()
+        self._check_answer()
         return ReplyEnd(
             self.request.request_id,
             self._text.text,
@@ -210,11 +212,25 @@ class Reply:
         """Return the tool calls in the text, and the text without them."""
         text, model, tools = self._text.text, self._job.model, self.request.tools
         markers = model.info.tool_markers if tools else None
-        if markers is None:
+        if markers is None or self.request.shape is not None:  # the text of an answer with a shape is data
             return (), text
         ended = self.finish_reason is FinishReason.EOS
         parse = model.tokenizer.tool_parser
         return find_tool_calls(text, markers, parse, tools, begun=self.in_thought, ended=ended)
+
+    def _check_answer(self) -> None:
+        """Check what the grammar of the answer's shape does not enforce; an answer that was cut off is not checked.
+
+        Raises:
+            ModelError: If it does not fit.
+        """
+        shape, request = self.request.shape, self.request
+        if shape is None or not shape.unenforced:
+            return
+        begun = request.messages[-1].content if request.continue_last else ""
+        answer = split_shaped(begun + self._text.text, begun=self.in_thought).answer
+        if parsed_json(answer) is not None:
+            self._job.model.prompts.check_answer(shape, answer)
 
     def _cut(self, kept: int) -> None:
         """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""

@@ -234,6 +234,13 @@ def _check_shape(_job: Job[Any], *, kind: str, source: str) -> dict[str, Any]:
     return {}
 
 
+def _check_answer(_job: Job[Any], *, answer: str, schemas: str) -> dict[str, Any]:
+    from rdchat.inference.prompts.json_schema import reject_unfit  # noqa: PLC0415  seldom needed
+
+    reject_unfit(answer, schemas)
+    return {}
+
+
 def _import_transformers() -> None:
     import transformers  # noqa: F401, PLC0415  takes a second, while the parent reads weights
 
@@ -243,4 +250,5 @@ def main() -> int:
     calls = TokenizerCalls()
     answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
     answers["shape"] = _check_shape
+    answers["answer"] = _check_answer
     return serve(answers, prepare=_import_transformers)

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -143,8 +143,19 @@ class TokenizerProcess:
         Raises:
             ShapeRefusedError: If it cannot be used; the message says why.
         """
+        self._ask_about(shape, "shape", {"kind": shape.kind, "source": shape.source}, waiting)
+
+    def check_answer(self, shape: AnswerShape, answer: str) -> None:
+        """Check a finished answer with the schemas that its shape's grammar does not enforce.
+
+        Raises:
+            ModelError: If it does not fit, or the check takes too long.
+        """
+        self._ask_about(shape, "answer", {"answer": answer, "schemas": shape.unenforced}, lambda: None)
+
+    def _ask_about(self, shape: AnswerShape, do: str, arguments: dict[str, Any], waiting: Waiting) -> None:
         try:
-            job = self.child.submit("shape", asdict(shape), Limits(_SHAPE_S, _SHAPE_BYTES), read=lambda _: True)
+            job = self.child.submit(do, arguments, Limits(_SHAPE_S, _SHAPE_BYTES), read=lambda _: True)
             job.result(waiting)
         except ChildError as error:
             hint = error.hint if error.interrupted else SHAPE_HINT
@@ -279,6 +290,10 @@ class ModelPrompts:
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
         """See `TokenizerProcess.check_shape`."""
         self.process.check_shape(shape, waiting)
+
+    def check_answer(self, shape: AnswerShape, answer: str) -> None:
+        """See `TokenizerProcess.check_answer`."""
+        self.process.check_answer(shape, answer)
 
     def encode_request(self, request: GenerationRequest, limit: int, waiting: Waiting = lambda: None) -> list[int]:
         """Return the ids of a request's prompt; arguments and errors are those of `encode`.

@@ -6,12 +6,12 @@ from typing import Any
 
 from rdchat.inference.api.events import FinishReason, LikelyToken, PrefillProgress, TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
-from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
+from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.chat_messages import call_for_client, read_messages, read_tools
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import COMMENT, event
 from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed, read_thinking
-from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
+from rdchat.server.interfaces.shapes import read_answer, read_shape
 from rdchat.server.interfaces.usage import openai_usage
 
 SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
@@ -70,22 +70,8 @@ class ChatCompletions:
 
     def _answer(self, fields: Fields) -> dict[str, Any]:
         """Read the tools that the model may or must call, and the shape of its answer, as fields of `ReplyOrder`."""
-        tools, choice = read_tools(fields), fields.take("tool_choice", "auto")
         shape = read_shape(fields.part("response_format"))
-        if choice == "none":
-            return {"shape": shape}
-        if choice == "auto":
-            if tools and shape:
-                raise unsupported("response_format", "an answer of this shape cannot be a call of a tool.")
-            return {"shape": shape, "tools": tools}
-        match choice:
-            case "required":
-                chosen = chosen_tools(tools, None)
-            case {"type": "function", "function": {"name": str(name)}}:
-                chosen = chosen_tools(tools, name)
-            case _:
-                raise unsupported("tool_choice", "give `auto`, `none`, `required` or a function.")
-        return {"shape": call_shape(chosen), "tools": tools, "must_call": True}
+        return read_answer(read_tools(fields), fields.take("tool_choice", "auto"), shape)
 
     def _log_probs(self, fields: Fields) -> int | None:
         wanted, top = fields.flag("logprobs"), fields.whole("top_logprobs", 0, MOST_LOG_PROBS)

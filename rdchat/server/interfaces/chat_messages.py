@@ -17,9 +17,7 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     listed = fields.items("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
-    return tuple(
-        _read_message(Fields(object_of(each, f"messages[{at}]"), f"messages[{at}]")) for at, each in enumerate(listed)
-    )
+    return tuple(map(_read_message, fields.inners("messages")))
 
 
 def object_of(value: Any, place: str) -> Mapping[str, Any]:
@@ -36,10 +34,7 @@ def _read_message(fields: Fields) -> ChatMessage:
     fields.refuse("use `tools` and `tool_calls`.", "function_call")
     content = _content(fields)
     if role is Role.ASSISTANT:
-        calls = tuple(
-            _read_call(Fields(object_of(each, fields.name("tool_calls")), f"{fields.name('tool_calls')}[{at}]"))
-            for at, each in enumerate(fields.items("tool_calls"))
-        )
+        calls = tuple(map(_read_call, fields.inners("tool_calls")))
         return ChatMessage(role, content, tool_calls=calls)
     if role is Role.TOOL:
         return ChatMessage(role, content, tool_call_id=fields.text("tool_call_id", ""), name=fields.text("name", ""))
@@ -66,6 +61,7 @@ def _part_text(part: Mapping[str, Any], place: str) -> str:
 
 
 def _read_call(fields: Fields) -> ToolCall:
+    fields.take("type")  # `function`
     function = fields.part("function")
     if function is None:
         raise wrong(fields.name("function"), f"`{fields.name('function')}` must name the function.")
@@ -77,10 +73,7 @@ def _read_call(fields: Fields) -> ToolCall:
 
 def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
     """Read `tools`: only functions are known."""
-    return tuple(
-        _read_tool(Fields(object_of(each, f"tools[{at}]"), f"tools[{at}]"))
-        for at, each in enumerate(fields.items("tools"))
-    )
+    return tuple(map(_read_tool, fields.inners("tools")))
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:
@@ -91,7 +84,8 @@ def _read_tool(fields: Fields) -> Mapping[str, Any]:
         raise wrong(fields.name("function"), f"`{fields.name('function')}` must name the function.")
     known = {"name": function.text("name"), "description": function.text("description", "")}
     parameters = function.take("parameters", {"type": "object", "properties": {}})
-    return {"type": "function", "function": known | {"parameters": object_of(parameters, function.name("parameters"))}}
+    tool = {"type": "function", "function": known | {"parameters": object_of(parameters, function.name("parameters"))}}
+    return tool | ({"strict": True} if function.flag("strict") else {})
 
 
 def call_for_client(call: ToolCall, call_id: str) -> dict[str, Any]:

@@ -1,11 +1,13 @@
 """Reads the fields of a request's JSON, and knows which were not read."""
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from rdchat.inference.api.requests import JSON_LIMITS, parsed_json
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
+_NUMBER = re.compile(r"\[\d+\]")
 MOST_STOPS = 64  # texts that end a reply
 MOST_STOP_CHARACTERS = 1000  # of each: after each token the end of the reply is compared with all their beginnings
 
@@ -38,6 +40,7 @@ class Fields:
         self._place = place
         self._known: set[str] = set()
         self.ignored: list[str] = []
+        self._parts: list[Fields] = []
 
     def name(self, field: str) -> str:
         """Return a field's name for errors."""
@@ -65,7 +68,19 @@ class Fields:
     def part(self, field: str) -> "Fields | None":
         """Return an object; None where it is absent."""
         found = self._of_kind(field, dict, {}, "an object")
-        return Fields(found, self.name(field)) if found else None
+        return self.inner(found, field) if found else None
+
+    def inner(self, value: Any, place: str) -> "Fields":
+        """Return an object inside this one, by its place in here; its unread fields are unread here too."""
+        if not isinstance(value, dict):
+            raise wrong(self.name(place), f"`{self.name(place)}` must be an object.")
+        made = Fields(value, self.name(place))
+        self._parts.append(made)
+        return made
+
+    def inners(self, field: str) -> "list[Fields]":
+        """Return a list of objects; empty where it is absent."""
+        return [self.inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
 
     def whole(self, field: str, least: int, most: int) -> int | None:
         """Return a whole number; None where it is absent."""
@@ -116,8 +131,10 @@ class Fields:
         self.ignored += [field for field in fields if self.take(field) is not None]
 
     def unread(self) -> tuple[str, ...]:
-        """Return the names of the fields that had no effect."""
-        return tuple(sorted({*self.ignored, *(self._values.keys() - self._known)}))
+        """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""
+        own = {*self.ignored, *(self._values.keys() - self._known)}
+        names = {_NUMBER.sub("", self.name(field)) for field in own}
+        return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 
     def _of_kind(self, field: str, kind: type, default: Any, words: str) -> Any:
         value = self.take(field, default)

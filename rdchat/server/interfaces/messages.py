@@ -13,7 +13,7 @@ from rdchat.server.interfaces.chat_messages import compact, object_of
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed, read_thinking
-from rdchat.server.interfaces.shapes import call_shape, chosen_tools, read_shape
+from rdchat.server.interfaces.shapes import read_answer, read_shape
 from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
 _HINTS = ("metadata", "service_tier", "inference_geo")
@@ -67,22 +67,10 @@ class Messages:
 
     def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
         """Read the tools that the model may or must call, as fields of `ReplyOrder` with the answer's shape."""
-        listed = fields.items("tools")
-        tools = tuple(
-            _read_tool(Fields(object_of(each, f"tools[{at}]"), f"tools[{at}]")) for at, each in enumerate(listed)
-        )
-        choice = fields.part("tool_choice") or Fields({"type": "auto"})
-        kind, one_call = choice.text("type"), choice.flag("disable_parallel_tool_use")
-        if kind == "none":
-            return {"shape": shape}
-        if kind == "auto":
-            if tools and shape:
-                raise unsupported("output_config", "an answer of this shape cannot be a call of a tool.")
-            return {"shape": shape, "tools": tools, "one_call": one_call}
-        if kind not in {"any", "tool"}:
-            raise unsupported("tool_choice", "give `auto`, `none`, `any` or `tool`.")
-        chosen = chosen_tools(tools, choice.text("name") if kind == "tool" else None)
-        return {"shape": call_shape(chosen), "tools": tools, "must_call": True}
+        tools = tuple(map(_read_tool, fields.inners("tools")))
+        choice = fields.take("tool_choice", "auto")
+        one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
+        return read_answer(tools, choice, shape) | {"one_call": one_call}
 
     def whole(self, order: ReplyOrder, model: str, choices: Sequence[Choice], reply_id: str) -> dict[str, Any]:
         """Return the body of a reply; see `Interface.whole`."""
@@ -199,7 +187,7 @@ def _read_tool(fields: Fields) -> Mapping[str, Any]:
         raise unsupported(fields.name("type"), f"rdchat has no tools of its own, and this is {kind[:50]!r}.")
     schema = object_of(fields.take("input_schema", {}), fields.name("input_schema"))
     function = {"name": fields.text("name"), "description": fields.text("description", ""), "parameters": schema}
-    return {"type": "function", "function": function}
+    return {"type": "function", "function": function} | ({"strict": True} if fields.flag("strict") else {})
 
 
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:

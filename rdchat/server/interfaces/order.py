@@ -1,6 +1,5 @@
 """What a client asks for, the same for all interfaces."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +20,7 @@ from rdchat.inference.api.requests import (
 )
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.shapes import told_of
+from rdchat.server.interfaces.shapes import for_template, told_of
 
 MOST_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9
@@ -57,8 +56,7 @@ class ReplyOrder:
     include_usage: bool = False  # OpenAI: whether a stream ends with the counters
     tools: tuple[Mapping[str, Any], ...] = ()  # in OpenAI's form
     one_call: bool = False  # whether a reply has at most one tool call
-    must_call: bool = False  # whether the reply is a tool call; `shape` is that of one then
-    shape: AnswerShape | None = None  # see `GenerationRequest.shape`
+    shape: AnswerShape | None = None  # see `GenerationRequest.shape`; with tools, that of a call is a part of it
     top_log_probs: int | None = None  # see `GenerationRequest.top_log_probs`
     effort: str = ""  # how much to think: OpenAI's words, or "on"; empty leaves it to the model
     show_thoughts: bool = True  # whether thoughts are sent, beside the answer
@@ -91,7 +89,7 @@ class ReplyOrder:
         prompt_index, sibling = divmod(index, self.choices)
         prompt = self.prompts[prompt_index]
         tools, messages = self.tools, prompt.messages
-        if tools and info.tool_markers is None and self.must_call:
+        if tools and info.tool_markers is None and self.shape:
             tools, messages = (), told_of(tools, messages)
         elif tools and info.tool_markers is None:
             raise unsupported("tools", f"the chat template of {info.name} has no tool calls that rdchat can read.")
@@ -104,7 +102,7 @@ class ReplyOrder:
             continue_last=self.continue_last,
             thinking=self._thinking(info),
             text=prompt.text,
-            tools=json.dumps(tools) if tools else "",
+            tools=for_template(tools) if tools else "",
             top_log_probs=self.top_log_probs,
             shape=self.shape,
             partition=partition,
@@ -187,7 +185,6 @@ def read_thinking(fields: Fields, effort: str) -> str:
     """Return how much to think: `effort`, unless `enable_thinking` says otherwise, alone or as a template's switch."""
     template = fields.part("chat_template_kwargs") or Fields({})
     given = [each.flag("enable_thinking") for each in (fields, template) if each.take("enable_thinking") is not None]
-    fields.ignored += [f"chat_template_kwargs.{name}" for name in template.unread()]
     if False in given:
         return "none"
     return effort or ("on" if given else "")

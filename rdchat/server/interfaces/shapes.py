@@ -6,66 +6,133 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import MOST_NESTED, AnswerShape, ShapeKind, is_nested_deeper
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, parsed_json
+from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 
 Tools = Sequence[Mapping[str, Any]]
+_WITHOUT_PARAMETERS = {"type", "properties", "required", "title", "description"}
 
 
 def read_shape(given: Fields | None) -> AnswerShape | None:
     """Read `response_format`; `regex` and `grammar` are our own kinds. None where any text will do."""
     if given is None or (kind := given.text("type")) == "text":
         return None
-    if kind == "json_object":
+    if kind == "json_object" and given.take("schema") is None:
         return AnswerShape(ShapeKind.JSON)
-    if kind == "json_schema":
+    if kind in {"json_object", "json_schema"}:
         named = given if given.take("schema") is not None else given.part("json_schema")
         schema = named.take("schema") if named else None
         if named is None or schema is None:
             raise wrong(given.name("json_schema"), f"`{given.name('json_schema')}` must have a schema.")
-        return _shape(ShapeKind.SCHEMA, json.dumps(schema), named.name("schema"))
+        for label in ("name", "description"):
+            named.take(label)
+        return _schema_shape(schema, named.name("schema"), strict=named.flag("strict"))
     if kind in {"regex", "grammar"}:
         return _shape(ShapeKind(kind), given.text(kind), given.name(kind))
     raise unsupported(given.name("type"), f"rdchat has no shape {kind[:50]!r}.")
 
 
-def call_shape(tools: Tools) -> AnswerShape:
-    """Return the shape of a call of one of some tools, as `call_of` reads it."""
-    definitions: dict[str, Any] = {}
-    calls = []
+def _schema_shape(schema: Any, place: str, *, strict: bool) -> AnswerShape:
+    if not isinstance(schema, dict) or is_nested_deeper(schema, MOST_NESTED):
+        return _shape(ShapeKind.SCHEMA, json.dumps(schema), place)  # which says why not
+    embedding = Embedding(soften=not strict)
+    made = _embedded(schema, embedding, place)
+    if embedding.definitions:
+        made["$defs"] = embedding.definitions
+    shape = _shape(ShapeKind.SCHEMA, json.dumps(made), place)
+    left_out = tuple(dict.fromkeys(embedding.left_out))
+    return replace(shape, unenforced=json.dumps({"": schema}), left_out=left_out) if left_out else shape
+
+
+def _embedded(schema: Mapping[str, Any], embedding: Embedding, place: str) -> dict[str, Any]:
+    try:
+        return embedding.embed(schema)
+    except SchemaError as error:
+        raise wrong(place, f"The JSON schema cannot be used: {error}.") from error
+
+
+def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict[str, Any]:
+    """Return the tools that the model may or must call and the shape of its answer, as fields of `ReplyOrder`.
+
+    Args:
+        tools: Those of the request.
+        choice: `tool_choice`, as OpenAI's or Anthropic's clients write it.
+        shape: Of an answer that is no call; None for any text.
+    """
+    match choice:
+        case "none" | {"type": "none"}:
+            return {"shape": shape}
+        case "auto" | {"type": "auto"}:
+            return {"shape": call_shape(tools, shape) if tools and shape else shape, "tools": tools}
+        case "required" | "any" | {"type": "required" | "any"}:
+            chosen = _chosen_tools(tools, None)
+        case {"type": "function", "function": {"name": str(name)}} | {"type": "function" | "tool", "name": str(name)}:
+            chosen = _chosen_tools(tools, name)
+        case _:
+            raise unsupported("tool_choice", "give `auto`, `none`, `any`, `required` or the name of a tool.")
+    return {"shape": call_shape(chosen), "tools": tools}
+
+
+def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
+    """Return the shape of a call of one of some tools, as `call_of` reads it, or of another answer.
+
+    What a grammar cannot enforce is left out of it, except for tools that are `strict`.
+    """
+    embedding, left_out = Embedding(soften=True), list[str]()
+    forms, checked = list[dict[str, Any]](), dict[str, Any]()
     for tool in tools:
-        parameters = dict(tool["function"]["parameters"])
-        for key in ("$defs", "definitions"):  # references to them begin at the top of the schema
-            if not isinstance(named := parameters.pop(key, {}), dict):
-                raise wrong("tools", f"`{key}` of the tool {tool['function']['name'][:50]!r} must be an object.")
-            for name, schema in named.items():
-                if definitions.setdefault(key, {}).setdefault(name, schema) != schema:
-                    raise wrong("tools", f"Two tools have different definitions named {name[:50]!r}.")
-        fields = {"name": {"const": tool["function"]["name"]}, "arguments": {"type": "object"} | parameters}
-        calls.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
-    return _shape(ShapeKind.SCHEMA, json.dumps(definitions | {"anyOf": calls}), "tools")
+        name, parameters = tool["function"]["name"], tool["function"]["parameters"]
+        embedding.soften, embedding.left_out = not tool.get("strict"), []
+        made = _embedded(parameters, embedding, "tools")
+        if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
+            made["additionalProperties"] = False  # a tool without parameters takes none
+        left_out += dict.fromkeys(f"{name}.{keyword}" for keyword in embedding.left_out)
+        checked[name] = parameters if embedding.left_out else True
+        fields = {"name": {"const": name}, "arguments": {"type": "object"} | made}
+        forms.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
+    if answer is not None:
+        if answer.kind not in {ShapeKind.JSON, ShapeKind.SCHEMA}:
+            raise unsupported("response_format", "an answer of this shape cannot be a call of a tool.")
+        embedding.soften = False
+        forms.append(_embedded(json.loads(answer.source or '{"type": "object"}'), embedding, "response_format"))
+        left_out += answer.left_out
+        checked |= json.loads(answer.unenforced or "{}")
+    definitions = {"$defs": embedding.definitions} if embedding.definitions else {}
+    shape = _shape(ShapeKind.SCHEMA, json.dumps(definitions | {"anyOf": forms}), "tools")
+    return replace(shape, unenforced=json.dumps(checked), left_out=tuple(left_out)) if left_out else shape
+
+
+def for_template(tools: Tools) -> str:
+    """Return tools as a chat template gets them, as JSON: references are written out."""
+    return json.dumps([{"type": tool["type"], "function": _written_out(tool["function"])} for tool in tools])
+
+
+def _written_out(function: Mapping[str, Any]) -> dict[str, Any]:
+    return {**function, "parameters": expanded(function["parameters"])}
 
 
 def told_of(tools: Tools, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return messages whose system prompt describes the tools, for a chat template that has no place for them."""
-    listed = json.dumps([tool["function"] for tool in tools], ensure_ascii=False)
+    listed = json.dumps([_written_out(tool["function"]) for tool in tools], ensure_ascii=False)
     words = f"Answer with a call of one of these tools, as JSON with `name` and `arguments`:\n{listed}"
     if messages and messages[0].role is Role.SYSTEM:
         return (replace(messages[0], content=f"{messages[0].content}\n\n{words}"), *messages[1:])
     return (ChatMessage(Role.SYSTEM, words), *messages)
 
 
-def call_of(answer: str) -> tuple[ToolCall, ...]:
-    """Return the call in an answer of `call_shape`; empty where the answer was cut off."""
+def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:
+    """Return the call in an answer of `call_shape`; empty where it is another answer, or was cut off."""
     match parsed_json(answer):
-        case {"name": str(name), "arguments": dict(arguments)}:
-            return (ToolCall(name, json.dumps(arguments, ensure_ascii=False)),)
+        case {"name": str(name), "arguments": dict(arguments), **rest} if not rest:
+            if any(name == tool["function"]["name"] for tool in tools):
+                return (ToolCall(name, json.dumps(arguments, ensure_ascii=False)),)
     return ()
 
 
-def chosen_tools(tools: Tools, name: str | None) -> Tools:
+def _chosen_tools(tools: Tools, name: str | None) -> Tools:
     """Return the tools that a client insists on: the named one, or all."""
     if not tools:
         raise wrong("tool_choice", "`tool_choice` needs `tools`.")

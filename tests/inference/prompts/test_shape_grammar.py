@@ -8,7 +8,7 @@ from time import perf_counter
 
 import pytest
 
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
 
@@ -69,3 +69,12 @@ def test_a_large_shape_is_checked_in_bounded_time(process: TokenizerProcess, nam
     with suppress(ModelError):
         process.check_shape(AnswerShape(*BOUNDED[name]))
     assert perf_counter() - began < _LONGEST_S
+
+
+def test_a_pattern_without_end_is_stopped(process: TokenizerProcess) -> None:
+    shape = AnswerShape(ShapeKind.SCHEMA, "{}", json.dumps({"": {"pattern": "^(a+)+$"}}))
+    with pytest.raises(ShapeRefusedError, match="The JSON schema"):
+        process.check_answer(shape, json.dumps("a" * 60 + "b"))
+    process.check_answer(shape, json.dumps("aaa"))  # the child goes on
+    with pytest.raises(ModelError, match="does not fit the JSON schema"):
+        process.check_answer(shape, json.dumps("b"))

@@ -1,0 +1,338 @@
+"""Makes a JSON schema self-contained, leaves out what a grammar cannot enforce, and checks finished values.
+
+A reference means what it means in the schema that it stands in, wherever the schema is moved. None is ever fetched.
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from referencing import Registry
+from referencing.exceptions import Unresolvable
+from referencing.jsonschema import DRAFT202012, specification_with
+
+from rdchat.errors import ModelError
+
+_SCHEMA_KEYS = frozenset((
+    "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
+    "propertyNames", "then", "unevaluatedItems", "unevaluatedProperties",
+))  # fmt: skip
+_LIST_KEYS = frozenset(("allOf", "anyOf", "items", "oneOf", "prefixItems"))
+_MAP_KEYS = frozenset(("dependentSchemas", "patternProperties", "properties"))
+_MOVED_KEYS = frozenset((
+    "$anchor", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "definitions", "id",
+))  # fmt: skip
+_COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
+_FORMATS = ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")  # llguidance's
+_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+# Keywords that llguidance lacks, each with the values that change nothing.
+_LACKING: Mapping[str, tuple[Any, ...]] = {
+    "$dynamicRef": (),
+    "$recursiveRef": (),
+    "contains": (),
+    "dependencies": ({},),
+    "dependentRequired": ({},),
+    "dependentSchemas": ({},),
+    "else": (True, {}),
+    "if": (),
+    "maxContains": (),
+    "minContains": (0,),
+    "not": (False,),
+    "propertyNames": (True, {}, {"type": "string"}),
+    "then": (True, {}),
+    "unevaluatedItems": (True, {}),
+    "unevaluatedProperties": (True, {}),
+    "uniqueItems": (False,),
+}
+_MOST_PARTS = 20_000  # subschemas, each counted as often as it is written
+_MOST_PATTERNS = 64  # that are tried, some 2 ms each
+_MOST_EXPANDED, _DEEPEST_EXPANDED = 500, 12  # references that are written out in one schema, and inside each other
+
+Subschema = Callable[[Any, Any], Any]
+"""Takes a subschema and the resolver of its references, and returns what replaces it."""
+
+
+class SchemaError(ValueError):
+    """A schema cannot be used; the message is one line for people, without a full stop."""
+
+
+def _resolver_of(schema: Mapping[str, Any]) -> Any:
+    """Return the resolver of a whole schema's references. It fetches nothing."""
+    specification = specification_with(str(schema.get("$schema", "")), DRAFT202012)
+    return Registry().resolver_with_root(specification.create_resource(schema))
+
+
+def _target(reference: object, resolver: Any) -> tuple[Any, Any]:
+    """Return the schema that a reference names, with the resolver of its own references."""
+    try:
+        found = resolver.lookup(reference)
+    except (Unresolvable, ValueError, TypeError, AttributeError, KeyError) as error:
+        raise SchemaError(f"nothing in it is named {str(reference)[:100]!r}, and rdchat fetches no schema") from error
+    if not isinstance(found.contents, dict | bool):
+        raise SchemaError(f"{str(reference)[:100]!r} is no schema")
+    return found.contents, found.resolver
+
+
+def _mapped(schema: Mapping[str, Any], resolver: Any, change: Subschema) -> dict[str, Any]:
+    """Return a schema with its direct subschemas changed, definitions excepted."""
+
+    def one(sub: Any) -> Any:
+        if not isinstance(sub, dict):
+            return sub
+        base = str(sub.get("$id", "")).partition("#")[0]
+        inner = resolver.in_subresource(DRAFT202012.create_resource({"$id": base})) if base else resolver
+        return change(sub, inner)
+
+    made: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _LIST_KEYS and isinstance(value, list):
+            made[key] = [one(each) for each in value]
+        elif key in _MAP_KEYS and isinstance(value, dict):
+            made[key] = {name: one(each) for name, each in value.items()}
+        else:
+            made[key] = one(value) if key in _SCHEMA_KEYS else value
+    return made
+
+
+@dataclass
+class Embedding:
+    """Schemas that become parts of one schema, whose `$defs` are `definitions`.
+
+    Args:
+        soften: Whether what no grammar can enforce is left out. What remains then accepts at least the same values.
+    """
+
+    soften: bool
+    definitions: dict[str, Any] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)  # keywords that were left out, in the order of the schema
+    _names: dict[tuple[int, str], str] = field(default_factory=dict)  # by the target's identity and base
+    _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)  # definitions whose references are not read yet
+    _patterns: dict[str, bool] = field(default_factory=dict)
+    _parts: int = 0
+
+    def embed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a schema whose references name definitions of the new root.
+
+        Raises:
+            SchemaError: If a reference names nothing, or the schema is too large.
+        """
+        for key in ("$defs", "definitions"):
+            if not isinstance(schema.get(key, {}), dict):
+                raise SchemaError(f"its `{key}` is no object")
+        try:
+            made: dict[str, Any] = self._part(schema, _resolver_of(schema))
+            while self._waiting:
+                name, contents, resolver = self._waiting.pop()
+                self.definitions[name] = self._part(contents, resolver) if isinstance(contents, dict) else contents
+        except (TypeError, AttributeError, KeyError, RecursionError) as error:
+            raise SchemaError("it is no JSON schema") from error
+        return made
+
+    def _part(self, schema: Mapping[str, Any], resolver: Any) -> Any:
+        self._parts += 1
+        if self._parts > _MOST_PARTS:
+            raise SchemaError("it is too large")
+        kept = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
+        if isinstance(kept.get("items"), list):  # as before draft 2020-12
+            kept["prefixItems"] = kept.pop("items")
+            kept |= {"items": kept.pop("additionalItems")} if "additionalItems" in kept else {}
+        self._make_plain(kept)
+        if "oneOf" in kept:
+            self._loosen_one_of(kept, resolver)
+        if self.soften:
+            self._loosen(kept)
+        made = _mapped(kept, resolver, self._part)
+        if "$ref" in made:
+            made["$ref"] = self._reference(made["$ref"], resolver)
+        return made
+
+    def _reference(self, reference: object, resolver: Any) -> str:
+        contents, inner = _target(reference, resolver)
+        key = id(contents), getattr(inner, "_base_uri", "")
+        if key not in self._names:
+            self._names[key] = f"s{len(self._names)}"
+            self._waiting.append((self._names[key], contents, inner))
+        return f"#/$defs/{self._names[key]}"
+
+    def _make_plain(self, schema: dict[str, Any]) -> None:
+        """Leave out what changes nothing, and write whole numbers as such."""
+        for key, values in _LACKING.items():
+            if key in schema and any(type(schema[key]) is type(each) and schema[key] == each for each in values):
+                del schema[key]
+        if "if" not in schema or not schema.keys() & {"then", "else"}:
+            for key in ("if", "then", "else"):
+                schema.pop(key, None)
+        if schema.get("format", "date") not in _FORMATS:
+            del schema["format"]
+        for key in _COUNTS:
+            if isinstance(schema.get(key), float) and schema[key].is_integer():
+                schema[key] = int(schema[key])
+
+    def _loosen_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
+        """Make `oneOf` an `anyOf`; it says the same where no value fits two of the schemas."""
+        given = schema["oneOf"]
+        apart = isinstance(given, list) and _are_apart([_inlined(each, resolver) for each in given])
+        if apart or self.soften:
+            del schema["oneOf"]
+            if "anyOf" in schema:
+                schema["allOf"] = [*schema.get("allOf", []), {"anyOf": given}]
+            else:
+                schema["anyOf"] = given
+            self.left_out += [] if apart else ["oneOf"]
+
+    def _loosen(self, schema: dict[str, Any]) -> None:
+        """Leave out what llguidance cannot enforce."""
+        wrong = [key for key in _LACKING if key in schema]
+        if "pattern" in schema and not self._is_followed(schema["pattern"]):
+            wrong.append("pattern")
+        patterns = schema.get("patternProperties")
+        if patterns and (
+            not isinstance(patterns, dict) or len(patterns) > 1 or not all(map(self._is_followed, patterns))
+        ):
+            wrong.append("patternProperties")
+            schema.pop("additionalProperties", None)  # it speaks of what no pattern fits
+        wrong += [key for key in _COUNTS if key in schema and (type(schema[key]) is not int or schema[key] < 0)]
+        step = schema.get("multipleOf", 1)
+        if not isinstance(step, int | float) or not 1e-6 <= step <= 1e9:
+            wrong.append("multipleOf")
+        kinds = schema.get("type", [])
+        if any(kind not in _TYPES for kind in (kinds if isinstance(kinds, list) else [kinds])):
+            wrong.append("type")
+        for key in wrong:
+            del schema[key]
+        self.left_out += wrong
+
+    def _is_followed(self, pattern: object) -> bool:
+        """Tell whether llguidance knows all parts of a regular expression."""
+        if not isinstance(pattern, str):
+            return False
+        if pattern not in self._patterns:
+            from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  seldom needed
+
+            self._patterns[pattern] = len(self._patterns) < _MOST_PATTERNS and is_followed(pattern)
+        return self._patterns[pattern]
+
+
+def _inlined(schema: Any, resolver: Any) -> Any:
+    """Return a schema, or the one that it refers to."""
+    refers = isinstance(schema, dict) and "$ref" in schema
+    return _target(schema["$ref"], resolver)[0] if refers else schema
+
+
+def _are_apart(schemas: list[Any]) -> bool:
+    """Tell whether it is plain that no value fits two of some schemas: by their types, values or tags."""
+    return all(_differ(one, other) for at, one in enumerate(schemas) for other in schemas[:at])
+
+
+def _differ(one: Any, other: Any) -> bool:
+    if not isinstance(one, dict) or not isinstance(other, dict):
+        return one is False or other is False
+    if _exclude(_values(one), _values(other)) or _exclude(_kinds(one), _kinds(other)):
+        return True
+    if _kinds(one) != {"object"} or _kinds(other) != {"object"}:
+        return False
+    tags, others = _tags(one), _tags(other)
+    return any(_exclude(tags[name], others[name]) for name in tags.keys() & others.keys())
+
+
+def _tags(schema: Mapping[str, Any]) -> dict[str, set[str] | None]:
+    """Return the values that the properties which an object must have allow."""
+    required, properties = schema.get("required"), schema.get("properties", {})
+    return (
+        {name: _values(properties[name]) for name in required if name in properties}
+        if isinstance(required, list)
+        else {}
+    )
+
+
+def _exclude(one: set[str] | None, other: set[str] | None) -> bool:
+    return one is not None and other is not None and one.isdisjoint(other)
+
+
+def _values(schema: Any) -> set[str] | None:
+    """Return the values that a schema allows, as JSON; None where it lists none."""
+    if not isinstance(schema, dict) or not schema.keys() & {"const", "enum"}:
+        return None
+    values = [schema["const"]] if "const" in schema else schema["enum"]
+    numbers = (float(each) if type(each) is int and abs(each) < 2**53 else each for each in values)
+    return {json.dumps(each, sort_keys=True) for each in numbers}
+
+
+def _kinds(schema: Mapping[str, Any]) -> set[str] | None:
+    """Return the types that a schema allows; None where it names none."""
+    kinds = schema.get("type")
+    listed = [kinds] if isinstance(kinds, str) else kinds
+    return {"number" if kind == "integer" else str(kind) for kind in listed} if isinstance(listed, list) else None
+
+
+def reject_unfit(answer: str, schemas: str) -> None:
+    """Check a finished answer with jsonschema; a hostile pattern may take for ever, so this runs in a child process.
+
+    Args:
+        answer: JSON text.
+        schemas: See `AnswerShape.unenforced`.
+
+    Raises:
+        ModelError: If it does not fit.
+    """
+    from jsonschema import Draft202012Validator, validators  # noqa: PLC0415  seldom needed
+
+    value, known = json.loads(answer), json.loads(schemas)
+    name = ""
+    if isinstance(value, dict) and value.keys() == {"name", "arguments"} and value["name"] in known:
+        name, value = value["name"], value["arguments"]
+    schema = known.get(name, True)
+    kind = validators.validator_for(schema, default=Draft202012Validator)
+    kind = validators.extend(kind, {"pattern": _check_pattern})  # type: ignore[no-untyped-call]
+    try:
+        problem = next(kind(schema, registry=Registry()).iter_errors(value), None)
+    except Exception:
+        problem = None
+    if problem is not None:
+        words, place = " ".join(problem.message.split())[:300], f"{name or 'the answer'}{problem.json_path[1:]}"[:100]
+        raise ModelError(
+            f"The model's answer does not fit the JSON schema: {words} (in {place}).",
+            "Try again, or make the schema simpler.",
+        )
+
+
+def _check_pattern(_validator: Any, pattern: str, text: Any, _schema: Any) -> Iterator[Any]:
+    """Yield an error where a text does not fit a pattern; one that Python does not know was left to the grammar."""
+    from jsonschema import ValidationError  # noqa: PLC0415  seldom needed
+
+    with suppress(re.error):
+        if isinstance(text, str) and not re.search(pattern, text):
+            yield ValidationError(f"{text!r} does not match {pattern!r}")
+
+
+def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema with its references written out, for a chat template; one without references is left as it is.
+
+    A reference inside its own target, and those beyond a limit, become a note. One that names nothing stays.
+    """
+    if '"$ref"' not in json.dumps(schema):
+        return dict(schema)
+    count = 0
+
+    def write(part: Mapping[str, Any], resolver: Any, outer: tuple[int, ...]) -> dict[str, Any]:
+        nonlocal count
+        kept = {key: value for key, value in part.items() if key not in _MOVED_KEYS}
+        reference = kept.pop("$ref", None)
+        made = _mapped(kept, resolver, lambda sub, inner: write(sub, inner, outer))
+        if reference is None:
+            return made
+        try:
+            target, inner = _target(reference, resolver)
+        except SchemaError:
+            return {"$ref": reference} | made
+        count += 1
+        name = str(reference).rsplit("/", 1)[-1].removeprefix("#") or "the whole"
+        if id(target) in outer or len(outer) >= _DEEPEST_EXPANDED or count > _MOST_EXPANDED:
+            kind = {"type": target["type"]} if isinstance(target, dict) and "type" in target else {}
+            return kind | {"description": f"Has the form of {name[:100]}, which is described above."} | made
+        return (write(target, inner, (*outer, id(target))) if isinstance(target, dict) else {}) | made
+
+    return write(schema, _resolver_of(schema), (id(schema),))
