@@ -88,7 +88,9 @@ def may_part(text: str) -> bool:
     return any(each in text for each in (">", "]", "\u25b7", "thought"))
 
 
-def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended: bool = False) -> Thoughts:
+def split_thoughts(
+    text: str, final: bool = True, *, begun: bool = False, ended: bool = False, shaped: bool = False
+) -> Thoughts:
     """Split a reply at its markers.
 
     A marker that begins a thought counts only at the start of a line, and no marker counts in code. A closing marker
@@ -100,7 +102,10 @@ def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended:
             continues that of the last call on this thread is only read from its end on.
         begun: Whether the chat template began a thought.
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
+        shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
     """
+    if shaped:
+        return _split_shaped(text, final, begun)
     if not final:
         return _GROWING.split(text, begun)
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
@@ -110,20 +115,13 @@ def split_thoughts(text: str, final: bool = True, *, begun: bool = False, ended:
     return parting.result(ended)
 
 
-def split_shaped(text: str, final: bool = True, *, begun: bool = False) -> Thoughts:
-    """Split a reply whose answer has a shape: only the chat template begins a thought, and markers behind it are data.
-
-    Args:
-        text: The reply as it was written.
-        final: Whether the text is complete. If not, the start of a marker at its end is held back.
-        begun: Whether the chat template began a thought.
-    """
-    if not begun:
-        return Thoughts("", text, False, ((0, len(text)),))
-    closed = _CLOSING.search(text)
-    if closed is None:
+def _split_shaped(text: str, final: bool, begun: bool) -> Thoughts:
+    closed = _CLOSING.search(text) if begun else None
+    if begun and closed is None:
         return Thoughts(text[: len(text) - (0 if final else _unfinished(text))].strip(), "", True)
-    return Thoughts(text[: closed.start()].strip(), text[closed.end() :], False, ((closed.end(), len(text)),))
+    end = closed.end() if closed else 0
+    thought = text[: closed.start()].strip() if closed else ""
+    return Thoughts(thought, text[end:], False, ((end, len(text)),))
 
 
 class _Parting:

@@ -1,7 +1,7 @@
 """Splits a growing reply into thought, answer and tool calls, for clients that get it piece by piece."""
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.thoughts import Thoughts, split_shaped, split_thoughts
+from rdchat.thoughts import Thoughts, split_thoughts
 
 
 class VisibleText:
@@ -22,7 +22,8 @@ class VisibleText:
     """
 
     def __init__(self, *, raw: bool = False, shaped: bool = False, call_marker: str = "", hold: bool = False) -> None:
-        self._raw, self._shaped, self._call_marker, self._hold = raw, shaped, call_marker, hold
+        self._raw, self._shaped, self._hold = raw, shaped, hold
+        self._call_marker = "" if shaped else call_marker
         self.begun = False
         self._text = self.thought = self.answer = ""
 
@@ -33,21 +34,15 @@ class VisibleText:
             return "", ""
         if self._raw:
             return self._grow("", self._text)
-        if self._shaped:
-            parts = split_shaped(self._text, final=False, begun=self.begun)
-            return self._grow(parts.thought, parts.answer)
-        parts = split_thoughts(self._text, final=False, begun=self.begun)
+        parts = split_thoughts(self._text, final=False, begun=self.begun, shaped=self._shaped)
         return self._grow(parts.thought, self._before_calls(self._with_blanks(parts, self._text)))
 
     def finish(self, end: ReplyEnd) -> tuple[str, str]:
         """Return what is still new at the end of the reply."""
         if self._raw:
             return self._grow("", end.text)
-        if self._shaped:
-            parts = split_shaped(end.text, begun=self.begun)
-            return self._grow(parts.thought, parts.answer)
         ended = end.finish_reason is FinishReason.EOS
-        parts = split_thoughts(end.content, begun=self.begun, ended=ended)
+        parts = split_thoughts(end.content, begun=self.begun, ended=ended, shaped=self._shaped)
         return self._grow(parts.thought, self._with_blanks(parts, end.content))
 
     def _with_blanks(self, parts: Thoughts, text: str) -> str:

@@ -17,7 +17,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from rdchat.thoughts import split_shaped
+from rdchat.thoughts import split_thoughts
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher
@@ -228,7 +228,7 @@ class Reply:
         if shape is None or not shape.unenforced:
             return
         begun = request.messages[-1].content if request.continue_last else ""
-        answer = split_shaped(begun + self._text.text, begun=self.in_thought).answer
+        answer = split_thoughts(begun + self._text.text, begun=self.in_thought, shaped=True).answer
         if parsed_json(answer) is not None:
             self._job.model.prompts.check_answer(shape, answer)
 

@@ -15,6 +15,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from rdchat.errors import ModelError
+from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES
 
 _SCHEMA_KEYS = frozenset((
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -48,8 +49,8 @@ _LACKING: Mapping[str, tuple[Any, ...]] = {
     "uniqueItems": (False,),
 }
 _MOST_PARTS = 20_000  # subschemas, each counted as often as it is written
-_MOST_PATTERNS = 64  # that are tried, some 2 ms each
-_MOST_EXPANDED, _DEEPEST_EXPANDED = 500, 12  # references that are written out in one schema, and inside each other
+_MOST_TRIED, _MOST_BRANCHES = 64, 100  # small schemas, some 2 ms each; branches of one of them
+_MOST_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12  # characters that references add to one schema; references in each other
 
 Subschema = Callable[[Any, Any], Any]
 """Takes a subschema and the resolver of its references, and returns what replaces it."""
@@ -110,7 +111,7 @@ class Embedding:
     left_out: list[str] = field(default_factory=list)  # keywords that were left out, in the order of the schema
     _names: dict[tuple[int, str], str] = field(default_factory=dict)  # by the target's identity and base
     _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)  # definitions whose references are not read yet
-    _patterns: dict[str, bool] = field(default_factory=dict)
+    _followed: dict[str, bool] = field(default_factory=dict)  # by small schemas that were tried
     _parts: int = 0
 
     def embed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -122,6 +123,8 @@ class Embedding:
         for key in ("$defs", "definitions"):
             if not isinstance(schema.get(key, {}), dict):
                 raise SchemaError(f"its `{key}` is no object")
+        if len(json.dumps(schema)) > MOST_SOURCE_BYTES:
+            raise SchemaError("it is too large")
         try:
             made: dict[str, Any] = self._part(schema, _resolver_of(schema))
             while self._waiting:
@@ -136,9 +139,7 @@ class Embedding:
         if self._parts > _MOST_PARTS:
             raise SchemaError("it is too large")
         kept = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
-        if isinstance(kept.get("items"), list):  # as before draft 2020-12
-            kept["prefixItems"] = kept.pop("items")
-            kept |= {"items": kept.pop("additionalItems")} if "additionalItems" in kept else {}
+        _make_modern(kept)
         self._make_plain(kept)
         if "oneOf" in kept:
             self._loosen_one_of(kept, resolver)
@@ -159,14 +160,16 @@ class Embedding:
 
     def _make_plain(self, schema: dict[str, Any]) -> None:
         """Leave out what changes nothing, and write whole numbers as such."""
+        for key in [key for key, value in schema.items() if value is None and key not in ("const", "default")]:
+            del schema[key]
         for key, values in _LACKING.items():
             if key in schema and any(type(schema[key]) is type(each) and schema[key] == each for each in values):
                 del schema[key]
         if "if" not in schema or not schema.keys() & {"then", "else"}:
             for key in ("if", "then", "else"):
                 schema.pop(key, None)
-        if schema.get("format", "date") not in _FORMATS:
-            del schema["format"]
+        if schema.get("format") not in _FORMATS or "pattern" in schema:
+            schema.pop("format", None)
         for key in _COUNTS:
             if isinstance(schema.get(key), float) and schema[key].is_integer():
                 schema[key] = int(schema[key])
@@ -174,7 +177,8 @@ class Embedding:
     def _loosen_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
         """Make `oneOf` an `anyOf`; it says the same where no value fits two of the schemas."""
         given = schema["oneOf"]
-        apart = isinstance(given, list) and _are_apart([_inlined(each, resolver) for each in given])
+        branches = [_skeleton(_inlined(each, resolver)) for each in given]
+        apart = len(branches) <= _MOST_BRANCHES and self._is_followed({"oneOf": branches})
         if apart or self.soften:
             del schema["oneOf"]
             if "anyOf" in schema:
@@ -186,11 +190,11 @@ class Embedding:
     def _loosen(self, schema: dict[str, Any]) -> None:
         """Leave out what llguidance cannot enforce."""
         wrong = [key for key in _LACKING if key in schema]
-        if "pattern" in schema and not self._is_followed(schema["pattern"]):
+        if "pattern" in schema and not self._is_followed({"pattern": schema["pattern"]}):
             wrong.append("pattern")
         patterns = schema.get("patternProperties")
-        if patterns and (
-            not isinstance(patterns, dict) or len(patterns) > 1 or not all(map(self._is_followed, patterns))
+        if patterns and not (
+            len(patterns) == 1 and self._is_followed({"patternProperties": {key: {} for key in patterns}})
         ):
             wrong.append("patternProperties")
             schema.pop("additionalProperties", None)  # it speaks of what no pattern fits
@@ -205,15 +209,24 @@ class Embedding:
             del schema[key]
         self.left_out += wrong
 
-    def _is_followed(self, pattern: object) -> bool:
-        """Tell whether llguidance knows all parts of a regular expression."""
-        if not isinstance(pattern, str):
-            return False
-        if pattern not in self._patterns:
-            from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  seldom needed
+    def _is_followed(self, schema: dict[str, Any]) -> bool:
+        """Tell whether llguidance knows all parts of a small schema."""
+        from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  it imports this module
 
-            self._patterns[pattern] = len(self._patterns) < _MOST_PATTERNS and is_followed(pattern)
-        return self._patterns[pattern]
+        key = json.dumps(schema)
+        if key not in self._followed:
+            self._followed[key] = len(self._followed) < _MOST_TRIED and is_followed(key)
+        return self._followed[key]
+
+
+def _make_modern(schema: dict[str, Any]) -> None:
+    """Write what draft 2020-12 writes in another way."""
+    if isinstance(schema.get("items"), list):
+        schema["prefixItems"] = schema.pop("items")
+        schema |= {"items": schema.pop("additionalItems")} if "additionalItems" in schema else {}
+    for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+        if isinstance(schema.get(key), bool):  # draft 4
+            schema |= {key: schema.pop(bound)} if schema.pop(key) and bound in schema else {}
 
 
 def _inlined(schema: Any, resolver: Any) -> Any:
@@ -222,50 +235,16 @@ def _inlined(schema: Any, resolver: Any) -> Any:
     return _target(schema["$ref"], resolver)[0] if refers else schema
 
 
-def _are_apart(schemas: list[Any]) -> bool:
-    """Tell whether it is plain that no value fits two of some schemas: by their types, values or tags."""
-    return all(_differ(one, other) for at, one in enumerate(schemas) for other in schemas[:at])
-
-
-def _differ(one: Any, other: Any) -> bool:
-    if not isinstance(one, dict) or not isinstance(other, dict):
-        return one is False or other is False
-    if _exclude(_values(one), _values(other)) or _exclude(_kinds(one), _kinds(other)):
-        return True
-    if _kinds(one) != {"object"} or _kinds(other) != {"object"}:
-        return False
-    tags, others = _tags(one), _tags(other)
-    return any(_exclude(tags[name], others[name]) for name in tags.keys() & others.keys())
-
-
-def _tags(schema: Mapping[str, Any]) -> dict[str, set[str] | None]:
-    """Return the values that the properties which an object must have allow."""
-    required, properties = schema.get("required"), schema.get("properties", {})
-    return (
-        {name: _values(properties[name]) for name in required if name in properties}
-        if isinstance(required, list)
-        else {}
-    )
-
-
-def _exclude(one: set[str] | None, other: set[str] | None) -> bool:
-    return one is not None and other is not None and one.isdisjoint(other)
-
-
-def _values(schema: Any) -> set[str] | None:
-    """Return the values that a schema allows, as JSON; None where it lists none."""
-    if not isinstance(schema, dict) or not schema.keys() & {"const", "enum"}:
-        return None
-    values = [schema["const"]] if "const" in schema else schema["enum"]
-    numbers = (float(each) if type(each) is int and abs(each) < 2**53 else each for each in values)
-    return {json.dumps(each, sort_keys=True) for each in numbers}
-
-
-def _kinds(schema: Mapping[str, Any]) -> set[str] | None:
-    """Return the types that a schema allows; None where it names none."""
-    kinds = schema.get("type")
-    listed = [kinds] if isinstance(kinds, str) else kinds
-    return {"number" if kind == "integer" else str(kind) for kind in listed} if isinstance(listed, list) else None
+def _skeleton(schema: Any) -> Any:
+    """Return what may tell the values of a schema from those of another: types, values and tags."""
+    if not isinstance(schema, dict):
+        return schema
+    tags = {
+        name: {key: tag[key] for key in ("const", "enum") if key in tag}
+        for name, tag in schema.get("properties", {}).items()
+        if isinstance(tag, dict)
+    }
+    return {key: schema[key] for key in ("type", "const", "enum", "required") if key in schema} | {"properties": tags}
 
 
 def reject_unfit(answer: str, schemas: str) -> None:
@@ -315,10 +294,10 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
     """
     if '"$ref"' not in json.dumps(schema):
         return dict(schema)
-    count = 0
+    spent = 0
 
     def write(part: Mapping[str, Any], resolver: Any, outer: tuple[int, ...]) -> dict[str, Any]:
-        nonlocal count
+        nonlocal spent
         kept = {key: value for key, value in part.items() if key not in _MOVED_KEYS}
         reference = kept.pop("$ref", None)
         made = _mapped(kept, resolver, lambda sub, inner: write(sub, inner, outer))
@@ -328,11 +307,16 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
             target, inner = _target(reference, resolver)
         except SchemaError:
             return {"$ref": reference} | made
-        count += 1
-        name = str(reference).rsplit("/", 1)[-1].removeprefix("#") or "the whole"
-        if id(target) in outer or len(outer) >= _DEEPEST_EXPANDED or count > _MOST_EXPANDED:
-            kind = {"type": target["type"]} if isinstance(target, dict) and "type" in target else {}
-            return kind | {"description": f"Has the form of {name[:100]}, which is described above."} | made
-        return (write(target, inner, (*outer, id(target))) if isinstance(target, dict) else {}) | made
+        if not isinstance(target, dict):
+            return made
+        if id(target) in outer or len(outer) > _DEEPEST_EXPANDED or spent > _MOST_EXPANDED:
+            name = str(reference).rsplit("/", 1)[-1].removeprefix("#")[:100] or "the whole"
+            kind = {"type": target["type"]} if "type" in target else {}
+            return kind | {"description": f"Has the form of {name}, which is described above."} | made
+        spent += len(json.dumps(target))
+        return write(target, inner, (*outer, id(target))) | made
 
-    return write(schema, _resolver_of(schema), (id(schema),))
+    try:
+        return write(schema, _resolver_of(schema), (id(schema),))
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # it is no schema, or too deep
+        return dict(schema)

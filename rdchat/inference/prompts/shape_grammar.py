@@ -42,9 +42,9 @@ def _self_contained(source: str) -> str:
     return json.dumps(schema | {"$defs": embedding.definitions} if embedding.definitions else schema)
 
 
-def is_followed(pattern: str) -> bool:
-    """Tell whether a grammar can follow a regular expression; some 2 ms."""
-    grammar = llguidance.LLMatcher.grammar_from_json_schema(json.dumps({"pattern": pattern}), overrides=_JSON)
+def is_followed(schema: str) -> bool:
+    """Tell whether a grammar can follow a small JSON schema, looked at for some 2 ms."""
+    grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
     return not llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar, log_level=0, limits=limits()).is_error()
 
 
