@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  full-width punctuation is what these tests are about
 import random
 import re
 from typing import Any
@@ -53,6 +54,85 @@ def test_a_long_list_keeps_its_numbers_when_its_first_items_are_settled() -> Non
     source = "".join(f"1. item number {number} of a long list\n" for number in range(200))
     markers = [block.marker for block in streamed(MarkdownParser(), source, 100)[0]]
     assert markers == [f"{number}." for number in range(1, 201)]
+
+
+NESTED = """\
+Before
+
+```markdown
+# Title
+```python
+print(1)
+```
+between
+~~~
+```js
+x
+```
+end
+```
+After
+
+- ```md
+  ```sh
+  ls
+  ```
+  ```
+- next
+
+| f | v |
+|---|---|
+| $|x|$ | 2 |
+| a<br>b | `c|d` | surplus |
+**注意：**请看
+
+~~~Markdown
+~~~python
+x
+~~~
+~~~
+
+- - deep
+[](x)
+````md
+```sh
+````
+"""
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 50, 1000])
+def test_blocks_of_markdown_with_code_and_full_tables_stream_alike(chunk: int) -> None:
+    blocks, closed = streamed(MarkdownParser(), NESTED, chunk)
+    assert blocks == MarkdownParser().parse(NESTED, 0, {}, None).blocks
+    assert closed == {0, 1, 2, 3}
+    code = {block.code: "" for block in blocks if block.kind is Kind.CODE}
+    assert list(code) == [0, 1, 2, 3]
+    first = [block.runs[0].text for block in blocks if block.code == 0]
+    assert first == ["# Title", "```python", "print(1)", "```", "between", "~~~", "```js", "x", "```", "end"]
+    assert [block.runs[0].text for block in blocks if block.code == 3] == ["```sh"]
+    assert streamed(PlainParser(), NESTED, chunk) == whole(PlainParser(), NESTED)
+
+
+def test_blocks_of_markdown_may_be_nested_deeply() -> None:
+    text = "```md\n" * 3000 + "```\n" * 3000 + "end"
+    blocks, closed = streamed(MarkdownParser(), text, 500)
+    assert (blocks[-1].runs, closed) == ((Run("end"),), {0})
+
+
+@pytest.mark.parametrize("language", ["", "python", "text"])
+def test_other_code_ends_at_its_first_bare_fence(language: str) -> None:
+    blocks, _ = streamed(MarkdownParser(), f"```{language}\n```python\nx\n```\nend\n", 3)
+    assert blocks[-1].runs == (Run("end"),)
+
+
+def test_a_long_table_with_surplus_cells_streams_alike() -> None:
+    text = "| a | b |\n|---|---|\n" + "".join(f"| {n} | $|x|$ {'| more ' * (n % 40 == 39)}|\n" for n in range(400))
+    blocks, _ = whole(MarkdownParser(), text)
+    assert len(blocks) > 1
+    assert streamed(MarkdownParser(), text, 97)[0] == blocks
+    shown = [run.text for block in blocks for row in block.rows for cell in row for run in cell]
+    assert shown.count("more") == 10
+    assert shown.count("$|x|$") == 400
 
 
 def test_links_find_definitions_that_come_after_them() -> None:
@@ -114,6 +194,9 @@ class CountingParser(MarkdownParser):
         "```\n" + "x = 1\n" * 7_000,
         "para\n\n" * 7_000,
         "- item\n" * 6_000,
+        "a\n|-|\n|$|$|\n" * 2_000,
+        "```md\n```py\n" * 2_000,
+        "- x\n\n  ```md\n" + "  ```md\n" * 2_000,
     ],
     ids=lambda text: repr(text[:6]),
 )

@@ -1,7 +1,10 @@
+# ruff: noqa: RUF001  full-width punctuation is what these tests are about
+import json
 import re
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QPoint
@@ -78,6 +81,89 @@ def blocks(text: str):
 )
 def test_markdown_of_blocks_means_the_same(text: str) -> None:
     assert blocks(as_markdown(blocks(text))) == blocks(text)
+
+
+EXAMPLES = json.loads((Path(__file__).parent / "commonmark" / "examples.json").read_text(encoding="utf-8"))
+
+
+def meaning(text: str):
+    """Return all but the distance of a list's items and the numbers of code blocks."""
+    return [
+        (block.kind, block.level, block.runs, block.rows, block.marker, block.nesting, block.language)
+        for block in blocks(text)
+    ]
+
+
+def test_all_examples_of_commonmark_mean_the_same_when_their_copy_is_read() -> None:
+    assert len(EXAMPLES) == 655
+    differing = [text for text in EXAMPLES if meaning(as_markdown(blocks(text))) != meaning(text)]
+    assert differing == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *[
+            "\\# no heading",
+            "\\+ no item",
+            "12\\) no item",
+            "\\> no quote",
+            "a\n\\===",
+            "\\\\",
+            "`\\`",
+            "!\\[x] \\![y](http://z)",
+        ],
+        *[
+            "a\\_b \\_\\_init\\_\\_ snake_case_name",
+            "\\$5 and $6, $HOME/$USER, \\$x\\$",
+            "costs $5 and $6",
+            "$a|b$ \\\\(x\\\\)",
+        ],
+        *[
+            "&amp;amp; &lt;T&gt; List<String> \\<T>",
+            "&nbsp;&nbsp;a&#10;&#10;b",
+            "http\\://a.b",
+            "\\~\\~b\\~\\~ \\`c\\`",
+        ],
+        *["``` a``b ```", "`` ` ``", "` `` `", "`a` `b`", "`  `"],
+        *["[a \\[b\\]](http://x.y/a_(b)_c)", "[x](<http://x.y/a b(c>)", "[**a** b](http://x.y) c", "[x](notes.md)"],
+        *["<https://a.b/c_d_e> and https://a.b/x_y_z.", "<a@b.org>", "**x [a](http://x.y) y**"],
+        *["**a***b*", "***a** b*", "***a* b**", "~~a **b**~~", "*a*b", "**a\\*b**\\*", "*注（x）*后 「**a**」"],
+        *["- ```py\n  x\n  ```\n- b", "- [x] a\n\n  more\n  - b\n- \\[x] literal", "1. a\n2. b\n\n1) c\n2) d"],
+        *[
+            "> - a\n>\n>   > b\n>\n> c",
+            "- > q\n- b",
+            "1. - a\n   - b\n2. - c",
+            "text\n\n-\n- b",
+            "- ***",
+            "99. x\n100. y\n\n     z",
+        ],
+        *["````md\n```\na\n```\n````", "~~~ `x`\na\n~~~", "- a\n\n  ~~~~\n  ~~~\n  ```\n  ~~~~", "```\n  \n a  \n```"],
+        "| a | b |\n|---|---|\n| `x\\|y` | $\\|x\\|$ |\n| a<br>b | c \\| d |\n| `<br>` | \\<br> |\n| 1 | \\*2\\* | 3 |",
+        *[
+            "Foo\n**bar**\n===",
+            "# a \\#",
+            "\\| a | b |\n|---|---|",
+            "\\:---",
+            "$$\na_1\n= b\n$$",
+            "[^1] text\n\n[^1]: note",
+        ],
+    ],
+)
+def test_a_copy_means_the_same(text: str) -> None:
+    copied = as_markdown(blocks(text))
+    assert meaning(copied) == meaning(text), copied
+
+
+def test_a_prompt_is_copied_as_it_was_typed() -> None:
+    text = "Is *this* bold? # no\n- __init__.py\n1. \\_"
+    assert as_markdown(blocks_of(text, PlainParser())) == text
+
+
+def test_only_what_needs_it_is_escaped() -> None:
+    for text in ("snake_case costs $5, 2 * 3 = 6 [see](http://a.b) & [1] <T>", "# C# and F#", "- a_b\n- `x`"):
+        assert as_markdown(blocks(text)) == text
+    assert as_markdown(blocks("The file is \\_\\_init\\_\\_.py")) == "The file is \\_\\_init\\_\\_.py"
 
 
 def test_markdown_of_blocks_is_written_as_one_writes_it() -> None:

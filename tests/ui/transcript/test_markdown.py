@@ -1,3 +1,4 @@
+# ruff: noqa: RUF001  full-width punctuation is what these tests are about
 import pytest
 
 from rdchat.ui.look.opening import is_openable
@@ -131,8 +132,8 @@ def test_an_empty_list_item_shows_its_marker() -> None:
 def test_tables_have_equally_long_rows_and_alignments() -> None:
     (table,) = blocks("| a | b |\n|:-:|--:|\n| 1 |\n| 2 | 3 | 4 |")
     assert table.kind is Kind.TABLE
-    assert table.alignments == ("center", "right")
-    assert [len(row) for row in table.rows] == [2, 2, 2]
+    assert table.alignments == ("center", "right", "")
+    assert [len(row) for row in table.rows] == [3, 3, 3], "the surplus cell is kept"
 
 
 def test_quotes_know_their_depth() -> None:
@@ -170,3 +171,64 @@ def test_a_person_can_fence_code() -> None:
 
 def test_characters_that_qt_takes_for_structure_are_replaced() -> None:
     assert safe_text("a\0b\ufdd0c\u2029d\ud800e\r\nf") == "a\ufffdb\ufffdc\ufffdd\ufffde\nf"
+
+
+def marked(source: str) -> list[str]:
+    return [run.text for block in blocks(source) for run in block.runs if run.bold or run.italic or run.strike]
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("**注意：**请看说明。", ["注意："]),
+        ("他说**「你好」**吗", ["「你好」"]),
+        ("这是**“引用”**说明", ["“引用”"]),
+        ("*（注）*后面", ["（注）"]),
+        ("~~删除线（test）~~后面", ["删除线（test）"]),
+        ("**スクリプト（script）**を", ["スクリプト（script）"]),
+        ("**스크립트(script)**를", ["스크립트(script)"]),
+        ("请用**`ls -l`**命令", ["`ls -l`".strip("`")]),
+        ("**价格：$5**。", ["价格：$5"]),
+    ],
+)
+def test_emphasis_ends_beside_east_asian_text(source: str, words: list[str]) -> None:
+    assert marked(source) == words
+    assert marked(f"| a |\n|---|\n| x |\n\n- {source}") == words
+
+
+@pytest.mark.parametrize(
+    "source", ["中文 ** 中文 **", "2 * 3 * 4", "**Note:**text", "a**😀**b", "文_件_名", "** 注意**"]
+)
+def test_emphasis_elsewhere_is_as_commonmark_has_it(source: str) -> None:
+    assert marked(source) == []
+
+
+def cells(source: str) -> list[list[str]]:
+    return [["".join(run.text for run in cell) for cell in row] for block in blocks(source) for row in block.rows]
+
+
+@pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ("| f | v |\n|---|---|\n| $|x|$ | 2 |", [["f", "v"], ["$|x|$", "2"]]),
+        ("| f | v |\n|---|---|\n| \\(|x|\\) | $P(A|B)$ |", [["f", "v"], ["\\(|x|\\)", "$P(A|B)$"]]),
+        ("| `a | b` | v |\n|---|---|\n| ``x ` | y`` | 2 |", [["a | b", "v"], ["x ` | y", "2"]]),
+        ("f | v\n---|---\n`a|b` | $5\n$5 | $6 | 7", [["f", "v", ""], ["a|b", "$5", ""], ["$5", "$6", "7"]]),
+        ("| a |\n|---|\n| 1 | 2 | 3 |\n| 4 |", [["a", "", ""], ["1", "2", "3"], ["4", "", ""]]),
+        ("| a | b |\n|---|---|\n| `x\\|y` | z |", [["a", "b"], ["x|y", "z"]]),
+        ("| a |\n|---|\n| one<br>two<BR/>three<br />`<br>` \\<br> |", [["a"], ["one\ntwo\nthree\n<br> <br>"]]),
+        ("> | a | b |\n> |---|---|\n> | $|x|$ | 2 | 3<br>4", [["a", "b", ""], ["$|x|$", "2", "3\n4"]]),
+    ],
+)
+def test_no_cell_of_a_table_is_lost(rows: str, expected: list[list[str]]) -> None:
+    assert cells(rows) == expected
+
+
+def test_rich_text_has_all_cells_and_breaks() -> None:
+    html = MarkdownParser().html("| a |\n|---|\n| 1<br>2 | 3 |")
+    assert "<td>1<br />\n2</td>" in html.replace("<td>\n", "<td>")
+    assert "<td>3</td>" in html
+
+
+def test_a_break_outside_of_a_table_stays_text() -> None:
+    assert blocks("What does <br> do?")[0].runs == (Run("What does <br> do?"),)

@@ -46,6 +46,7 @@ def formulas(source: str) -> list[tuple[str, bool]]:
         ("| $a$ |\n|---|", []),  # cells are in `rows`
         ("> $$x$$", [("x", True)]),
         ("$5$", [("5", False)]),
+        ("the set $A$, $ABCD$, $RMSE$, $a_B$", [("A", False), ("ABCD", False), ("RMSE", False), ("a_B", False)]),
         ("$2x+1$ and $n$-th", [("2x+1", False), ("n", False)]),
     ],
 )
@@ -67,6 +68,9 @@ def test_formulas_are_found(source: str, found: list[tuple[str, bool]]) -> None:
         "open $x and no end",
         "$$",
         "PATH=$HOME:$PATH",
+        "echo $USER$",
+        "type `env` to see $PATH$, or $HOME/$USER$",
+        "export -n $name$ and $MY_VAR$",
     ],
 )
 def test_prices_code_and_single_dollars_are_no_formulas(source: str) -> None:

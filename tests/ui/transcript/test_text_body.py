@@ -277,3 +277,32 @@ def test_the_language_of_code_is_named_as_soon_as_it_is_known(qtbot: QtBot, them
         body.set_text(text[:end], final=False)
         body.advance(time.perf_counter())
     assert [label.text() for label in body.findChildren(QLabel)] == ["Python"]
+
+
+def first_letter(body: TextBody, text: str) -> float:
+    """Return where the text is, from the left, of the caret before a text."""
+    cursor = body.document().find(text)
+    cursor.setPosition(cursor.selectionStart())
+    return body.cursorRect(cursor).left()
+
+
+@pytest.mark.parametrize(("first", "second"), [("עברית", "ועוד"), ("شيء", "آخر")])
+def test_items_from_right_to_left_have_their_number_on_the_right(make_body: MakeBody, first: str, second: str) -> None:
+    """The number was outside, and the first letter cut: Qt mirrors an indentation, but not a margin."""
+    body = make_body(f"1. {first} {second}\n   - {second} x\n\n> 2. {first}")
+    width = body.document().textWidth()
+    layout = body.document().begin().layout().lineAt(0)
+    assert layout.x() + layout.width() <= width
+    number, letter = layout.cursorToX(0)[0], layout.cursorToX(3)[0]
+    assert letter < number - 10, "there is a distance between number and text"
+    inner = body.document().begin().next().layout().lineAt(0)
+    assert inner.cursorToX(2)[0] < letter - 10
+
+
+def test_the_bar_of_a_quotation_stands_where_its_lines_begin(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
+    for text, side in (("> English", 0), ("> ציטוט", 1)):
+        body = make_body(text)
+        image = body.viewport().grab().toImage()
+        x = round(body.document().textWidth()) * side + (-2 if side else 1)
+        middle = body.document().documentLayout().blockBoundingRect(body.document().begin()).center().y()
+        assert image.pixelColor(x, round(middle)) == theme.colors.border

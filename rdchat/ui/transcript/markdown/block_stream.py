@@ -1,11 +1,11 @@
 """Parses a text that grows: only its last open block is parsed again, and never more than a bounded piece at once."""
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
-from rdchat.ui.transcript.markdown.parser import FENCE, Parsed, Parser, code_line
+from rdchat.ui.transcript.markdown.parser import Parsed, Parser, code_line
+from rdchat.ui.transcript.markdown.syntax import FENCE, OpenFence
 
 # work is counted in characters; lines, cells and formulas cost more than their characters do
 _STEP = 7_700  # work of a step, unless a block is longer
@@ -34,18 +34,13 @@ class _Fence:
     """An open top-level code block; its lines become blocks without being parsed."""
 
     indent: int
-    mark: str
-    language: str
     number: int
+    open: OpenFence
     lines: int = 0
-    end: re.Pattern[str] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.end = re.compile(rf" {{0,3}}{re.escape(self.mark[0])}{{{len(self.mark)},}}[ \t]*$")
 
     def blocks(self, line: str) -> list[Block]:
         spaces = len(line) - len(line.lstrip(" "))
-        return code_line(line[min(spaces, self.indent) :], self.number, self.language, first=not self.lines)
+        return code_line(line[min(spaces, self.indent) :], self.number, self.open.language, first=not self.lines)
 
 
 class BlockStream:
@@ -95,7 +90,8 @@ class BlockStream:
         opening = None if self._fence else FENCE.match(text, self._offset)
         if opening and (opening[0].endswith("\n") or final):
             words = opening[3].split(maxsplit=1)
-            self._fence = _Fence(len(opening[1]), opening[2], words[0] if words else "", self._codes)
+            open_fence = OpenFence(opening[2], words[0] if words else "")
+            self._fence = _Fence(len(opening[1]), self._codes, open_fence)
             self._codes += 1
             self._offset = opening.end()
 
@@ -108,9 +104,9 @@ class BlockStream:
             complete = end >= 0 or (final and self._offset < len(text))
             line = text[self._offset : end if end >= 0 else len(text)]
             if not complete and not final:
-                shown = "" if fence.end.match(line) else line
+                shown = "" if fence.open.is_end(line) else line
                 return fence.blocks(shown) if shown or not fence.lines else []
-            ends = not complete or fence.end.match(line) is not None
+            ends = not complete or fence.open.add(line)
             if not ends or not fence.lines:
                 update.blocks += fence.blocks("" if ends else line)
             fence.lines += 1

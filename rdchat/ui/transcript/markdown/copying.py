@@ -4,124 +4,153 @@ Rich text is HTML for word processors and mail programs, which keep their own fo
 style sheets do not survive a paste. Not tried on a Mac with Pages, Word or Mail.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 
 from PySide6.QtCore import QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor
 
 from rdchat.ui.look.labels import without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, length_of, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, length_of, safe_text
 from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
+from rdchat.ui.transcript.markdown.run_writer import normal, written_runs
 
 _TASKS = {"☐": "- [ ]", "☑": "- [x]"}
 
 
 def as_markdown(blocks: Sequence[Block]) -> str:
     """Return Markdown with the same meaning."""
-    return _joined(blocks, marked=True)
+    return _joined(blocks, MarkdownParser())
 
 
 def as_plain(blocks: Sequence[Block]) -> str:
     """Return the visible text: bullets and numbers, but no Markdown marks; tabs between the cells of a table."""
-    return _joined(blocks, marked=False)
+    return _joined(blocks, None)
 
 
-def _joined(blocks: Sequence[Block], *, marked: bool) -> str:
+def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
+    """Return blocks as Markdown that the parser reads alike, or as plain text without one."""
     lines: list[str] = []
-    widths: dict[int, int] = {}  # of the marker of each list that a block stands in, from 1
-    last: Block | None = None
+    markers: list[str] = []  # of the open item of each list that a block stands in
+    fence, last = "", None
     for place, block in enumerate(blocks):
         following = blocks[place + 1] if place + 1 < len(blocks) else None
         begins, ends = last is None or last.code != block.code, following is None or following.code != block.code
-        marker = f"{_marker(block, marked=marked)} " if block.marker else ""
-        if marker:
-            widths[block.indent] = len(marker)
-        before = sum(widths.get(level, 0) for level in range(1, block.indent))
-        inside = before + (widths.get(block.indent, 0) if block.indent else 0)
-        quote = "> " * block.quotes if marked else ""
-        if last is not None and not (block.tight or block.joined or (block.code >= 0 and not begins)):
-            lines.append("> " * min(block.quotes, last.quotes) if marked else "")
-        written = list(_lines(block, marked=marked, begins=begins, ends=ends))
+        pairs = zip(block.nesting, last.nesting if last else "", strict=False)
+        shared = "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        outer, _, inner = block.nesting.rpartition("l")
+        if last is not None and not _stands_close(block, last):
+            above = outer if block.marker and len(outer) < len(shared) else shared
+            lines.append(_margin(above, markers, parser).rstrip())
+        del markers[shared.count("l") :]
+        markers += [""] * (block.indent - len(markers))
+        if block.marker:
+            markers[-1] = _marker(block, markers[-1]) if parser else block.marker
+        written = list(_lines(block, parser))
+        if parser and block.kind is Kind.CODE:
+            fence = _fence(blocks, place) if begins else fence
+            written = [*[fence + block.language][:begins], *written, *[fence][:ends]]
         if block.kind is Kind.CODE and block.joined and lines and not begins:
             lines[-1] += written.pop(0)
         for number, line in enumerate(written):
-            margin = " " * before + marker if number == 0 and marker else " " * inside
-            lines.append(quote + margin + line)
+            margin = _margin(block.nesting, markers, parser)
+            if number == 0 and block.marker:
+                margin = f"{_margin(outer, markers, parser)}{markers[-1]} {_margin(inner, [], parser)}"
+            lines.append(margin + line if line else margin.rstrip())
         last = block
-    return "\n".join(line.rstrip() for line in lines)
+    return "\n".join(lines)
 
 
-def _marker(block: Block, *, marked: bool) -> str:
-    if not marked or block.marker.endswith("."):
+def _stands_close(block: Block, above: Block) -> bool:
+    """Whether no empty line stands between two blocks; an empty item would make a heading of the text above."""
+    is_empty_item = block.kind is Kind.TEXT and not block.runs and above.runs and block.indent != above.indent
+    return block.joined or (0 <= block.code == above.code) or (block.tight and not is_empty_item)
+
+
+def _margin(nesting: str, markers: Sequence[str], parser: MarkdownParser | None) -> str:
+    """Return what stands before a line in lists and quotes."""
+    # the box of a task is a part of its text
+    widths = iter(2 if marker.startswith("-") else len(marker) + bool(marker) for marker in markers)
+    quote = "> " if parser else ""
+    return "".join(quote if letter == "q" else " " * next(widths) for letter in nesting)
+
+
+def _marker(block: Block, before: str) -> str:
+    """Return an item's marker; a list whose numbers do not go on from the item `before` takes the other delimiter."""
+    if not block.marker.endswith("."):
+        return _TASKS.get(block.marker, "-")
+    number, delimiter = block.marker[:-1], before[-1:]
+    if not before[:-1].isdecimal():
         return block.marker
-    return _TASKS.get(block.marker, "-")
+    goes_on = int(number) == int(before[:-1]) + 1
+    return number + (delimiter if goes_on else ")" if delimiter == "." else ".")
 
 
-def _lines(block: Block, *, marked: bool, begins: bool, ends: bool) -> Iterator[str]:
+def _fence(blocks: Sequence[Block], first: int) -> str:
+    """Return a fence that no line of the code block would close."""
+    lines = takewhile(lambda place: blocks[place].code == blocks[first].code, range(first, len(blocks)))
+    code = "\n".join(run.text for place in lines for run in blocks[place].runs)
+    sign = "~" if "`" in blocks[first].language else "`"
+    return sign * max(3, 1 + max(map(len, re.findall(f"{sign}+", code)), default=0))
+
+
+def _lines(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
     match block.kind:
-        case Kind.CODE:
-            if marked and begins:
-                yield f"```{block.language}"
-            yield "".join(run.text for run in block.runs)
-            if marked and ends:
-                yield "```"
         case Kind.RULE:
-            yield "---" if marked else "—" * 3
+            yield ("***" if block.nesting else "---") if parser else "—" * 3
         case Kind.TABLE:
-            yield from _table(block, marked=marked)
+            yield from _table(block, parser)
+        case _ if parser and block.kind in {Kind.TEXT, Kind.HEADING} and not _is_as_typed(block):
+            item = "- " if block.marker else ""
+            look = block.kind, block.level, normal(block.runs)
+
+            def means_the_same(text: str) -> bool:
+                read = parser.parse((item + _heading(block, text)).replace("\n", f"\n{' ' * len(item)}"), 0, {}, None)
+                return [(each.kind, each.level, normal(each.runs)) for each in read.blocks] == [look]
+
+            yield from _heading(block, written_runs(block.runs, means_the_same)).split("\n")
         case _:
-            text = _text(block.runs, marked=marked)
-            yield from (f"{'#' * block.level} {text}" if marked and block.level else text).split("\n")
+            yield from "".join(run.text for run in block.runs).split("\n")
 
 
-def _text(runs: Sequence[Run], *, marked: bool) -> str:
-    return _marked(runs) if marked else "".join(run.text for run in runs)
+def _is_as_typed(block: Block) -> bool:
+    """Whether it is a line of a prompt, or of a text too long to be read as Markdown."""
+    return block.kind is Kind.TEXT and block.tight and not (block.joined or block.nesting)
 
 
-def _marked(runs: Sequence[Run]) -> str:
-    """Return runs with Markdown marks; spaces at their ends stay outside of the marks, as Markdown requires."""
-    text, open_marks = "", list[str]()
-
-    def close_unless(wanted: Sequence[str]) -> None:
-        nonlocal text
-        while any(mark not in wanted for mark in open_marks):
-            inside = text.rstrip()
-            text = inside + open_marks.pop() + text[len(inside) :]
-
-    for run in runs:
-        wanted = [mark for on, mark in ((run.bold, "**"), (run.italic, "*"), (run.strike, "~~")) if on]
-        close_unless(wanted)
-        written = _word(run)
-        begun = written.lstrip()
-        text += written[: len(written) - len(begun)]
-        if begun:
-            new = [mark for mark in wanted if mark not in open_marks]
-            open_marks += new
-            text += "".join(new) + begun
-    close_unless(())
-    return text
+def _heading(block: Block, text: str) -> str:
+    if block.level and "\n" in text:
+        return f"{text}\n{'=-'[block.level - 1] * 3}"
+    return f"{'#' * block.level} {text}" if block.level else text
 
 
-def _word(run: Run) -> str:
-    text = run.text
-    if run.code:
-        tick = "``" if "`" in text else "`"
-        text = f"{tick} {text} {tick}" if text.startswith("`") or text.endswith("`") else f"{tick}{text}{tick}"
-    return f"[{text}]({run.href})" if run.href and run.href != run.text else text
-
-
-def _table(block: Block, *, marked: bool) -> Iterator[str]:
+def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
     for place, row in enumerate(block.rows):
-        cells = [_text(cell, marked=marked).replace("\n", " ") for cell in row]
-        yield f"| {' | '.join(cell.replace('|', '\\|') for cell in cells)} |" if marked else "\t".join(cells)
-        if marked and place == 0 and not block.joined:
+        cells = [_cell(cell, parser) for cell in row]
+        yield f"| {' | '.join(cells)} |" if parser else "\t".join(cells)
+        if parser and place == 0 and not block.joined:
             rules = {"left": ":--", "center": ":-:", "right": "--:"}
             yield f"| {' | '.join(rules.get(each, '---') for each in block.alignments)} |"
+
+
+def _cell(runs: Cell, parser: MarkdownParser | None) -> str:
+    if parser is None:
+        return "".join(run.text for run in runs).replace("\n", " ")
+
+    def means_the_same(text: str) -> bool:
+        blocks = parser.parse(f"| {_in_cell(text)} |\n|---|", 0, {}, None).blocks
+        return normal(blocks[0].rows[0][0] if blocks[0].rows else ()) == normal(runs)
+
+    return _in_cell(written_runs(runs, means_the_same))
+
+
+def _in_cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", "<br>")
 
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}

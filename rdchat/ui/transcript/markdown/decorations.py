@@ -139,15 +139,17 @@ class Decorations(QObject):
             if not rect.adjusted(0, -look.topMargin() - CODE_PAD, self._width, 0).intersects(area):
                 continue
             above = blocks[index - 1].quotes if index else 0
-            for depth, left in enumerate(self._bars(each)):
+            mirrored = block.textDirection() is Qt.LayoutDirection.RightToLeft
+            for depth, offset in enumerate(self._bars(each)):
+                left = self._edit.document().textWidth() - offset - 3 if mirrored else offset
                 top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
                 painter.drawRoundedRect(QRectF(left, top, 3, rect.bottom() - top), 1.5, 1.5)
             if each.kind is Kind.RULE:
-                start = look.leftMargin()
+                start = look.indent()
                 painter.drawRect(QRectF(start, rect.center().y(), self._width - start, 1))
 
     def _bars(self, block: Block) -> list[int]:
-        """Return the left edges of the bars of the quotes around a block."""
+        """Return how far from the paragraph's edge the bars of the quotes around a block stand."""
         left, bars = 0, []
         for each in block.nesting[:_MOST_BARS]:
             if each == "q":

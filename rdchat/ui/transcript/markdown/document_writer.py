@@ -69,6 +69,7 @@ class DocumentWriter:
             known.clear()
         self._document.clear()
         self._formats = TextFormats(self._theme, self._muted)
+        self._document.setIndentWidth(1)
         self._document.setDefaultFont(self._theme.body_font())
         self._document.setDefaultTextOption(self._formats.text_option())
 
@@ -218,7 +219,7 @@ class DocumentWriter:
 
     def _wanted_widths(self, index: int, block: Block) -> list[float]:
         above = self._columns.get(index - 1) if block.joined else None
-        return above or self._formats.column_widths(block)
+        return above if above and len(above) == len(block.alignments) else self._formats.column_widths(block)
 
     def _column_lengths(self, index: int, block: Block) -> list[QTextLength]:
         wanted = self._columns[index]

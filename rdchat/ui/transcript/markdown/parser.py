@@ -15,9 +15,8 @@ from markdown_it.token import Token
 from rdchat.ui.look.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.syntax import enable_maths, keep_footnotes
+from rdchat.ui.transcript.markdown.syntax import FENCE, EastAsianInline, enable_blocks, enable_maths, keep_footnotes
 
-FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
 _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
@@ -61,7 +60,11 @@ class _BoundedInline(ParserInline):
         if len(src) > _INLINE_LIMIT or src.count("[") > _BRACKET_LIMIT:
             tokens.append(Token("text", "", 0, content=src))
             return tokens
-        return super().parse(src, md, env, tokens)
+        state = EastAsianInline(src, md, env, tokens)
+        self.tokenize(state)
+        for rule in self.ruler2.getRules(""):
+            rule(state)
+        return state.tokens
 
 
 class _AnyLink(MarkdownIt):
@@ -72,6 +75,7 @@ class _AnyLink(MarkdownIt):
         self.inline = _BoundedInline()
         self.enable(["table", "strikethrough"])
         self.block.ruler.before("table", "deep", _deep)
+        enable_blocks(self)
         keep_footnotes(self)
         enable_maths(self)
         self.add_render_rule("image", lambda _, tokens, place, *_more: escapeHtml(tokens[place].content))
@@ -83,7 +87,10 @@ class _AnyLink(MarkdownIt):
 
 def _link_html(_: object, tokens: Sequence[Token], place: int, *_more: object) -> str:
     address = str(tokens[place].attrGet("href") or "")
-    return f'<a href="{escapeHtml(address)}">' if is_openable(address) else "<a>"
+    if is_openable(address):
+        return f'<a href="{escapeHtml(address)}">'
+    next(each for each in tokens[place:] if each.type == "link_close").hidden = True
+    return ""
 
 
 class MarkdownParser:
@@ -201,6 +208,8 @@ class _Walk:
         self._nest("q", token)
 
     def _visit_bullet_list(self, token: Token) -> None:
+        if token.nesting > 0 and self._marker:
+            self._add(Block(Kind.TEXT, tight=True))
         self._nest("l", token)
         if token.nesting < 0:
             self._lists.pop()
@@ -246,7 +255,9 @@ class _Walk:
             self._add(Block(Kind.HEADING, self._runs(content), level=self._heading))
             return
         if len(content) <= _INLINE_LIMIT:
-            self._add(Block(Kind.TEXT, self._runs(content), tight=self._tight))
+            runs = self._runs(content)
+            if runs or self._marker:
+                self._add(Block(Kind.TEXT, runs, tight=self._tight))
             return
         for place, piece in enumerate(pieces(content)):
             self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
@@ -284,7 +295,8 @@ class _Walk:
         if token.nesting > 0:
             self._rows, self._alignments = [], []
             return
-        width = len(self._alignments)
+        width = max(len(row) for row in self._rows)
+        self._alignments += [""] * (width - len(self._alignments))
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []
         if width <= _MOST_COLUMNS and width * len(rows) <= _MOST_CELLS:

@@ -1,22 +1,29 @@
-r"""Rules for markdown-it: formulas.
+r"""Rules for markdown-it: formulas, tables, code blocks, and emphasis in East Asian text.
 
 Formulas are `$...$` and `\(...\)` in a line, and `$$...$$` and `\[...\]` on their own. Dollars are also prices: a
 formula neither begins nor ends with a space, no figure or letter follows its end, and one that begins with a figure
-and goes on in words is none.
+and goes on in words is none; nor is a variable of a shell.
 """
 
 import re
+import unicodedata
+from dataclasses import dataclass, field
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
-from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block import StateBlock, fence, table
 from markdown_it.rules_block.reference import reference
+from markdown_it.rules_block.table import escapedSplit, getLine
 from markdown_it.rules_inline import StateInline
+from markdown_it.rules_inline.state_inline import Scanned
+from markdown_it.token import Token
 
 LONGEST = 2000  # characters of a formula; a longer one stays text
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
+_VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
+_COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
@@ -70,7 +77,8 @@ def _is_formula(source: str, begin: int, end: int) -> bool:
     inner = source[begin:end]
     if before.isalnum() or after.isalnum() or inner[0].isspace() or inner[-1].isspace() or "\n\n" in inner:
         return False
-    return _PRICE.match(inner) is None
+    is_argument = inner[1:].isidentifier() and _COMMAND.search(source[max(0, begin - 30) : begin - 1])
+    return not (is_argument or _VARIABLE.fullmatch(inner)) and _PRICE.match(inner) is None
 
 
 def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -119,3 +127,139 @@ def keep_footnotes(markdown: MarkdownIt) -> None:
 def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     is_note = state.src.startswith("[^", state.bMarks[start] + state.tShift[start])
     return not is_note and reference(state, start, end, silent)
+
+
+class EastAsianInline(StateInline):
+    """Lets emphasis begin and end beside East Asian letters and punctuation, which no spaces set apart."""
+
+    def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: N803  markdown-it's name
+        scanned = super().scanDelims(start, canSplitWord)
+        before, after = self.src[max(0, start - 1) : start], self.src[start + scanned.length : self.posMax][:1]
+        if not canSplitWord or not (_is_east_asian(before) or _is_east_asian(after)):
+            return scanned
+        return Scanned(bool(after.strip()), bool(before.strip()), scanned.length)
+
+
+def _is_east_asian(character: str) -> bool:
+    """Whether a character, or none, is a letter or punctuation of East Asia; emoji are not."""
+    wide = bool(character) and unicodedata.east_asian_width(character) in {"W", "F", "H"}
+    return wide and unicodedata.category(character) != "So"
+
+
+FENCE = re.compile(r"( {0,3})(`{3,}(?=[^`\n]*(?:\n|$))|~{3,})[ \t]*([^\n]*)(?:\n|$)")
+
+
+@dataclass(slots=True)
+class OpenFence:
+    """The fence of a code block that is not closed yet.
+
+    In a block of Markdown, a fence with a language opens a block inside it, whose end is not the end of the outer one.
+    CommonMark says otherwise, but models write Markdown so.
+    """
+
+    mark: str
+    language: str
+    _open: list[tuple[str, str]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._open = [(self.mark, self.language)]  # marks and languages, the outermost first
+
+    def is_end(self, line: str) -> bool:
+        """Whether a line would close the block."""
+        return len(self._open) == 1 and _closes(line, self.mark)
+
+    def add(self, line: str) -> bool:
+        """Take the next line, and return whether it closes the block."""
+        mark, language = self._open[-1]
+        opening = FENCE.match(line) if _is_markdown([language]) else None
+        if opening and opening[3].strip() and opening[2].startswith(mark):
+            self._open.append((opening[2], opening[3].split()[0]))
+        elif _closes(line, mark):
+            self._open.pop()
+        return not self._open
+
+
+def _closes(line: str, mark: str) -> bool:
+    bare = line.rstrip(" \t")
+    signs = bare.lstrip(" ")
+    return len(bare) - len(signs) < 4 and signs.startswith(mark) and not signs.strip(mark[0])
+
+
+def _is_markdown(info: list[str]) -> bool:
+    return bool(info) and info[0].lower() in {"markdown", "md"}
+
+
+def enable_blocks(markdown: MarkdownIt) -> None:
+    """Let a parser keep all cells of tables, and blocks of Markdown with code in them."""
+    markdown.block.ruler.at("fence", _fence, {"alt": ["paragraph", "reference", "blockquote", "list"]})
+    markdown.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
+
+
+def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    if not fence(state, start, end, silent):
+        return False
+    token = state.tokens[-1] if state.tokens else None
+    if silent or token is None or not _is_markdown(token.info.split()):
+        return True
+    open_, line, closed = OpenFence(token.markup, token.info.split()[0]), start + 1, False
+    while line < end and not closed and (state.isEmpty(line) or state.sCount[line] >= state.blkIndent):
+        closed = open_.add(state.getLines(line, line + 1, state.blkIndent, False))
+        line += 1
+    token.content = state.getLines(start + 1, line - closed, state.sCount[start], True)
+    token.map, state.line = [start, line], line
+    return True
+
+
+# code and formulas of a line
+_ONE_CELL = re.compile(
+    r"(?<![`\\])(?P<ticks>`+)(?!`).{1,2000}?(?<!`)(?P=ticks)(?!`)|\$\$.{1,2000}?\$\$|\\\(.{1,2000}?\\\)"
+    r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"
+)
+_BREAK = re.compile(rf"(?P<other>{_ONE_CELL.pattern}|\\.)|<br[ \t]*/?>", re.IGNORECASE)
+_DELIMITERS = re.compile(r"[-:|][-:| \t]*")
+_PIPE = "\ufdd0"  # in no safe text
+
+
+def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """Read a table. Unlike GitHub's it keeps surplus cells, and pipes in code or formulas; `<br>` breaks a line."""
+    if start + 2 > end or not _DELIMITERS.fullmatch(getLine(state, start + 1).strip()):
+        return False
+    source, before, width = state.src, len(state.tokens), len(_cells(getLine(state, start + 1)))
+    header = getLine(state, start)
+    if len(_cells(header)) > width:
+        begin = state.bMarks[start] + state.tShift[start]
+        state.src = source[:begin] + _with_whole_cells(header) + source[state.eMarks[start] :]
+    is_table = table(state, start, end, silent)
+    state.src = source
+    if is_table and not silent:
+        state.tokens[before:] = _with_all_cells(state, state.tokens[before:], width)
+    return is_table
+
+
+def _cells(row: str) -> list[str]:
+    cells = escapedSplit(row.strip())
+    first, last = not cells[0], len(cells) > 1 and not cells[-1]
+    return cells[first : len(cells) - last]
+
+
+def _with_whole_cells(row: str) -> str:
+    return _ONE_CELL.sub(lambda match: match[0].replace("|", _PIPE), row)
+
+
+def _with_all_cells(state: StateBlock, tokens: list[Token], width: int) -> list[Token]:
+    """Return a table's tokens with surplus cells, and with line breaks for `<br>`."""
+    result, cells = list[Token](), iter(list[str]())
+    for token in tokens:
+        if token.type == "tr_open" and token.map:
+            row = getLine(state, token.map[0])
+            row = _with_whole_cells(row) if len(_cells(row)) > width else row
+            texts = [cell.replace(_PIPE, "|").strip() for cell in _cells(row)]
+            cells = iter([_BREAK.sub(lambda match: match["other"] or "\n", text) for text in texts])
+        elif token.type == "inline":
+            token.content = next(cells, "")
+        elif token.type == "tr_close":
+            for cell in cells:
+                inline = Token("inline", "", 0, level=token.level + 2, content=cell, children=[])
+                result += [Token("td_open", "td", 1), inline, Token("td_close", "td", -1)]
+        result.append(token)
+    return result

@@ -1,5 +1,6 @@
 """How blocks and runs look: Qt's text formats in the theme's fonts and colours."""
 
+import unicodedata
 from math import ceil
 
 from PySide6.QtCore import Qt
@@ -86,11 +87,13 @@ class TextFormats:
             look.setBottomMargin(SMALL)
         if block.marker:
             look.setTextIndent(-self._indent)
-            look.setTabPositions([QTextOption.Tab(self._indent, QTextOption.TabType.LeftTab)])
+            # from right to left, Qt takes a tab on the left for one on the right, and the other way round
+            tab = QTextOption.TabType.RightTab if _is_right_to_left(block) else QTextOption.TabType.LeftTab
+            look.setTabPositions([QTextOption.Tab(self._indent, tab)])
         elif block.kind is Kind.TEXT and not block.runs and above and above.kind is Kind.CODE:
             # a blank line of the person's; the code block's own space is enough
             look.setLineHeight(SMALL, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-        look.setLeftMargin(left)
+        look.setIndent(round(left))  # mirrored in text from right to left, as a margin would not be
         look.setTopMargin(space)
         return look
 
@@ -210,3 +213,9 @@ class TextFormats:
 
     def header_cell_format(self) -> QTextCharFormat:
         return text_look(ground=self._theme.colors.code)
+
+
+def _is_right_to_left(block: Block) -> bool:
+    """Whether the first letter that has a direction goes from right to left, as Qt and Unicode take a paragraph's."""
+    directions = (unicodedata.bidirectional(character) for run in block.runs for character in run.text)
+    return next((each for each in directions if each in {"L", "R", "AL"}), "L") != "L"
