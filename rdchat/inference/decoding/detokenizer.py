@@ -92,14 +92,14 @@ class Detokenizer:
 
     def finish(self) -> str:
         """Return the characters still held back, without incomplete ones. U+FFFD itself is a character."""
-        decoded = self._tokenizer.decode(self._window)
+        shown, decoded = self._shown, self._tokenizer.decode(self._window)
         data = b"".join(map(self._token_data, self._window[len(self._window) - self._open_tokens :]))
         _, found, rest = data.rpartition(_INCOMPLETE.encode())
         lost = rest.decode(errors="replace") if found else decoded
         decoded = decoded[: len(decoded) - len(lost) + len(lost.rstrip(_INCOMPLETE))]
         if not self.stopped and self._open_tokens and decoded.startswith(self._final_window_text):
             self._take(decoded)
-        held = self.text[self._shown :]
+        held = self.text[shown:]
         self._shown = len(self.text)
         return held
 
