@@ -54,6 +54,7 @@ class SpeedPanel(QScrollArea):
         self.status = StatusLine(theme)
         self._training: TrainingControl | None = None
         self.training = TextButton("", theme, self.training_requested.emit)
+        self.training.setAccessibleName("Show the training")
         self.training.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         set_tip(self.training, "Show the training in the Models window")
         self.training.hide()
