@@ -1,6 +1,8 @@
 """The entry point of `rdchat`, `python -m rdchat` and the double-clickable app; child processes branch off first."""
 
+import signal
 import sys
+import traceback
 
 from rdchat.children import run_child
 from rdchat.files.privacy import write_privately
@@ -8,13 +10,29 @@ from rdchat.files.privacy import write_privately
 
 def main() -> int:
     """Run a child process or the command line; return the exit status."""
+    # the program of a bundle starts Python so that it does not ignore them as usual; `subprocess` restores them
+    for number in (signal.SIGPIPE, signal.SIGXFSZ):
+        signal.signal(number, signal.SIG_IGN)
     write_privately()
-    status = run_child(sys.argv[1:])
+    status = _run_child()
     if status is not None:
         return status
     from rdchat import cli  # noqa: PLC0415  what a child process does not need
 
     return cli.main()
+
+
+def _run_child() -> int | None:
+    """Return the status of `run_child`; 1 after an exception, for which a bundle's program would show an alert."""
+    try:
+        return run_child(sys.argv[1:])
+    except SystemExit as end:
+        if end.code is None or isinstance(end.code, int):
+            raise
+        print(end.code, file=sys.stderr)  # noqa: T201  as Python itself does
+    except BaseException:
+        traceback.print_exc()
+    return 1
 
 
 if __name__ == "__main__":

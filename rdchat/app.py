@@ -239,7 +239,8 @@ def application() -> Application:
     qt.setApplicationDisplayName("rdchat")
     qt.setApplicationVersion(__version__)
     qt.setDesktopFileName("rdchat")
-    qt.setWindowIcon(app_icon())
+    if not host.in_bundle():  # the bundle has its own, in the shape that macOS gives it
+        qt.setWindowIcon(app_icon())
     return qt
 
 

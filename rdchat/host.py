@@ -30,20 +30,37 @@ CHILD_OPTION = "--child"
 _TF32 = "MLX_ENABLE_TF32"
 _COMMAND_BUFFERS = "MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"
 _QOS_USER_INITIATED = 0x19  # in macOS's <sys/qos.h>
+_THERMAL_STATE_SERIOUS = 2  # of NSProcessInfo.ThermalState
+_RUSAGE = struct.Struct("16x10Q")  # rusage_info_v0, in macOS's <sys/resource.h>; the eighth is ri_phys_footprint
 _PEER = struct.Struct("iII")  # process, user, group
 _DARWIN_USER_TEMP_DIR = 65537  # of `confstr`, in macOS's <unistd.h>
 _DISPLAY_S = 5.0  # for a display to accept a connection
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
+def macos_version() -> str:
+    """Return the version of macOS, such as 26.2; empty elsewhere. `platform` says 16 for 26 in some Pythons."""
+    if MACOS:
+        return _attempt(_read_version, "The version of macOS cannot be read") or platform.mac_ver()[0]
+    return platform.mac_ver()[0]
+
+
+def _read_version() -> str:
+    size, version = ctypes.c_size_t(32), ctypes.create_string_buffer(32)
+    name = b"kern.osproductversion"
+    if ctypes.CDLL(None).sysctlbyname(name, version, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return ""
+    return version.value.decode()
+
+
 def system_name() -> str:
     """Return the operating system, its version on a Mac, and the processor's architecture."""
-    return f"{'macOS ' + platform.mac_ver()[0] if MACOS else platform.system()} {platform.machine()}"
+    return f"{'macOS ' + macos_version() if MACOS else platform.system()} {platform.machine()}"
 
 
 def outdated_macos() -> str:
     """Return the version of a macOS that is too old for Qt, such as 14.2; empty otherwise."""
-    version = platform.mac_ver()[0]
+    version = macos_version()
     return version if version and _numbers(version) < OLDEST_MACOS else ""
 
 
@@ -70,7 +87,7 @@ def faster_mlx(variant: str, device: str) -> str:
     chip = re.search(r"Apple M(\d+)", device)
     if not variant or chip is None or int(chip[1]) < _ACCELERATED_CHIP:
         return ""
-    able = _numbers(platform.mac_ver()[0]) >= ACCELERATED_MACOS
+    able = _numbers(macos_version()) >= ACCELERATED_MACOS
     return ".".join(map(str, ACCELERATED_MACOS)) if able and _numbers(variant) < (ACCELERATED_MACOS[0],) else ""
 
 
@@ -165,6 +182,9 @@ def _name_bundle(name: str) -> None:
     runtime = _ObjectiveC()
     bundle = runtime.send(runtime.named_class("NSBundle"), "mainBundle")
     information = runtime.send(bundle, "infoDictionary")
+    mutable = runtime.named_class("NSMutableDictionary")
+    if not (runtime.send(information, "isKindOfClass:", mutable).value or 0) & 0xFF:
+        raise OSError("The bundle's information cannot be changed")
     runtime.send(information, "setObject:forKey:", runtime.string(name), runtime.string("CFBundleName"))
 
 
@@ -239,6 +259,32 @@ def _is_low_power_mode() -> bool:
     runtime = _ObjectiveC()
     info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
     return bool((runtime.send(info, "isLowPowerModeEnabled").value or 0) & 0xFF)  # a BOOL is one byte
+
+
+def is_hot() -> bool:
+    """Return whether macOS slows the machine down because of heat; False elsewhere. Not yet tried on a Mac."""
+    return bool(MACOS and (_attempt(_thermal_state, "The heat cannot be read") or 0) >= _THERMAL_STATE_SERIOUS)
+
+
+def _thermal_state() -> int:
+    runtime = _ObjectiveC()
+    info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
+    return runtime.send(info, "thermalState").value or 0
+
+
+def physical_footprint(pid: int) -> int:
+    """Return what macOS counts as a process's memory, compressed pages included, in bytes; 0 where unknown.
+
+    Not yet tried on a Mac.
+    """
+    return (_attempt(lambda: _read_footprint(pid), "A process's memory cannot be read") or 0) if MACOS else 0
+
+
+def _read_footprint(pid: int) -> int:
+    usage = ctypes.create_string_buffer(_RUSAGE.size)
+    if ctypes.CDLL(None).proc_pid_rusage(ctypes.c_int(pid), ctypes.c_int(0), usage):
+        return 0
+    return int(_RUSAGE.unpack(usage.raw)[7])
 
 
 def give_freed_memory_back() -> None:

@@ -46,6 +46,8 @@ contents=build/rdchat/macos/app/rdchat.app/Contents
 if [ -n "${RDCHAT_UPDATES_ADDRESS:-}" ]; then
     echo "$RDCHAT_UPDATES_ADDRESS" >"$contents/Resources/app/rdchat/updates_address"
 fi
+# The stub imports it, and says so in two lines at each start where there is none.
+: >"$contents/Resources/app_packages/nslog.py"
 # Briefcase removes compiled modules and its stub writes none: without these each start, and each child process, would
 # compile everything anew. Signing follows, so it is done here, and by content, since copying changes times.
 for folder in "$contents/Resources/app" "$contents/Resources/app_packages" \
@@ -54,12 +56,19 @@ for folder in "$contents/Resources/app" "$contents/Resources/app_packages" \
         echo "Some modules in $folder do not compile; Python does without." >&2
 done
 briefcase build
+made="dist/rdchat-$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rdchat/__init__.py).dmg"
+# Briefcase would go on with a notarisation that was interrupted, and deliver the image of that time.
+rm -f dist/*.notarization-request
+# It deletes the image of the same name: when another one is built, that for all versions is set aside.
+if [ -n "$image" ] && [ -e "$made" ]; then
+    mv "$made" "$made.aside"
+    trap 'mv "$made.aside" "$made"' EXIT
+fi
 if [ -n "${RDCHAT_SIGNING_IDENTITY:-}" ]; then
     briefcase package --packaging-format dmg --identity "$RDCHAT_SIGNING_IDENTITY"
 else
     briefcase package --packaging-format dmg --adhoc-sign
 fi
-made="dist/rdchat-$(sed -n 's/^__version__ = "\(.*\)"/\1/p' rdchat/__init__.py).dmg"
 if [ -n "$image" ]; then
     mv "$made" "${made%.dmg}$image.dmg"
 fi

@@ -26,6 +26,17 @@ if [ -n "$macos" ] && [ "$((major * 100 + minor))" -lt 1404 ]; then
     exit 1
 fi
 
+# MLX's wheel for macOS 26.0 holds libraries for 26.2 (ml-explore/mlx 4525).
+if [ "$major" = 26 ] && [ "$minor" -lt 2 ]; then
+    echo "rdchat needs macOS 26.2 or later where macOS is 26; this Mac has $macos. Update macOS first." >&2
+    exit 1
+fi
+
+if [ "$(sysctl -n sysctl.proc_translated 2>/dev/null || true)" = 1 ]; then
+    echo "This terminal runs under Rosetta. Turn off Open using Rosetta in its Get Info window, and open it again." >&2
+    exit 1
+fi
+
 pyenv="${PYENV_ROOT:-${HOME:-}/.pyenv}/versions"
 # A glob that matches nothing stays as it is, and is then not usable.
 for candidate in python3.13 python3.12 "$pyenv"/3.13*/bin/python "$pyenv"/3.12*/bin/python python3.14 python3; do

@@ -5,6 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 venv=.venv
+# Without it some Pythons take macOS 26 for 16, and pip then installs an MLX without the accelerators of an M5.
+export SYSTEM_VERSION_COMPAT=0
 # Ctrl-C in pip looks to this script like a failure of pip's: end here, and leave the mark that the install is half-made.
 trap 'exit 130' INT TERM
 
@@ -48,7 +50,7 @@ make_venv() {
 # Scripts in .venv name the place it was made in, so that one that was moved or copied along has to be made anew.
 venv_is_in_place() {
     [ -e "$venv/bin/pip" ] || return 0
-    head -n 2 "$venv/bin/pip" | grep -qF "$(pwd -P)/$venv/bin/"
+    head -n 2 "$venv/bin/pip" | grep -qiF "$(pwd -P)/$venv/bin/" # some file systems ignore the case of letters
 }
 
 venv_is_whole() {

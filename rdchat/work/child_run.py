@@ -275,8 +275,8 @@ def _is_stopped(pid: int) -> bool:
 
 
 def _memory_bytes(pid: int) -> int:
-    """Return a child's resident memory; 0 if it has just ended."""
+    """Return a child's memory, on a Mac its physical footprint; 0 if it has just ended."""
     try:
-        return int(psutil.Process(pid).memory_info().rss)
+        return host.physical_footprint(pid) or int(psutil.Process(pid).memory_info().rss)
     except psutil.Error:
         return 0

@@ -36,6 +36,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.target.memory_errors import device_errors, is_device_error
 from rdchat.inference.target.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)
@@ -125,24 +126,32 @@ class AutoState:
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 
-        Nothing is measured on battery or in Low Power Mode: the machine may be slower then, and measuring drains it.
+        Nothing is measured on battery, in Low Power Mode or in heat: the machine may be slower then, and measuring
+        drains it.
+
+        Raises:
+            DeviceError: If the device failed; this part is not measured again before the next start.
+            OutOfMemoryError: If memory ran out, likewise.
         """
         self.look_up_costs()
-        if not (self._running or self._missing) or machine.on_battery() or host.low_power_mode():
+        if not (self._running or self._missing) or _is_slowed_down():
             return False
         if self._running is None:
             part = next(iter(self._missing))
             self._running = part, self._missing.pop(part)()
         part, work = self._running
         try:
-            next(work)
+            with device_errors("to measure"):
+                next(work)
         except StopIteration as end:
             costs, quiet = end.value
             self._use(part, self._files[part].add(costs, quiet))
             self._running = None
-        except Exception:  # a model may fail in its own way; it is not measured again before the next start
+        except Exception as error:  # a model may fail in its own way; it is not measured again before the next start
             _LOG.exception("The costs of %s could not be measured", part.value)
             self._running = None
+            if is_device_error(error):
+                raise
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
@@ -189,6 +198,10 @@ class AutoState:
         """Guess the cost of a draft model's step, in plain steps."""
         whole = self.model.info.weights_bytes
         return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
+
+
+def _is_slowed_down() -> bool:
+    return machine.on_battery() or host.low_power_mode() or host.is_hot()
 
 
 def reads_weights_by_row(info: ModelInfo) -> bool:

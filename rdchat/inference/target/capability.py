@@ -28,7 +28,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.memory_errors import ran_out_of_memory, was_stopped
+from rdchat.inference.target.memory_errors import is_device_error
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.round_cache import UnsupportedCacheError, leaves, round_cache
 
@@ -48,7 +48,7 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
     """Try trees and chains on the network, in some 25 calls of it; five times as many before it is refused.
 
     Raises:
-        RuntimeError: If memory ran out, or the system stopped the work.
+        RuntimeError: If the device failed, memory ran out, or the system stopped the work.
     """
     try:
         caches = leaves([round_cache(cache) for cache in make_prompt_cache(network)])
@@ -65,7 +65,7 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
     except Exception as error:  # unmodified models may do anything with caches and masks
-        if was_stopped(error) or ran_out_of_memory(error):  # says nothing of the model
+        if is_device_error(error):
             raise
         reason = " ".join(str(error).split())[:120]
         return Capability(DraftKind.NONE, f"it cannot verify several tokens at once ({reason})")

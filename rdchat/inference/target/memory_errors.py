@@ -36,6 +36,12 @@ def was_stopped(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and _STOPPED.search(str(error)) is not None
 
 
+def is_device_error(error: BaseException) -> bool:
+    """Return whether an error comes from the device or its memory, and so says nothing about the model."""
+    failed = type(error) is RuntimeError and str(error).startswith("[METAL]")
+    return failed or isinstance(error, DeviceError | OutOfMemoryError) or ran_out_of_memory(error) or was_stopped(error)
+
+
 @contextmanager
 def memory_errors(during: str) -> Iterator[None]:
     """Turn MLX's errors about memory into `OutOfMemoryError`; other errors pass.

@@ -32,6 +32,7 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.target.device import unwire_memory
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining, compare_drafters
 from rdchat.work.job import Job
@@ -83,6 +84,7 @@ def _run(
         tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
 
     model = load_model(order.model, Dtype(order.dtype), show_loading)
+    unwire_memory()  # the window's process keeps its own model resident
     show_loading(LoadProgress("Preparing", None))
     make_folder(folder)
     plan = make_plan(model, settings_of(order, folder, asked), resume=True)

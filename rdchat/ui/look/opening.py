@@ -28,7 +28,7 @@ class SideWindow(QDialog):
         title: Its title.
         size: Its first width and height, in pixels.
         smallest: The smallest width and height, in pixels.
-        parent: The window stays above it, and closes with it.
+        parent: The window closes with it, and stays above it except on macOS.
 
     Attributes:
         search: The search field that Find goes to; None if the window has none.

@@ -12,7 +12,6 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.look.icons import app_icon
 from rdchat.ui.look.layouts import splitter
 from rdchat.ui.look.opening import SideWindow
 from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
@@ -63,7 +62,6 @@ class MainWindow(QMainWindow):
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.unsaved, self)
         self.setObjectName("main")
-        self.setWindowIcon(app_icon())
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)
         self.sidebar = Sidebar(controller.chats, theme)

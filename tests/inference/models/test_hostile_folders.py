@@ -334,6 +334,7 @@ except ModelError as error:
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(host.MACOS, reason="RLIMIT_AS cannot be set below what is mapped there")
 def test_the_most_that_a_config_may_hold_takes_little_memory(folder: Path) -> None:
     (folder / "config.json").write_text("[" + "[]," * 2_700_000 + "[]]")  # 8 MB
 

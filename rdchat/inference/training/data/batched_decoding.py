@@ -17,6 +17,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.target.capability import median_error, on_host, rounding_limit, row_errors
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.hooks import HiddenReads
+from rdchat.inference.target.memory_errors import is_device_error
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
 
@@ -122,6 +123,8 @@ def check_batched_decoding(model: LoadedModel) -> None:
     try:
         error, limit = _compare(model)
     except Exception as failure:  # models may use caches and masks in any way
+        if is_device_error(failure):
+            raise
         raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
     if not error <= limit:  # also where it is NaN
         raise _refusal(model, f"its logits in a batch were different (off by {error:.2g} deviations)")
