@@ -78,6 +78,7 @@ def test_the_menu_bar_gets_the_name_before_qt_starts(monkeypatch: pytest.MonkeyP
     assert runtime.sent == [
         ("NSBundle", "mainBundle"),
         ("mainBundle", "infoDictionary"),
+        ("infoDictionary", "isKindOfClass:", "NSMutableDictionary"),
         ("infoDictionary", "setObject:forKey:", "rdchat", "CFBundleName"),
     ]
 

@@ -12,6 +12,7 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
+from rdchat.inference.target.memory_errors import is_device_error
 from rdchat.inference.target.prefill_pace import PrefillPace
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
@@ -168,3 +169,11 @@ def test_a_check_that_was_stopped_says_nothing_of_the_model(device: Device, word
         session.warm_up()
     session.warm_up()
     assert session.model.capability.kind is DraftKind.TREE
+
+
+@pytest.mark.parametrize("words", ["Internal Error", "Caused GPU Address Fault Error", "Ignored"])
+def test_an_error_of_metal_says_nothing_of_the_model(words: str) -> None:
+    """The wrong capability was stored with the model."""
+    assert is_device_error(RuntimeError(f"[METAL] Command buffer execution failed: {words}"))
+    assert not is_device_error(RuntimeError("[reshape] Cannot reshape array"))
+    assert not is_device_error(ValueError("[METAL]"))

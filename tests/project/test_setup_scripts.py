@@ -83,7 +83,7 @@ def test_uv_is_used_where_there_is_no_python(run_script, bin_folder):
     assert run_script(SCRIPTS / "find-python.sh").stdout == "uv\n"
 
 
-@pytest.mark.parametrize(("version", "refused"), [("14.3.1", True), ("13.6", True), ("14.4", False), ("26.1", False)])
+@pytest.mark.parametrize(("version", "refused"), [("14.3.1", True), ("13.6", True), ("14.4", False), ("26.2", False)])
 def test_a_macos_that_is_too_old_for_qt_is_told_before_anything_is_installed(
     run_script, bin_folder, version: str, refused: bool
 ):

@@ -141,8 +141,7 @@ class AutoState:
             self._running = part, self._missing.pop(part)()
         part, work = self._running
         try:
-            with device_errors("to measure"):
-                next(work)
+            next(work)
         except StopIteration as end:
             costs, quiet = end.value
             self._use(part, self._files[part].add(costs, quiet))
@@ -151,7 +150,8 @@ class AutoState:
             _LOG.exception("The costs of %s could not be measured", part.value)
             self._running = None
             if is_device_error(error):
-                raise
+                with device_errors("to measure"):
+                    raise
         return self._running is not None or bool(self._missing)
 
     def _look_up_costs(self) -> None:
