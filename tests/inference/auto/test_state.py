@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from rdchat import host, machine, paths
+from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import DraftSettings, Mode
@@ -216,6 +217,8 @@ def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyP
     while list(state._missing) != []:
         assert state.measure()
     assert state.costs.measured
+    with pytest.raises(OutOfMemoryError):
+        state.measure()
     assert not state.measure()
     assert state.costs.measured
 
