@@ -205,13 +205,12 @@ def test_why_a_reply_ended(
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools[0].type"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "messages[0].content[0].type"),
         ({"extra_body": {"temperature": 20}}, "temperature"),
         ({"extra_body": {"mcp_servers": [{"url": "x"}]}}, "mcp_servers"),
         ({"extra_body": {"thinking": {"type": "deep"}}}, "thinking.type"),
         ({"extra_body": {"output_config": {"effort": "huge"}}}, "output_config.effort"),
-        ({"messages": [{"role": "system", "content": "x"}]}, "messages[0].role"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "messages[0].role"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_name(anthropic: Anthropic, given: dict[str, Any], words: str) -> None:
@@ -282,3 +281,29 @@ def test_nested_fields_without_effect_are_named(anthropic: Anthropic) -> None:
     }
     raw = anthropic.messages.with_raw_response.create(**(ASK | more))
     assert raw.headers["x-rdchat-ignored"] == "thinking.budget_tokens, tools.cache_control"
+
+
+def test_requests_as_claude_code_sends_them(anthropic: Anthropic, gate: ScriptedGate) -> None:
+    """Its own web search, a system message in the middle, a thought beside a call, a picture in a result."""
+    look = {"name": "look", "input_schema": {"type": "object", "properties": {"p": {"type": "string"}}}}
+    use = {"type": "tool_use", "id": "toolu_01", "name": "look", "input": {"p": "/"}}
+    thought = {"type": "thinking", "thinking": "I look first.", "signature": "s"}
+    picture = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AA=="}}
+    result = [{"type": "text", "text": "Taken."}, picture, {"type": "document", "title": "Plan", "source": {}}]
+    messages: Any = [
+        *ASK["messages"],
+        {"role": "assistant", "content": [thought, {"type": "server_tool_use", "id": "s", "name": "w"}, use]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "toolu_01", "content": result}]},
+        {"role": "system", "content": [{"type": "text", "text": "It is late."}]},
+    ]
+    tools: Any = [look, {"type": "web_search_20250305", "name": "web_search"}]
+
+    raw = anthropic.messages.with_raw_response.create(**(ASK | {"messages": messages, "tools": tools}))
+
+    assert raw.headers["x-rdchat-ignored"] == "tools"
+    _, asked, answer, late = gate.requests[0].messages
+    assert asked.thought == "I look first."
+    assert asked.tool_calls == (ToolCall("look", '{"p": "/"}', "toolu_01"),)
+    assert answer.content == "Taken.\n[image]\n[document: Plan]"
+    assert (late.role, late.content) == (Role.SYSTEM, "It is late.")
+    assert [tool["function"]["name"] for tool in json.loads(gate.requests[0].tools)] == ["look"]

@@ -1,6 +1,7 @@
 """OpenAI's own client against the server, with a scripted engine."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -136,7 +137,7 @@ def test_tool_calls(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
     assert (text, finish) == ("So:", "tool_calls")
     assert [(call.function.name, call.function.arguments) for call in called] == [("look", '{"at": 1}'), ("look", "{}")]
     assert called[1].id == "own-id"
-    assert called[0].id.startswith("call_")
+    assert re.fullmatch("[a-zA-Z0-9]{9}", called[0].id)
     assert '"look"' in gate.requests[0].tools
 
 
@@ -231,10 +232,24 @@ def test_definitions_of_a_tool_are_an_object(openai: OpenAI, key: str, definitio
 
 
 @pytest.mark.parametrize("content", ["", " \n"])
-def test_an_empty_prompt_is_named(openai: OpenAI, content: str) -> None:
-    with pytest.raises(openai_module.BadRequestError) as refused:
-        openai.chat.completions.create(model="", messages=[{"role": "user", "content": content}])
-    assert refused.value.param == "messages"
+def test_an_empty_question_is_answered(openai: OpenAI, gate: ScriptedGate, content: str) -> None:
+    openai.chat.completions.create(model="", messages=[{"role": "user", "content": content}])
+    assert gate.requests[0].messages[0].content == content
+
+
+def test_the_last_message_of_the_assistant_is_continued(openai: OpenAI, gate: ScriptedGate) -> None:
+    messages: Any = [*ASK["messages"], {"role": "assistant", "content": "The answer is"}]
+    openai.chat.completions.create(model="", messages=messages)
+    assert gate.requests[0].continue_last
+    assert gate.requests[0].messages[-1].content == "The answer is"
+
+
+def test_an_old_picture_blocks_no_further_turn(openai: OpenAI, gate: ScriptedGate) -> None:
+    picture = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}
+    openai.chat.completions.create(model="", messages=[picture, *ASK["messages"]])  # type: ignore[list-item]
+    assert gate.requests[0].messages[0].content == "[image]"
+    with pytest.raises(openai_module.BadRequestError, match="texts only"):
+        openai.chat.completions.create(model="", messages=[picture])  # type: ignore[list-item]
 
 
 def test_fields_without_effect_are_named(openai: OpenAI) -> None:

@@ -266,6 +266,21 @@ class ChatMessage:
     tool_calls: tuple[ToolCall, ...] = ()  # calls that an assistant's message ends with; its text may be empty then
     tool_call_id: str = ""  # of a tool's message: the call that it answers; empty where it does not say
     name: str = ""  # of a tool's message: the tool's name; empty where it does not say
+    thought: str = ""
+    """Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools."""
+
+    def can_be_joined(self, later: "ChatMessage") -> bool:
+        """Return whether a later message may be added to this one: both have one role, and no calls or results."""
+        alike = self.role is later.role and self.role is not Role.TOOL
+        return alike and not self.tool_calls and not later.tool_calls
+
+    def joined(self, later: "ChatMessage") -> "ChatMessage":
+        """Return both messages as one, with an empty line between their texts."""
+        before = f"{self.content}\n\n" if self.content else ""
+        moved = tuple(len(before) + offset for offset in later.own_control)
+        return ChatMessage(
+            self.role, before + later.content, self.own_control + moved, thought=later.thought or self.thought
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,8 +296,8 @@ class EarlierReplies:
 class GenerationRequest:
     """All that determines a reply."""
 
-    # The conversation so far. The last message is the user's or a tool's, or the assistant's where `continue_last` is
-    # set. Empty where `text` is given.
+    # The conversation so far. The last message is the assistant's where `continue_last` is set. Empty where `text` is
+    # given.
     messages: tuple[ChatMessage, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)  # how tokens are chosen
     # The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, shape, sampling and
@@ -321,11 +336,10 @@ class GenerationRequest:
         check_seed(self.seed)
 
     def _check_messages(self) -> None:
-        roles = (Role.ASSISTANT,) if self.continue_last else (Role.USER, Role.TOOL)
-        if not self.messages or self.messages[-1].role not in roles:
-            raise InvalidSettingError(f"The last message of a request must be from the {roles[0].value}.")
-        if self.messages[-1].role is not Role.TOOL and not self.messages[-1].content.strip():
-            raise InvalidSettingError("The prompt is empty.", "Type something to ask.")
+        if not self.messages:
+            raise InvalidSettingError("A request needs at least one message.")
+        if self.continue_last and self.messages[-1].role is not Role.ASSISTANT:
+            raise InvalidSettingError("Only a message of the assistant can be continued.")
 
 
 def fresh_seed() -> int:

@@ -14,6 +14,7 @@ from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
+from rdchat.inference.prompts.turns import THOUGHT_FIELDS
 from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
@@ -25,8 +26,7 @@ _QUESTION = {"role": "user", "content": "Hi"}
 _CHANNELS = (
     f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"  # gpt-oss
 )
-_FIELDS = ("reasoning_content", "reasoning", "thinking")
-_FIELD = re.compile(rf"""(?:\.|\[['"]|['"])({"|".join(_FIELDS)})\b""")
+_FIELD = re.compile(rf"""(?:\.|\[['"]|['"])({"|".join(THOUGHT_FIELDS)})\b""")
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", True, False),  # Qwen3, GLM, SmolLM3, Gemma 4 and most others
     ("thinking", True, False),  # DeepSeek V3.1, Granite
@@ -106,7 +106,7 @@ def reply_end(render: Render, control: dict[str, int], variables: dict[str, Any]
         control: Text and id of control tokens.
         variables: Variables that are always set.
     """
-    reply = {"role": "assistant", "content": _ANSWER} | dict.fromkeys(_FIELDS, _THOUGHT)
+    reply = {"role": "assistant", "content": _ANSWER} | dict.fromkeys(THOUGHT_FIELDS, _THOUGHT)
     for turns in ([_QUESTION, reply], [_QUESTION, reply, _QUESTION]):
         text = _rendered(render, turns, variables | {"add_generation_prompt": False}) or ""
         before, _, after = text.rpartition(_ANSWER)

@@ -16,7 +16,7 @@ from typing import Any
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
 
 LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
-_TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat without a system prompt."
+_TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat."
 _PRIVATE_USE = range(0xF0000, 0xFFFFD)
 _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)  # such as <think> or [INST]; not a word, a digit or a space
 _SLICE_CHARACTERS = 2**18  # longer texts are first counted in slices: a tokenizer takes about 1 kB a byte

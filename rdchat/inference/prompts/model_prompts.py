@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -20,8 +20,9 @@ from rdchat.errors import (
     TemplateRefusedError,
 )
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, ThinkingChoice
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, ControlTokens, Marks
+from rdchat.inference.prompts.fitting import calls_as_text, fitted
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT
 from rdchat.inference.prompts.turns import answers_only, marked, texts_of, turn_of
 from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
@@ -259,7 +260,7 @@ class ModelPrompts:
     ) -> list[int]:
         """Return the ids of a conversation, open for a reply.
 
-        Templates such as Gemma's have no system role; then the system prompt is put before the first question.
+        Where the template refuses a conversation, it gets one that is changed to fit (`fitting.fitted`).
 
         Args:
             messages: The chat template is applied to them; base models get plain texts.
@@ -274,18 +275,23 @@ class ModelPrompts:
             TemplateRefusedError: If the template refuses the conversation, or takes too long.
             PromptTooLongError: If it has far more tokens than `limit`; the caller checks the exact limit.
         """
-        if tools and not self._knows_tools:
+        if tools and not self._mentions("tools"):
             raise InvalidSettingError(
                 f"The chat template of {self._folder.name} has no place for tools.",
                 "Choose a model that was trained to call tools, or leave the tools out.",
             )
-        try:
-            return self._encode_turns(messages, unfinished, limit, waiting, thinking=thinking, tools=tools)
-        except TemplateRefusedError:
-            if len(messages) < 2 or messages[0].role is not Role.SYSTEM:
-                raise
-        merged = replace(messages[1], content=f"{messages[0].content}\n\n{messages[1].content}", own_control=())
-        return self._encode_turns((merged, *messages[2:]), unfinished, limit, waiting, thinking=thinking, tools=tools)
+        if not self._mentions("tool_calls"):  # it would leave calls out without a word
+            messages = calls_as_text(messages)
+        if any(message.answer is not None for message in messages) and self._template(waiting).drops:
+            messages = answers_only(messages)
+        refusal: TemplateRefusedError | None = None
+        for fit in fitted(messages):
+            try:
+                return self._encode_turns(fit, unfinished, limit, waiting, thinking=thinking, tools=tools)
+            except TemplateRefusedError as error:
+                refusal = refusal or error
+        assert refusal is not None
+        raise refusal
 
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
         """See `TokenizerProcess.check_shape`."""
@@ -306,9 +312,11 @@ class ModelPrompts:
             marks = Marks.for_texts([request.text])
             plain = self._tokens.mark(request.text, (), marks)
             return self.process.encode(self._folder, plain, marks, limit=limit, waiting=waiting, begins=True)
-        *turns, last = request.messages
-        unfinished = last if request.continue_last else None
-        turns = turns if unfinished else [*turns, last]
+        turns, unfinished = list(request.messages), None
+        if request.continue_last:
+            unfinished = turns.pop()
+            while turns and turns[-1].can_be_joined(unfinished):
+                unfinished = turns.pop().joined(unfinished)
         is_off = request.shape is not None and ThinkingChoice.OFF in self.thinking
         thinking = ThinkingChoice.OFF if is_off else request.thinking
         return self.encode(turns, unfinished, limit, waiting, thinking=thinking, tools=request.tools)
@@ -323,8 +331,6 @@ class ModelPrompts:
         thinking: ThinkingChoice | None,
         tools: str,
     ) -> list[int]:
-        if any(message.answer is not None for message in messages) and self._template(waiting).drops:
-            messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._tokens.mark, marks=marks)
@@ -346,15 +352,12 @@ class ModelPrompts:
         turns = [turn_of(message, mark, as_text=True) for message in messages]
         return encode(text, turns=turns, variables=variables)
 
-    @property
-    def _knows_tools(self) -> bool:
-        """Whether the chat template reads tools; one in Python does."""
+    def _mentions(self, variable: str) -> bool:
+        """Return whether the chat template reads a variable, such as `tools`; one in Python does."""
         if not self._tokenizer.has_chat_template:
             return False
-        return (
-            _own_renderer(self._tokenizer) is not None
-            or re.search(r"\btools\b", str(self._tokenizer.chat_template)) is not None
-        )
+        in_python = _own_renderer(self._tokenizer) is not None
+        return in_python or re.search(rf"\b{variable}\b", str(self._tokenizer.chat_template)) is not None
 
     def count(self, prompt: Sequence[ChatMessage] | GenerationRequest, context_length: int) -> int:
         """Return the number of tokens of a conversation open for a reply; 0 for an empty one. From any thread.

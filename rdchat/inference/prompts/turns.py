@@ -8,6 +8,9 @@ from typing import Any
 
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
 
+THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
+"""Fields of a message in which chat templates look for its thought."""
+
 Mark = Callable[[str, Sequence[int]], str]
 """Marks words in a text that look like control tokens, except those at some offsets, as plain text."""
 
@@ -15,7 +18,7 @@ Mark = Callable[[str, Sequence[int]], str]
 def texts_of(messages: Sequence[ChatMessage]) -> Iterator[str]:
     """Yield all texts of messages that a template may write."""
     for message in messages:
-        yield from (message.content, message.name, message.tool_call_id)
+        yield from (message.content, message.name, message.tool_call_id, message.thought)
         for call in message.tool_calls:
             yield from (call.name, call.arguments, call.call_id)
 
@@ -32,7 +35,9 @@ def turn_of(message: ChatMessage, mark: Mark, *, as_text: bool = False) -> dict[
     turn: dict[str, Any] = {"role": message.role.value, "content": mark(message.content, message.own_control)}
     if message.tool_calls:
         turn["tool_calls"] = [marked(_call(call, as_text), mark) for call in message.tool_calls]
-    named = {"name": message.name, "tool_call_id": message.tool_call_id}
+    named = {"name": message.name, "tool_call_id": message.tool_call_id} | dict.fromkeys(
+        THOUGHT_FIELDS, message.thought
+    )
     return turn | {key: mark(value, ()) for key, value in named.items() if value}
 
 
@@ -58,13 +63,10 @@ def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     kept: list[ChatMessage] = []
     for message in messages:
         said = message if message.answer is None else _answer(message, message.answer)
-        apart = said.role is Role.TOOL or bool(said.tool_calls)
-        if not said.content.strip() and not apart:
+        if not said.content.strip() and not said.tool_calls and said.role is not Role.TOOL:
             continue
-        if kept and kept[-1].role is said.role and not apart and not kept[-1].tool_calls:
-            before = kept[-1].content + "\n\n"
-            moved = tuple(len(before) + offset for offset in said.own_control)
-            kept[-1] = replace(kept[-1], content=before + said.content, own_control=kept[-1].own_control + moved)
+        if kept and kept[-1].can_be_joined(said):
+            kept[-1] = kept[-1].joined(said)
         else:
             kept.append(said)
     return kept

@@ -7,10 +7,19 @@ from typing import Any
 from rdchat.inference.api.events import FinishReason, LikelyToken, PrefillProgress, TokenEvent
 from rdchat.inference.api.requests import MOST_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, wrong
-from rdchat.server.interfaces.chat_messages import call_for_client, read_messages, read_tools
+from rdchat.server.interfaces.chat_messages import call_for_client, id_of_call, read_messages, read_tools
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import COMMENT, event
-from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed, read_thinking
+from rdchat.server.interfaces.order import (
+    Choice,
+    Delta,
+    Prompt,
+    ReplyOrder,
+    is_continued,
+    read_sampling,
+    read_seed,
+    read_thinking,
+)
 from rdchat.server.interfaces.shapes import read_answer, read_shape
 from rdchat.server.interfaces.usage import openai_usage
 
@@ -58,8 +67,10 @@ class ChatCompletions:
         effort = fields.text("reasoning_effort", "")
         if effort and effort not in _EFFORTS:
             raise wrong("reasoning_effort", f"`reasoning_effort` must be one of {', '.join(_EFFORTS)}.")
+        messages = read_messages(fields)
         return ReplyOrder(
-            prompts=(Prompt(read_messages(fields)),),
+            prompts=(Prompt(messages),),
+            continue_last=is_continued(messages),
             one_call=not fields.flag("parallel_tool_calls", default=True),
             top_log_probs=self._log_probs(fields),
             effort=read_thinking(fields, effort),
@@ -174,10 +185,7 @@ def finish_of(choice: Choice) -> str:
 
 def calls_of(choice: Choice, reply_id: str) -> list[dict[str, Any]]:
     """Return the tool calls of a reply; one without an id gets one."""
-    return [
-        call_for_client(call, call.call_id or f"call_{reply_id}_{choice.index}_{at}")
-        for at, call in enumerate(choice.calls)
-    ]
+    return [call_for_client(call, id_of_call(call, reply_id, choice.index, at)) for at, call in enumerate(choice.calls)]
 
 
 def log_probs(tokens: Sequence[TokenEvent]) -> dict[str, Any]:

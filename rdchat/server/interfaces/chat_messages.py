@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
+from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, parsed_json
+from rdchat.inference.prompts.fitting import short_id
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 
+_TITLE_CHARACTERS = 200
 _ROLES = {"developer": Role.SYSTEM} | {role.value: role for role in Role}
 
 
@@ -17,7 +18,8 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     listed = fields.items("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
-    return tuple(map(_read_message, fields.inners("messages")))
+    named = fields.inners("messages")
+    return tuple(_read_message(each, last=at == len(named) - 1) for at, each in enumerate(named))
 
 
 def object_of(value: Any, place: str) -> Mapping[str, Any]:
@@ -27,37 +29,49 @@ def object_of(value: Any, place: str) -> Mapping[str, Any]:
     return value
 
 
-def _read_message(fields: Fields) -> ChatMessage:
+def _read_message(fields: Fields, *, last: bool) -> ChatMessage:
     role = _ROLES.get(fields.text("role"))
     if role is None:
         raise wrong(fields.name("role"), f"`{fields.name('role')}` must be one of {', '.join(_ROLES)}.")
     fields.refuse("use `tools` and `tool_calls`.", "function_call")
-    content = _content(fields)
+    content = _content(fields, strict=last and role is not Role.TOOL)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
-        return ChatMessage(role, content, tool_calls=calls)
+        thought = fields.text("reasoning_content", "") or fields.text("reasoning", "")
+        return ChatMessage(role, content, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
         return ChatMessage(role, content, tool_call_id=fields.text("tool_call_id", ""), name=fields.text("name", ""))
     return ChatMessage(role, content)
 
 
-def _content(fields: Fields) -> str:
-    """Read the text of a message, which may come in parts."""
+def _content(fields: Fields, *, strict: bool) -> str:
+    """Read the text of a message, which may come in parts; see `part_text`."""
     content = fields.take("content", "")
     if isinstance(content, str):
         return content
     name = fields.name("content")
     if not isinstance(content, list):
         raise wrong(name, f"`{name}` must be a text, or a list of parts.")
-    return "\n".join(_part_text(object_of(each, name), f"{name}[{at}]") for at, each in enumerate(content))
+    parts = (Fields(object_of(each, name), f"{name}[{at}]") for at, each in enumerate(content))
+    return "\n".join(part_text(part, strict=strict) for part in parts)
 
 
-def _part_text(part: Mapping[str, Any], place: str) -> str:
-    fields = Fields(part, place)
-    kind = fields.text("type")
+def part_text(part: Fields, *, strict: bool) -> str:
+    """Return the text of a part of a message.
+
+    Args:
+        part: The part.
+        strict: Whether a picture, a file or another kind is an error. In an old message and in a tool's result it is
+            a placeholder such as `[image]`: it must not block all further turns.
+    """
+    kind = part.text("type")
     if kind in {"text", "refusal"}:
-        return fields.text(kind)
-    raise unsupported(f"{place}.type", f"rdchat reads texts only, and this is {kind[:50]!r}.")
+        return part.text(kind)
+    if strict:
+        raise unsupported(part.name("type"), f"rdchat reads texts only, and this is {kind[:50]!r}.")
+    title = part.take("title")
+    named = f": {title[:_TITLE_CHARACTERS]}" if isinstance(title, str) and title else ""
+    return f"[{kind.removesuffix('_url')[:50]}{named}]"
 
 
 def _read_call(fields: Fields) -> ToolCall:
@@ -65,10 +79,27 @@ def _read_call(fields: Fields) -> ToolCall:
     function = fields.part("function")
     if function is None:
         raise wrong(fields.name("function"), f"`{fields.name('function')}` must name the function.")
-    try:
-        return ToolCall(function.text("name"), function.text("arguments", "{}") or "{}", fields.text("id", ""))
-    except InvalidSettingError as error:
-        raise wrong(function.name("arguments"), str(error)) from error
+    return ToolCall(function.text("name"), arguments_of(function.take("arguments")), fields.text("id", ""))
+
+
+def arguments_of(given: object) -> str:
+    """Return the arguments of an earlier call as a JSON object; what was cut off stands in it as a text."""
+    text = given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
+    if isinstance(parsed_json(text), dict):
+        return text
+    return json.dumps({"unfinished": text}) if text.strip() else "{}"
+
+
+def id_of_call(call: ToolCall, reply_id: str, index: int, number: int) -> str:
+    """Return the id of a call for a client: the model's own, or nine letters and digits.
+
+    Args:
+        call: The call.
+        reply_id: The reply's id.
+        index: Number of the reply among those to one request.
+        number: Number of the call in the reply.
+    """
+    return call.call_id or short_id(f"{reply_id}/{index}/{number}")
 
 
 def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:

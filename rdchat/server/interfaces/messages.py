@@ -4,18 +4,27 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import compact, object_of
+from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, object_of, part_text
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.order import Choice, Delta, Prompt, ReplyOrder, read_sampling, read_seed, read_thinking
+from rdchat.server.interfaces.order import (
+    Choice,
+    Delta,
+    Prompt,
+    ReplyOrder,
+    is_continued,
+    read_sampling,
+    read_seed,
+    read_thinking,
+)
 from rdchat.server.interfaces.shapes import read_answer, read_shape
 from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
+_ROLES = ("user", "assistant", "system", "developer")
 _HINTS = ("metadata", "service_tier", "inference_geo")
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last two and `seed` are our own
 _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}  # as an effort
@@ -60,14 +69,18 @@ class Messages:
             effort=read_thinking(fields, effort or _THINKING[kind]),
             **answer,
             show_thoughts=kind in {"enabled", "adaptive"},
-            continue_last=messages[-1].role is Role.ASSISTANT,
+            continue_last=is_continued(messages),
             token_ids=fields.flag("return_token_ids"),
             ignored=fields.unread(),
         )
 
     def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
         """Read the tools that the model may or must call, as fields of `ReplyOrder` with the answer's shape."""
-        tools = tuple(map(_read_tool, fields.inners("tools")))
+        named = fields.inners("tools")
+        own = [each for each in named if each.text("type", "custom") == "custom"]
+        if len(own) < len(named):  # Anthropic's own tools, such as its web search: nobody runs them here
+            fields.ignored.append("tools")
+        tools = tuple(map(_read_tool, own))
         choice = fields.take("tool_choice", "auto")
         one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
         return read_answer(tools, choice, shape) | {"one_call": one_call}
@@ -178,13 +191,11 @@ def _stop(choice: Choice) -> dict[str, Any]:
 
 
 def _calls(choice: Choice, reply_id: str) -> list[tuple[str, ToolCall]]:
-    return [(call.call_id or f"toolu_{reply_id}_{at}", call) for at, call in enumerate(choice.calls)]
+    return [(id_of_call(call, reply_id, choice.index, at), call) for at, call in enumerate(choice.calls)]
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:
     """Return a tool in OpenAI's form."""
-    if (kind := fields.text("type", "custom")) != "custom":
-        raise unsupported(fields.name("type"), f"rdchat has no tools of its own, and this is {kind[:50]!r}.")
     schema = object_of(fields.take("input_schema", {}), fields.name("input_schema"))
     function = {"name": fields.text("name"), "description": fields.text("description", ""), "parameters": schema}
     return {"type": "function", "function": function} | ({"strict": True} if fields.flag("strict") else {})
@@ -193,7 +204,7 @@ def _read_tool(fields: Fields) -> Mapping[str, Any]:
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
     system = fields.take("system", "")
-    if system_text := _text(system, "system"):
+    if system_text := _text(system, "system", strict=True):
         yield ChatMessage(Role.SYSTEM, system_text)
     listed = fields.items("messages")
     if not listed:
@@ -202,57 +213,50 @@ def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
         place = f"messages[{at}]"
         message = Fields(object_of(each, place), place)
         role = message.text("role")
-        if role not in {"user", "assistant"}:
-            raise wrong(f"{place}.role", f"`{place}.role` must be user or assistant.")
+        if role not in _ROLES:
+            raise wrong(f"{place}.role", f"`{place}.role` must be one of {', '.join(_ROLES)}.")
         content = message.take("content", "")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
             raise wrong(f"{place}.content", f"`{place}.content` must be a text, or a list of blocks.")
         named = [(Fields(object_of(block, place), f"{place}.content[{n}]")) for n, block in enumerate(blocks)]
-        yield from _user(named) if role == "user" else _assistant(named)
+        if role == "assistant":
+            yield _assistant(named)
+        else:
+            yield from _user(named, Role.USER if role == "user" else Role.SYSTEM, strict=at == len(listed) - 1)
 
 
-def _user(blocks: Sequence[Fields]) -> Iterator[ChatMessage]:
+def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
     texts = []
     for block in blocks:
         if block.text("type") == "tool_result":
-            result = _text(block.take("content", ""), block.name("content"))
+            result = _text(block.take("content", ""), block.name("content"), strict=False)
             yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"))
         else:
-            texts.append(_block_text(block))
+            texts.append(part_text(block, strict=strict))
     if texts or not blocks:
-        yield ChatMessage(Role.USER, "\n".join(texts))
+        yield ChatMessage(role, "\n".join(texts))
 
 
-def _assistant(blocks: Sequence[Fields]) -> Iterator[ChatMessage]:
-    texts, calls = [], []
+def _assistant(blocks: Sequence[Fields]) -> ChatMessage:
+    """Return an assistant's message; blocks of Anthropic's own tools are left out."""
+    texts, calls, thoughts = [], [], []
     for block in blocks:
-        kind = block.text("type")
-        if kind == "tool_use":
-            calls.append(_read_call(block))
-        elif kind not in {"thinking", "redacted_thinking"}:  # a thought is over with its reply
-            texts.append(_block_text(block))
-    yield ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls))
+        match block.text("type"):
+            case "tool_use":
+                calls.append(ToolCall(block.text("name"), arguments_of(block.take("input")), block.text("id", "")))
+            case "thinking":
+                thoughts.append(block.text("thinking", ""))
+            case "text":
+                texts.append(block.text("text"))
+    return ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls), thought="\n".join(thoughts))
 
 
-def _read_call(block: Fields) -> ToolCall:
-    given = object_of(block.take("input", {}), block.name("input"))
-    try:
-        return ToolCall(block.text("name"), json.dumps(given, ensure_ascii=False), block.text("id", ""))
-    except InvalidSettingError as error:
-        raise wrong(block.name("input"), str(error)) from error
-
-
-def _text(content: Any, place: str) -> str:
+def _text(content: Any, place: str, *, strict: bool) -> str:
     """Return the text of a field that is a text or a list of text blocks."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list):
         raise wrong(place, f"`{place}` must be a text, or a list of text blocks.")
-    return "\n".join(_block_text(Fields(object_of(each, place), f"{place}[{at}]")) for at, each in enumerate(content))
-
-
-def _block_text(block: Fields) -> str:
-    if (kind := block.text("type")) != "text":
-        raise unsupported(block.name("type"), f"rdchat reads texts only, and this is {kind[:50]!r}.")
-    return block.text("text")
+    blocks = (Fields(object_of(each, place), f"{place}[{at}]") for at, each in enumerate(content))
+    return "\n".join(part_text(block, strict=strict) for block in blocks)

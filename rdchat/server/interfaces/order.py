@@ -1,6 +1,6 @@
 """What a client asks for, the same for all interfaces."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -41,6 +41,11 @@ class Prompt:
     def turns(self) -> int:
         """Number of messages before the reply; a system prompt is none."""
         return sum(each.role is not Role.SYSTEM for each in self.messages) if self.text is None else 1
+
+
+def is_continued(messages: Sequence[ChatMessage]) -> bool:
+    """Return whether a reply goes on with the last message: it is the assistant's, and does not end with a call."""
+    return messages[-1].role is Role.ASSISTANT and not messages[-1].tool_calls
 
 
 @dataclass(frozen=True, slots=True)

@@ -64,12 +64,11 @@ def history(
         check()
         if not message.text.strip():
             continue
-        if turns and turns[-1].role is message.role:
-            before = f"{turns[-1].content}\n\n"
-            moved = tuple(len(before) + offset for offset in message.control_offsets)
-            turns[-1] = ChatMessage(message.role, before + message.text, turns[-1].own_control + moved)
+        turn = ChatMessage(message.role, message.text, message.control_offsets, _answer(message))
+        if turns and turns[-1].can_be_joined(turn):
+            turns[-1] = turns[-1].joined(turn)
         else:
-            turns.append(ChatMessage(message.role, message.text, message.control_offsets, _answer(message)))
+            turns.append(turn)
     if system_prompt.strip():
         turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
     return tuple(turns)

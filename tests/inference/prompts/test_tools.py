@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from transformers import AutoTokenizer
 
-from rdchat.errors import InvalidSettingError, TemplateRefusedError
+from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, ToolCall
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.inference.prompts.turns import answers_only
@@ -63,10 +63,11 @@ def test_a_template_without_tools_says_so_plainly(small_model: Path, tmp_path: P
     assert prompts.encode(CHAT[:1], None, 8192)
 
 
-def test_a_template_that_refuses_calls_says_so(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
+def test_a_template_that_refuses_calls_gets_them_as_text(
+    small_model: Path, tmp_path: Path, process: TokenizerProcess
+) -> None:
     refusing = "{% for m in messages %}{% if m.tool_calls %}{{ raise_exception('no calls') }}{% endif %}{% endfor %}"
-    with pytest.raises(TemplateRefusedError, match="no calls"):
-        made(small_model, tmp_path, process, refusing).encode(CHAT, None, 8192)
+    assert made(small_model, tmp_path, process, refusing).encode(CHAT, None, 8192) == []
 
 
 def test_a_base_model_has_no_tools(small_model: Path, tmp_path: Path, process: TokenizerProcess) -> None:
@@ -97,12 +98,12 @@ def test_a_raw_text_begins_as_the_tokenizer_begins_texts_and_spells_no_control_t
     assert not {START, END} & set(ids)
 
 
-def test_requests_end_with_a_person_a_tool_or_a_text() -> None:
+def test_a_request_has_messages_or_a_text() -> None:
     GenerationRequest(CHAT, tools=json.dumps([TOOL]))
     GenerationRequest((*CHAT[:2], replace(CHAT[2], content="")))
     assert GenerationRequest((), text="Once").text == "Once"
     for wrong in (
-        lambda: GenerationRequest(CHAT[:2]),
+        lambda: GenerationRequest(CHAT, continue_last=True),
         lambda: GenerationRequest(()),
         lambda: GenerationRequest((), text=""),
         lambda: GenerationRequest(CHAT, text="Once"),
