@@ -28,7 +28,6 @@ CHILDREN = {
     "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
     "files": "rdchat.chat.attachments.document_text",  # reads files attached to chats
     "formulas": "rdchat.chat.formulas.child",  # draws formulas
-    "speed": "rdchat.inference.machine_report.speed_child",  # measures one setting of MLX for `rdchat report`
     "replies": "rdchat.chat.earlier_replies",  # makes token ids of earlier replies
 }
 """Module of each child, by name; its `main` returns the exit status."""

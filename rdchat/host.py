@@ -28,8 +28,6 @@ THREAD_STACK_BYTES = 16 * 2**20
 """Stack size of threads that Qt starts: CPython's own on macOS, where other threads get 512 KiB."""
 CHILD_OPTION = "--child"
 _TF32 = "MLX_ENABLE_TF32"
-_COMMAND_BUFFERS = "MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"
-_QOS_USER_INITIATED = 0x19  # in macOS's <sys/qos.h>
 _THERMAL_STATE_SERIOUS = 2  # of NSProcessInfo.ThermalState
 _RUSAGE = struct.Struct("16x10Q")  # rusage_info_v0, in macOS's <sys/resource.h>; the eighth is ri_phys_footprint
 _PEER = struct.Struct("iII")  # process, user, group
@@ -218,36 +216,6 @@ def switch_tf32_off() -> None:
 def tf32_is_off() -> bool:
     """Return whether MLX multiplies float32 in full precision on every device."""
     return os.environ.get(_TF32) == "0"
-
-
-def set_command_buffers(operations: int, megabytes: int) -> bool:
-    """Limit how much work MLX puts into a command buffer of the GPU, unless the person did.
-
-    MLX queues ten command buffers and then holds the caller up. It reads the limits once, at its first work on a GPU;
-    its own depend on the chip and are 50 and 50 at most. Not yet tried on a Mac.
-
-    Args:
-        operations: Limit of operations in a buffer.
-        megabytes: Limit of what they read and write.
-
-    Returns:
-        Whether MLX will use these limits: not if it is loaded, or if the environment has a limit.
-    """
-    if "mlx.core" in sys.modules or any(name in os.environ for name in _COMMAND_BUFFERS):
-        return False
-    os.environ.update(zip(_COMMAND_BUFFERS, (str(operations), str(megabytes)), strict=True))
-    return True
-
-
-def prefer_this_thread() -> None:
-    """Give the calling thread the priority of work that a person waits for; macOS only. Not yet tried on a Mac."""
-    if MACOS:
-        _attempt(_set_quality_of_service, "The thread keeps its usual priority")
-
-
-def _set_quality_of_service() -> None:
-    if failed := ctypes.CDLL(None).pthread_set_qos_class_self_np(ctypes.c_uint(_QOS_USER_INITIATED), ctypes.c_int(0)):
-        raise OSError(failed, os.strerror(failed))
 
 
 def low_power_mode() -> bool:

@@ -2,7 +2,7 @@
 
     python scripts/count_divergences.py --dtypes float32 float16 --temperatures 0 0.7
 
-See `rdchat.inference.machine_report.measures`; the replies are drafted by the model's drafter.
+See `rdchat.inference.benchmark.differences`; the replies are drafted by the model's drafter.
 """
 
 import argparse
@@ -13,7 +13,7 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 
 # isort: split
 from rdchat.inference.api.requests import Dtype, Mode
-from rdchat.inference.machine_report.measures import Divergences, count_divergences
+from rdchat.inference.benchmark.differences import Divergences, count_divergences
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 

@@ -7,7 +7,10 @@ columns is several launches. The graph counted is that for a GPU.
 """
 
 import argparse
+import io
+import re
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 from unittest.mock import patch
@@ -33,12 +36,28 @@ from rdchat.inference.drafting.beam_search import best_nodes
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
-from rdchat.inference.machine_report.measures import primitives
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import target_hash
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import Verifier
+
+VIEWS = {  # these compute nothing, they only describe where data is
+    "AsStrided",
+    "Broadcast",
+    "BroadcastAxes",
+    "Depends",
+    "ExpandDims",
+    "Flatten",
+    "Reshape",
+    "Slice",
+    "Split",
+    "Squeeze",
+    "StopGradient",
+    "Transpose",
+    "Unflatten",
+    "View",
+}
 
 SAMPLINGS = {
     "greedy": SamplingParams(temperature=0),
@@ -58,6 +77,14 @@ PROMPTS = (
     "List the planets of the solar system with one fact each.",
     "Correct the spelling of this text and repeat it: The wheather was lovly on the morning that we left the harbor.",
 )
+
+
+def primitives(*arrays: mx.array | None) -> Counter[str]:
+    """Return the primitives that evaluating lazy arrays would run, by name, without those that only make views."""
+    dot = io.StringIO()
+    mx.export_to_dot(dot, *(array for array in arrays if array is not None))
+    names = re.findall(r'label ="(\w+)", shape=rectangle', dot.getvalue())
+    return Counter(name for name in names if name not in VIEWS)
 
 
 def drafter(model: LoadedModel, recurrent: HeadModel, sampling: SamplingParams) -> HeadDrafter:

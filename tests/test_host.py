@@ -3,7 +3,6 @@
 import ctypes
 import logging
 import platform
-import sys
 
 import pytest
 
@@ -110,47 +109,3 @@ def test_the_first_start_says_that_macos_is_too_old(
         "rdchat: rdchat's window needs macOS 14.4 or later; this Mac has 14.2.1. "
         "Update it in System Settings > General > Software Update. `rdchat ask` works without a window.\n"
     )
-
-
-_LIMITS = "MLX_MAX_OPS_PER_BUFFER", "MLX_MAX_MB_PER_BUFFER"
-
-
-@pytest.mark.parametrize("own", [None, *_LIMITS])
-def test_command_buffers_are_set_unless_the_person_set_a_limit(
-    own: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delitem(sys.modules, "mlx.core", raising=False)
-    monkeypatch.setattr(host.os, "environ", {own: "7"} if own else {})
-    assert host.set_command_buffers(400, 1000) is (own is None)
-    assert dict(host.os.environ) == ({own: "7"} if own else dict(zip(_LIMITS, ("400", "1000"), strict=True)))
-
-
-def test_command_buffers_cannot_be_set_once_mlx_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "mlx.core", sys)
-    monkeypatch.setattr(host.os, "environ", {})
-    assert not host.set_command_buffers(400, 1000)
-    assert not host.os.environ
-
-
-class ThreadLibrary:
-    """Takes calls in the place of macOS's C library."""
-
-    def __init__(self, status: int) -> None:
-        self.calls: list[tuple[int, int]] = []
-        self._status = status
-
-    def pthread_set_qos_class_self_np(self, quality: ctypes.c_uint, relative: ctypes.c_int) -> int:
-        self.calls.append((quality.value, relative.value))
-        return self._status
-
-
-@pytest.mark.parametrize(("macos", "status"), [(True, 0), (True, 22), (False, 0)])
-def test_a_thread_is_preferred_on_macos_only(
-    macos: bool, status: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    library = ThreadLibrary(status)
-    monkeypatch.setattr(host, "MACOS", macos)
-    monkeypatch.setattr(host.ctypes, "CDLL", lambda _name: library)
-    host.prefer_this_thread()
-    assert library.calls == ([(0x19, 0)] if macos else [])
-    assert ("keeps its usual priority" in caplog.text) is bool(status)

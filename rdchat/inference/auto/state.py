@@ -123,6 +123,12 @@ class AutoState:
         except RdchatError as error:  # the model's files are gone
             _LOG.warning("The costs of the model's calls could not be read: %s", error)
 
+    @property
+    def measured_costs(self) -> dict[Part, Costs]:
+        """Costs of each part that this machine has measured for the target and its drafters."""
+        read = {part: file.read()[0] for part, file in self._files.items()}
+        return {part: costs for part, costs in read.items() if costs}
+
     def measure(self) -> bool:
         """Measure costs for a moment; return whether there is more to do now.
 

@@ -1,16 +1,19 @@
-"""Finds where two replies differ, and how close the scores of the two tokens were there."""
+"""Finds where two replies differ, how close the scores of the two tokens were there, and how often it happens."""
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import mlx.core as mx
 
-from rdchat.inference.api.benchmark import Difference
-from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, Difference
+from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.reply_iterator import prefill, read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
+from rdchat.inference.session import ChatSession
 from rdchat.inference.target.fetch import fetch
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
@@ -103,3 +106,55 @@ def gap_of(logits: mx.array, position: int, request: GenerationRequest, chosen: 
 
 def _number(scalar: mx.array) -> float:
     return float(fetch(scalar))
+
+
+@dataclass(frozen=True, slots=True)
+class Divergences:
+    """How often drafted decoding chooses another token than plain decoding, at one precision and temperature.
+
+    Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round
+    differently. Where two tokens nearly tie, each may choose another one.
+    """
+
+    dtype: str  # precision of the weights
+    temperature: float  # 0 is greedy
+    mode: Mode  # how the replies were drafted
+    tokens: int  # tokens compared
+    # For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a filter
+    # drops the reply's token there, its distance from the filter's border.
+    gaps: tuple[float, ...]
+    # Effect of rounding on the scores at each of these places, in nats; see `Difference`.
+    rounding: tuple[float, ...]
+
+    @property
+    def per_thousand(self) -> float:
+        """Divergences per 1,000 tokens."""
+        return 1000 * len(self.gaps) / max(self.tokens, 1)
+
+
+def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[Divergences]:
+    """Decode everyday replies with drafts and compare them; yield the count so far after each.
+
+    Plain decoding follows the tokens of each reply; each place where it would have chosen another token counts.
+    Sampling is the app's, with its default filters.
+
+    Args:
+        session: Its caches are emptied.
+        mode: How to draft; replies drafted in another way do not count.
+        temperature: 0 is greedy.
+        tokens: The most tokens of a reply.
+    """
+    model, compared = session.model, 0
+    found: list[Difference] = []
+    for number, prompt in enumerate(EVERYDAY_PROMPTS):
+        message = ChatMessage(Role.USER, prompt.text)
+        sampling = SamplingParams(temperature, max_tokens=tokens)
+        request = GenerationRequest((message,), sampling, number, draft=DraftSettings(mode))
+        session.forget()
+        *_, end = session.generate(request)
+        assert isinstance(end, ReplyEnd)
+        if end.mode is mode:
+            found += divergences(model, request, end.token_ids)
+            compared += len(end.token_ids) - 1
+        gaps, rounding = (tuple(getattr(one, name) or 0.0 for one in found) for name in ("gap", "rounding"))
+        yield Divergences(model.info.dtype, temperature, mode, compared, gaps, rounding)

@@ -1,0 +1,148 @@
+"""Measures one model for `rdchat report`, part by part, in the given time."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from time import monotonic
+from typing import Any
+
+from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, Sweep
+from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.requests import DraftSettings, Mode
+from rdchat.inference.benchmark.differences import count_divergences
+from rdchat.inference.benchmark.result import BenchResult, environment
+from rdchat.inference.benchmark.runner import InterleavedRunner
+from rdchat.inference.session import ChatSession
+
+_TEMPERATURES = 0.0, 0.7
+_MAX_TOKENS = 48
+_COSTS_SHARE, _DIVERGENCES_SHARE = 0.3, 0.2
+_PRIVATE = {"model", "system"}
+
+
+class ModelReport:
+    """Measures a model; iterating yields the name of the measurement under way.
+
+    Args:
+        session: Of the loaded model.
+        seconds: The approximate time for all measurements; a part that has begun is finished, at least partly.
+        cancelled: Called between calls of the model.
+        drafters: Folders and hub ids of drafters to measure beside the model's own.
+
+    Attributes:
+        facts: The model, how it verifies drafts, the measured costs of its calls, divergences and a benchmark. No name,
+            folder or text of a model, a drafter or a reply.
+        left_out: Parts that were not measured, and why.
+    """
+
+    def __init__(
+        self,
+        session: ChatSession,
+        seconds: float,
+        cancelled: Callable[[], bool] = lambda: False,
+        drafters: Sequence[str] = (),
+    ) -> None:
+        self._session, self._cancelled, self._drafters = session, cancelled, tuple(drafters)
+        self._start, self._seconds = monotonic(), seconds
+        self.facts: dict[str, Any] = {}
+        self.left_out: list[str] = []
+
+    def __iter__(self) -> Iterator[str]:
+        info, capability = self._session.model.info, self._session.model.capability
+        self.facts["model"] = {
+            name: getattr(info, name)
+            for name in ("architecture", "dtype", "parameters", "weights_bytes", "context_length", "load_ms")
+        }
+        self.facts["capability"] = {
+            "verifies": capability.kind.name.lower(),
+            "reason": capability.reason,
+            "errors": dict(capability.errors),
+        }
+        yield from self._costs()
+        yield from self._divergences()
+        yield from self._benchmark()
+
+    def _is_late(self, share: float) -> bool:
+        """Return whether this share of the time is used up, or the report was cancelled."""
+        return self._cancelled() or monotonic() >= self._start + share * self._seconds
+
+    def _costs(self) -> Iterator[str]:
+        """Measure the costs of calls and drafts as the automatic mode does, which keeps them for its own use."""
+        yield "Measuring the costs of calls"
+        auto = self._session.drafters.auto
+        while more := auto.measure():
+            if self._is_late(_COSTS_SHARE):
+                break
+        if more:
+            self._no_time("some costs of calls")
+        self.facts["costs_ms"] = {
+            part.value: [[*key, ms] for key, ms in sorted(costs.items())] for part, costs in auto.measured_costs.items()
+        }
+
+    def _divergences(self) -> Iterator[str]:
+        counted: list[dict[str, Any]] = []
+        self.facts["divergences"] = counted
+        mode = next((mode for mode in (Mode.DRAFTER, Mode.LOOKUP) if mode in self._modes()), None)
+        if mode is None:
+            return
+        for temperature in _TEMPERATURES:
+            part = f"divergences of {mode.words} at temperature {temperature:g}"
+            last = None
+            if not self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
+                yield f"Counting {part}"
+                for count in count_divergences(self._session, mode, temperature, _MAX_TOKENS):
+                    last = count
+                    if self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
+                        break
+            if last is None or not last.tokens:
+                self._no_time(part)
+            else:
+                counted.append(asdict(last) | {"per_thousand": last.per_thousand})
+
+    def _benchmark(self) -> Iterator[str]:
+        """Run one benchmark of all modes and drafters; keep its figures without names and texts."""
+        modes = [Mode.OFF, *self._modes()]
+        usable = [each for each in self._drafters if self._fits(each)]
+        cells = Sweep(tuple(modes)).cells()
+        if usable:
+            cells += Sweep((Mode.DRAFTER,), drafters=tuple(usable)).cells()
+        plan = BenchPlan(cells, EVERYDAY_PROMPTS, max_tokens=_MAX_TOKENS, trials=3, overhead=False)
+        runner = InterleavedRunner(plan, lambda _dtype: self._session)
+        runs: list[BenchRun] = []
+        for event in runner:
+            if isinstance(event, BenchProgress):
+                yield f"Benchmark: {event.words}"
+            elif isinstance(event, BenchRun):
+                runs.append(event)
+            if self._is_late(1):
+                runner.cancel()
+        turns, done = len(plan.prompts) * plan.trials, len({(run.prompt, run.trial) for run in runs})
+        if done < turns:
+            self._no_time(f"{turns - done} of {turns} turns of the benchmark")
+        if not runs:
+            return
+        facts = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
+        record = BenchResult(plan, tuple(runs), facts, done == turns).as_json()
+        for mode in record["modes"]:
+            mode.pop("first_difference")  # contains pieces of replies
+            mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may contain names
+            if mode.get("drafter"):
+                mode["drafter"] = f"drafter {1 + self._drafters.index(mode['drafter'])}"
+        self.facts["bench"] = record
+
+    def _fits(self, drafter: str) -> bool:
+        """Return whether the model can use a drafter; if not, list it as left out."""
+        if self._session.drafters.try_load(DraftSettings(Mode.DRAFTER, drafter=drafter)) is None:
+            return True
+        number = 1 + self._drafters.index(drafter)
+        self.left_out.append(f"drafter {number}: it cannot be used with this model; rdchat ask --mode drafter says why")
+        return False
+
+    def _modes(self) -> Sequence[Mode]:
+        """Return the drafting modes that the model can run without further settings."""
+        if self._session.model.capability.kind is DraftKind.NONE:
+            return ()
+        options = self._session.draft_options(DraftSettings()).modes
+        return [option.mode for option in options if option.available and option.mode is not Mode.OFF]
+
+    def _no_time(self, part: str) -> None:
+        self.left_out.append(f"{part}: no time left")
