@@ -163,7 +163,6 @@ class App:
         self.window.show()
         ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
-        QTimer.singleShot(0, self._import_export.offer_set_aside)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)
         QTimer.singleShot(_SETTLED_MS, self._update_notice, self._update_notice.start)

@@ -4,13 +4,11 @@ from pathlib import Path
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.message_tree import KEPT
-from rdchat.chat.storage.schema import schema_version
 from rdchat.errors import StorageError
 
-_HAS_UNLISTED, _HAS_DELETED = 5, 8  # schema versions that added these columns
-_QUESTIONS = """
+_QUESTIONS = f"""
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
-    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL{listed} ORDER BY m.id
+    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.{KEPT} ORDER BY m.id
 """  # only the first question of a chat: later ones depend on what came before
 
 
@@ -18,18 +16,15 @@ def asked_questions(path: Path) -> list[str]:
     """Return the first question of every chat that is not deleted, with its edited versions.
 
     Args:
-        path: The database of `ConversationStore`, of this version or an older one.
+        path: The database of `ConversationStore`.
 
     Raises:
         StorageError: If there is no question, or the database cannot be read.
     """
     questions: list[str] = []
     if path.exists():
-        with reading(path, older=True) as connection:
-            version = schema_version(connection)
-            listed = " AND c.unlisted = 0" if version >= _HAS_UNLISTED else ""
-            listed += f" AND m.{KEPT}" if version >= _HAS_DELETED else ""
-            texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS.format(listed=listed))]
+        with reading(path) as connection:
+            texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS)]
             questions = [text for text in texts if text]
     if not questions:
         raise StorageError("There are no questions in stored chats.", "Leave --from-my-chats out.")

@@ -1,14 +1,12 @@
 """Runs exports, imports, backups and restores in the open app, one at a time, for its window and for the terminal."""
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.storage.connections import decline_file, recoverable_files
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.child import OnEnd, OnProgress, TransferProcess
@@ -70,26 +68,6 @@ class TransferDesk(QObject):
             on_end(outcome)
 
         self._begin(lambda *calls: self._process.import_files(self._store, paths, *calls), on_progress, end)
-
-    def set_aside(self) -> list[Path]:
-        """Return files of chats that an older version has put aside as too new for it, and that this one can read."""
-        return recoverable_files(self._store.path)
-
-    def import_set_aside(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
-        """Import files of `set_aside`, and offer those that could be read no more; ends as `import_files`."""
-
-        def end(outcome: ImportReport | RdchatError) -> None:
-            files = outcome.files if isinstance(outcome, ImportReport) else ()
-            self.decline_file([path for path, file in zip(paths, files, strict=False) if not file.problem])
-            on_end(outcome)
-
-        self.import_files(paths, on_progress, end)
-
-    def decline_file(self, paths: Sequence[Path]) -> None:
-        """Keep files of `set_aside` where they are, and offer them no more."""
-        for path in paths:
-            with suppress(StorageError):  # it is offered again
-                decline_file(self._store.path, path)
 
     def undo_import(self, report: ImportReport, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Delete the chats that an import has brought."""

@@ -10,7 +10,6 @@ import pytest
 from rdchat.chat.conversation import Drafting, MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
@@ -18,7 +17,7 @@ from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.decoding.rounds import _drafters
 from rdchat.inference.target.verifier import PackedTree
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
-from tests.stores import finish_message, written_by_hand
+from tests.stores import finish_message
 
 
 def packed(trace: ReplyTrace) -> bytes:
@@ -186,23 +185,6 @@ def test_how_a_reply_was_drafted_is_kept_with_it(store: ConversationStore) -> No
     drafting = Drafting(Mode.LOOKUP, "There is no drafter.", "prompt lookup")
     finish_message(store, message_id, "Hello", MessageStatus.COMPLETE, drafting=drafting)
     assert store.message(message_id).drafting == drafting
-
-
-def test_a_database_of_the_first_version_keeps_its_chats(database: Path) -> None:
-    database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:1])) as first, written_by_hand(first) as connection:
-        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('before', 1, 1)")
-        connection.execute(
-            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
-            " VALUES (1, 1, 'assistant', 'complete', 1, 'an old answer')"
-        )
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is None
-        (message,) = store.messages(store.conversations()[0].id)
-        assert (message.text, message.drafting, store.trace(message.id)) == ("an old answer", None, None)
-        assert [chat.title for chat in store.conversations("old answer")] == ["before"]
-        store.save_trace(message.id, b"trace", onward=True)
-        assert store.trace(message.id) == b"trace"
 
 
 def emitted_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""The commands' JSON has at least the keys of version 0.1, which other programs use."""
+"""The commands' JSON has at least the keys that other programs use."""
 
 import json
 from dataclasses import replace
@@ -7,12 +7,13 @@ from pathlib import Path
 import pytest
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
+from rdchat.inference.target.target import TargetEmbeddings
 from tests.commands.running import printed_json
+from tests.inference.drafting.drafter_folders import saved_random_drafter
 from tests.inference.fakes import tiny_llama
 from tests.inference.training.small_language import LenientTokenizer
 
-FILES = Path(__file__).parents[1] / "fixtures" / "version_0_1"
-WRITTEN: dict[str, list[str]] = json.loads((FILES / "printed_keys.json").read_bytes())
+WRITTEN: dict[str, list[str]] = json.loads((Path(__file__).parent / "printed_keys.json").read_bytes())
 
 
 def key_paths(value: object, path: str = "") -> set[str]:
@@ -53,6 +54,6 @@ def test_eval_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkey
     monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_, **__: model)
     (tmp_path / "prompts.txt").write_text("a a a a\nb\n")
     options = ("--prompts", str(tmp_path / "prompts.txt"), "--beam-length", "3", "--max-tokens", "8")
-    assert not missing(
-        "eval-drafter", printed_json(capsys, "eval-drafter", "--drafter", str(FILES / "drafter"), *options)
-    )
+    width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
+    drafter = saved_random_drafter(model, tmp_path / "drafter", width)
+    assert not missing("eval-drafter", printed_json(capsys, "eval-drafter", "--drafter", str(drafter), *options))

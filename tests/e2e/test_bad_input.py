@@ -281,16 +281,6 @@ def test_a_database_that_another_program_locks_in_the_middle_of_a_chat(
         assert_usable(qtbot, app, small_model)
 
 
-def make_newer(database: Path) -> None:
-    """Leave a database as a later version of rdchat would."""
-    store = ConversationStore(database)
-    store.create_conversation("From the future")
-    store.close()
-    change = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 99'); c.close()"
-    with python_process(change, database) as newer:
-        assert newer.wait() == 0
-
-
 def make_corrupt(database: Path) -> None:
     """Overwrite a page of a real database."""
     store = ConversationStore(database)
@@ -302,34 +292,16 @@ def make_corrupt(database: Path) -> None:
         file.write(b"\xff" * 4096)
 
 
-@pytest.mark.parametrize(
-    ("harm", "label", "title", "cause"),
-    [
-        (make_corrupt, "damaged", "Your chats could not be read", "Their file is damaged."),
-        (
-            make_newer,
-            "newer",
-            "Your chats are from a newer version of rdchat",
-            "This version cannot read them. The newer version will offer to restore them.",
-        ),
-    ],
-)
-def test_a_database_that_cannot_be_used_is_moved_aside_whole(
-    qapp: QApplication,
-    qtbot: QtBot,
-    small_model: Path,
-    harm: Callable[[Path], None],
-    label: str,
-    title: str,
-    cause: str,
-) -> None:
+def test_a_damaged_database_is_moved_aside_whole(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
     start_with(small_model)
     database = paths.database_path()
-    harm(database)
+    make_corrupt(database)
     content = database.read_bytes()
+    title = "Your chats could not be read"
     with running_app(qapp, qtbot, open_store()) as app:
-        (kept,) = database.parent.glob(f"conversations-{label}-*.db")
-        wait_for_words(qtbot, title, f"{cause} It was kept as {kept}, and rdchat started with an empty list.")
+        (kept,) = database.parent.glob("conversations-damaged-*.db")
+        cause = f"Their file is damaged. It was kept as {kept}, and rdchat started with an empty list."
+        wait_for_words(qtbot, title, cause)
         assert_usable(qtbot, app, small_model)
     assert kept.read_bytes() == content
     with running_app(qapp, qtbot, open_store()) as app:
@@ -338,16 +310,17 @@ def test_a_database_that_cannot_be_used_is_moved_aside_whole(
     assert kept.read_bytes() == content
 
 
-def test_chats_that_an_older_version_moved_aside_are_offered_at_the_start(
-    qapp: QApplication, qtbot: QtBot, small_model: Path
-) -> None:
-    start_with(small_model)
+def test_chats_of_a_later_version_are_named_and_left_as_they_are(qapp: QApplication, qtbot: QtBot) -> None:
     database = paths.database_path()
     ConversationStore(database).close()
-    database.rename(database.with_name("conversations-newer-20260101-120000.db"))
-    with running_app(qapp, qtbot, open_store()) as app:
-        wait_for_words(qtbot, "Some older chats can be read again")
-        assert_usable(qtbot, app, small_model)
+    change = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('PRAGMA user_version = 99'); c.close()"
+    with python_process(change, database) as later:
+        assert later.wait() == 0
+    content = database.read_bytes()
+    person = AtTheDialog(qtbot, lambda: None, "Close")
+    assert open_app(qapp, SettingsStore(paths.settings_path())) is None
+    assert any("from a later version of rdchat" in each for each in person.told)
+    assert database.read_bytes() == content
 
 
 # A full disk

@@ -5,7 +5,7 @@ import shutil
 import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from rdchat.chat.storage.file_check import (
     why_unusable,
 )
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
-from rdchat.chat.storage.set_aside import files_set_aside, set_aside
+from rdchat.chat.storage.set_aside import set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 
 type Rows = Callable[..., list[tuple[Any, ...]]]
@@ -54,14 +54,21 @@ _WORDS = {
 def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connection, Notice | None]:
     """Open a store for the writer's thread, and migrate it to the newest version.
 
-    A file that cannot be used is moved aside with its companions; then a new one is started, and the notice says so.
+    A damaged file is moved aside with its companions; then a new one is started, and the notice says so.
+
+    Raises:
+        StorageError: If the file is of another program or of a later version, which is left as it is.
     """
-    notice = _move_aside(path, "foreign") if is_special(path) else None
+    notice = None
+    if is_special(path):
+        raise _not_ours(path, "foreign")
     connection = connect(path)
     try:
         if (reason := why_unusable(connection, path, migrations)) is not None:
             connection.close()
-            notice = _move_aside(path, reason)
+            if reason != "damaged":
+                raise _not_ours(path, reason)
+            notice = _move_aside(path)
             connection = connect(path)
         make_writable(connection)
         longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
@@ -73,23 +80,19 @@ def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connec
     return connection, notice
 
 
-_UNUSABLE = {
-    "damaged": ("Your chats could not be read", "Their file is damaged."),
-    "newer": (
-        "Your chats are from a newer version of rdchat",
-        "This version cannot read them. The newer version will offer to restore them.",
-    ),
-    "foreign": (
-        "The file of your chats belonged to another program",
-        "rdchat did not write it and did not change it.",
-    ),
-}  # title and cause, by the result of `why_unusable`
+def _not_ours(path: Path, reason: str) -> StorageError:
+    """Return the error about a file that `why_unusable` calls foreign or newer."""
+    if reason == "newer":
+        return StorageError(f"The chats in {path} are from a later version of rdchat.", "Install that version again.")
+    return StorageError(f"{path} was not written by this rdchat.", "Move it to another folder, then start again.")
 
 
-def _move_aside(path: Path, reason: str) -> Notice:
-    title, cause = _UNUSABLE[reason]
-    kept = set_aside(path, reason, COMPANIONS)
-    return Notice(title, f"{cause} It was kept as {kept}, and rdchat started with an empty list.")
+def _move_aside(path: Path) -> Notice:
+    kept = set_aside(path, "damaged", COMPANIONS)
+    return Notice(
+        "Your chats could not be read",
+        f"Their file is damaged. It was kept as {kept}, and rdchat started with an empty list.",
+    )
 
 
 def connect(path: Path) -> sqlite3.Connection:
@@ -122,12 +125,8 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def reading(path: Path, *, older: bool = False) -> Iterator[sqlite3.Connection]:
+def reading(path: Path) -> Iterator[sqlite3.Connection]:
     """Give a read-only connection to a store, whether the app is open or not; the schema is checked first.
-
-    Args:
-        path: The store's file.
-        older: Whether to read a store of an older version too.
 
     Raises:
         StorageError: If there are no chats, or they are of another version or cannot be read.
@@ -142,28 +141,10 @@ def reading(path: Path, *, older: bool = False) -> Iterator[sqlite3.Connection]:
             closing(sqlite3.connect(address, uri=True, timeout=_APP_BUSY_S, autocommit=True)) as connection,
         ):
             _make_safe(connection)
-            _check_schema(connection, path, older=older)
+            _check_schema(connection, path)
             yield connection
     except sqlite3.Error as error:
         raise StorageError(f"The chats in {path} cannot be read: {error}.", "Close the app and try again.") from error
-
-
-def recoverable_files(database: Path) -> list[Path]:
-    """Return files that an older version set aside as too new, and that this version can read.
-
-    Args:
-        database: The store in the same folder; it need not be open.
-    """
-    found = []
-    for path in files_set_aside(database, "newer"):
-        with suppress(StorageError, UnicodeDecodeError), reading(path, older=True):
-            found.append(path)
-    return found
-
-
-def decline_file(database: Path, path: Path) -> None:
-    """Rename a file from `recoverable_files` so that it is not offered again; StorageError if that fails."""
-    set_aside(path, "kept", COMPANIONS, named_as=database)
 
 
 def rows_of(connection: sqlite3.Connection) -> Rows:
@@ -226,15 +207,12 @@ def _readable_address(path: Path) -> Iterator[str]:
             yield _read_only(Path(folder) / path.name)
 
 
-def _check_schema(connection: sqlite3.Connection, path: Path, *, older: bool) -> None:
+def _check_schema(connection: sqlite3.Connection, path: Path) -> None:
     """Refuse tables that rdchat did not make: reading them could run code."""
     if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
         raise _no_chats(path)
-    version, newest = schema_version(connection), len(MIGRATIONS)
-    known = 0 < version <= newest if older else version == newest
-    if not known or not has_schema(connection, MIGRATIONS[:version]):
-        which = "a newer" if older else "another"
-        raise StorageError(f"The stored chats in {path} are damaged, or of {which} version.", _OPEN_ONCE)
+    if schema_version(connection) != len(MIGRATIONS) or not has_schema(connection, MIGRATIONS):
+        raise StorageError(f"The stored chats in {path} are damaged, or of another version.", _OPEN_ONCE)
 
 
 def _no_chats(path: Path) -> StorageError:

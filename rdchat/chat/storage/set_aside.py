@@ -13,14 +13,13 @@ from rdchat.host import flush_to_disk
 _PAGES = 2000  # of a database, copied before the next check for cancelling
 
 
-def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named_as: Path | None = None) -> Path:
+def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
     """Rename `path` to `STEM-LABEL-DATE-TIME.SUFFIX` in its folder.
 
     Args:
         path: The file.
         label: What is wrong with it, in one word, such as `damaged`.
         companions: Endings of its companion files, such as `-wal` for `chats.db-wal`; they are moved too.
-        named_as: Path whose stem is used; None for its own.
 
     Returns:
         Its new path.
@@ -28,7 +27,7 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named
     Raises:
         StorageError: If it cannot be renamed; then nothing was moved.
     """
-    target = _free_name(named_as or path, label, companions)
+    target = _free_name(path, label, companions)
     # the file itself comes last: if the process dies in between, the next start moves the rest
     moves = [(_with_ending(path, ending), _with_ending(target, ending)) for ending in (*companions, "")]
     done: list[tuple[Path, Path]] = []
@@ -43,18 +42,6 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = (), *, named
         what = f"{path} is {label}, and rdchat cannot move it"
         raise file_error(error, what, "Move or rename the file yourself, then start again.") from error
     return target
-
-
-def files_set_aside(path: Path, label: str) -> list[Path]:
-    """Return the files that `set_aside` renamed with this label, oldest first."""
-    try:
-        return sorted(each for each in path.parent.iterdir() if _is_named(each, path, label))
-    except OSError:
-        return []
-
-
-def _is_named(found: Path, path: Path, label: str) -> bool:
-    return found.name.startswith(f"{path.stem}-{label}-") and found.suffix == path.suffix
 
 
 def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:

@@ -67,17 +67,6 @@ class ImportExport(QObject):
         # what was done is said until the person writes on
         controller.chat.message_added.connect(lambda _message: window.conversation.banners.close_banner(_KEY))
 
-    def offer_set_aside(self) -> None:
-        """Offer to import chats that an older version could not read and put aside."""
-        if not (paths := self._desk.set_aside()):
-            return
-        title = "Some older chats can be read again"
-        banner = Banner(self._theme, title, "An earlier version of rdchat could not read them and set them aside.")
-        start = partial(self._desk.import_set_aside, paths)
-        banner.add_action("Import", lambda: self._begin("Importing chats", start, self._report_import))
-        banner.dismissed.connect(lambda: self._desk.decline_file(paths))
-        self._window.conversation.banners.show_banner(banner, "set aside")
-
     # Questions
 
     def _ask_export(self) -> None:

@@ -115,29 +115,29 @@ def test_an_empty_file_is_a_new_database(database: Path) -> None:
         assert store.conversations() == []
 
 
-def test_a_newer_database_is_set_aside_with_its_log_before_anything_is_written(
-    filled: Path, start_process: StartProcess
-) -> None:
-    """Its version stands in the write-ahead log only: the newer app died before a checkpoint."""
+def test_a_later_versions_database_is_refused_and_left_with_its_log(filled: Path, start_process: StartProcess) -> None:
+    """Its version stands in the write-ahead log only: the later app died before a checkpoint."""
     start_process(DIE_AS_NEWER_VERSION, filled).wait()
-    content, log = filled.read_bytes(), filled.with_name(f"{filled.name}-wal").read_bytes()
-    with closing(ConversationStore(filled)) as store:
-        assert store.notice is not None
-        assert store.notice.title == "Your chats are from a newer version of rdchat"
-        assert store.conversations() == []
-        kept = kept_databases(filled)
-    (name,) = kept
-    assert kept[name] == content
-    assert filled.with_name(f"{name}-wal").read_bytes() == log
-    with closing(sqlite3.connect(filled.with_name(name))) as newer:
-        assert newer.execute("SELECT title FROM conversations").fetchall() == [("from the future",)]
+    log = filled.with_name(f"{filled.name}-wal")
+    content = filled.read_bytes(), log.read_bytes()
+    with pytest.raises(StorageError, match="from a later version of rdchat"):
+        ConversationStore(filled)
+    assert (filled.read_bytes(), log.read_bytes()) == content
+    assert kept_databases(filled) == {}
 
 
-def test_a_database_of_another_program_is_set_aside(database: Path) -> None:
+@pytest.mark.parametrize("application", [0, 0x52444348], ids=["another program's", "from before the first release"])
+def test_a_database_of_another_kind_is_refused_and_left_as_it_is(database: Path, application: int) -> None:
     database.parent.mkdir()
     with closing(sqlite3.connect(database)) as other:
         other.execute("CREATE TABLE recipes (name TEXT)")
-    assert_set_aside(database, database.read_bytes(), "foreign")
+        other.execute(f"PRAGMA application_id = {application}")
+        other.execute("PRAGMA user_version = 17")
+    content = database.read_bytes()
+    with pytest.raises(StorageError, match="was not written by this rdchat"):
+        ConversationStore(database)
+    assert database.read_bytes() == content
+    assert kept_databases(database) == {}
 
 
 def test_the_schema_is_marked_as_ours(filled: Path) -> None:

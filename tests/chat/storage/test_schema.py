@@ -8,7 +8,6 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from tests.stores import written_by_hand
 
 NEXT = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER NOT NULL DEFAULT 0")
 BROKEN = (*MIGRATIONS, "ALTER TABLE conversations ADD COLUMN pinned INTEGER; SELECT no_such_function()")
@@ -55,15 +54,3 @@ def test_settings_of_the_connection_hold(database: Path) -> None:
 def test_a_mistake_of_ours_is_no_storage_error(database: Path) -> None:
     with closing(Database(database)) as opened, pytest.raises(sqlite3.ProgrammingError):
         opened.rows("SELECT ?")
-
-
-def test_messages_of_the_version_before_control_offsets_have_none(database: Path) -> None:
-    with closing(Database(database, MIGRATIONS[:2])) as old, written_by_hand(old) as connection:
-        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('a', 0, 0)")
-        connection.execute(
-            "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
-            " VALUES (1, 1, 'assistant', 'complete', 0, 'x <think>')"
-        )
-    with closing(ConversationStore(database)) as store:
-        assert store.notice is None
-        assert [message.control_offsets for message in store.messages(1)] == [()]

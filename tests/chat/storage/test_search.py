@@ -1,13 +1,8 @@
 import random
-import sqlite3
-from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from rdchat.chat.conversation import ContextCut, MessageStatus
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.storage.search import SearchQuery, SearchReader, rebuild_search
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
@@ -130,64 +125,6 @@ def test_all_of_a_very_long_text_is_searched(store: ConversationStore) -> None:
         "…word word last",
         " ".join(["first", *["word"] * 31]),
     ]
-
-
-def test_long_texts_of_the_version_that_searched_their_beginning_are_found_whole(database: Path) -> None:
-    database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:13])) as old, written_by_hand(old) as connection:
-        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
-        texts = (
-            ("complete", "short"),
-            ("complete", "word " * 60_000 + "last"),
-            ("streaming", "cut"),
-            ("complete", "a\0nul"),
-        )
-        for status, text in texts:
-            connection.execute(
-                "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
-                " VALUES (1, 1, 'user', ?, 0, ?)",
-                (status, text),
-            )
-    with closing(ConversationStore(database)) as store:
-        assert [found(store, words) for words in ("short", "word last", "cut", "nul")] == [{"chat"}] * 4
-        finish_message(store, 2, "other", MessageStatus.COMPLETE)
-        finish_message(store, 4, "other", MessageStatus.COMPLETE)
-        assert found(store, "last") == set()
-        with written_by_hand(store) as connection:
-            connection.execute("INSERT INTO messages_index (messages_index, rank) VALUES ('integrity-check', 1)")
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [
-        "UPDATE messages_index_data SET block = X'00000000' WHERE id > 10",
-        "INSERT INTO messages_index (messages_index) VALUES ('delete-all')",
-        pytest.param(
-            f"DROP TRIGGER messages_changed; UPDATE messages SET text = printf('%.*c', {65 << 20}, 'x') WHERE id = 2;",
-            marks=pytest.mark.slow,
-        ),
-    ],
-    ids=["damaged", "empty", "a text of 65 MB"],
-)
-def test_a_store_whose_index_or_text_is_odd_is_brought_to_this_version(database: Path, damage: str) -> None:
-    database.parent.mkdir()
-    with closing(Database(database, MIGRATIONS[:13])) as old, written_by_hand(old) as connection:
-        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('chat', 0, 0)")
-        for text in ("short", "word " * 60_000, "last"):
-            connection.execute(
-                "INSERT INTO messages (conversation_id, activated, role, status, created_at, text)"
-                " VALUES (1, 1, 'user', 'complete', 0, ?)",
-                (text,),
-            )
-    with closing(sqlite3.connect(database, autocommit=True)) as by_hand:
-        trigger = by_hand.execute("SELECT sql FROM sqlite_schema WHERE name = 'messages_changed'").fetchone()[0]
-        by_hand.executescript(damage)
-        if "DROP" in damage:
-            by_hand.execute(trigger)
-    for _ in range(2):
-        with closing(ConversationStore(database)) as store:
-            assert store.notice is None
-            assert found(store, "last") == {"chat"}
 
 
 def test_the_index_made_anew_leaves_out_replies_that_are_being_written(store: ConversationStore) -> None:

@@ -247,16 +247,6 @@ def test_an_archive_of_something_else_is_refused(data: Path, tmp_path: Path):
         prepare(tmp_path / "photos.zip", data)
 
 
-def test_a_backup_of_an_earlier_version_is_brought_to_this_one(data: Path, tmp_path: Path):
-    from rdchat.chat.storage.schema import MIGRATIONS, migrate
-
-    with closing(sqlite3.connect(tmp_path / "old.db", autocommit=True)) as connection:
-        migrate(connection, MIGRATIONS[:1])
-        connection.execute("INSERT INTO conversations (title, created_at, updated_at) VALUES ('Old', 1, 1)")
-    restore(tmp_path / "old.db", data)
-    assert titles(data / "conversations.db") == ["Old"]
-
-
 def test_a_restore_that_cannot_move_the_chats_gives_up_and_leaves_them(
     data: Path, backup: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -273,19 +273,6 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     assert list(state._missing) == [Part.CALLS]
 
 
-def test_costs_that_version_0_1_measured_serve() -> None:
-    """It measured both depths in one file, and 9 and 11 rows at none."""
-    model = tiny_llama(context_length=512)
-    measured_wholly(AutoState(model))
-    files = {json.loads(file.read_text())["key"]["part"]: file for file in (paths.cache_dir() / "costs").iterdir()}
-    old = [[rows, depth, 1.5] for depth in (128, 448) for rows in (PLAIN_STEP, 1, 4, 8, 16, 32)]
-    files["calls"].write_text(json.dumps(json.loads(files["calls"].read_text()) | {"costs": old, "measurements": 3}))
-    files["deep calls"].unlink()
-    state = AutoState(model)
-    state.use_drafters(AvailableDrafters())
-    assert state.costs.plain_ms(1000) == state.costs.calls_ms(Mode.LOOKUP, 500)[9] == 1.5
-
-
 def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> None:
     model = tiny_llama(context_length=200)
     measured_wholly(AutoState(model))

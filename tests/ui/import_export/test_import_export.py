@@ -2,19 +2,14 @@
 
 import json
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QCheckBox, QFileDialog, QPlainTextEdit, QPushButton, QRadioButton, QToolButton
+from PySide6.QtWidgets import QCheckBox, QFileDialog, QPlainTextEdit, QPushButton, QRadioButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.storage.connections import recoverable_files
-from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import Restored
 from rdchat.inference.api.requests import Role
 from rdchat.services.transfer_desk import TransferDesk
@@ -275,44 +270,3 @@ def test_every_control_is_reached_by_tab_and_has_a_name(menu: Menu):
         seen.add(focused.property("text") if focused is not None else "")
     assert {"Markdown: for reading", "Include settings and statistics", "Cancel", "Export…"} <= seen
     assert menu.sheet.accessibleName() == "Export “Bread”"
-
-
-def files_set_aside(folder: Path) -> Path:
-    """Have an older version put a store with one chat aside, and move it into a folder; return where it is."""
-    path = folder / "was" / "conversations.db"
-    with closing(ConversationStore(path)) as store:
-        store.add_message(store.create_conversation("Before").id, None, Role.USER, "Hi")
-    Database(path, MIGRATIONS[:-1]).close()
-    (found,) = recoverable_files(path)
-    return found.rename(folder / found.name)
-
-
-def test_chats_that_an_older_version_put_aside_are_brought_back(menu: Menu, chat: Chat, tmp_path: Path):
-    menu.transfers.offer_set_aside()
-    banners = menu.window.conversation.banners
-    assert banners.banner("set aside") is None
-    files_set_aside(tmp_path)
-    menu.transfers.offer_set_aside()
-    banner = banners.banner("set aside")
-    assert banner is not None
-    assert "Some older chats can be read again" in banner.accessibleName()
-    (button,) = banner.findChildren(QPushButton)
-    menu.qtbot.mouseClick(button, Qt.MouseButton.LeftButton)
-    menu.wait_for_sheet("1 chat imported")
-    assert menu.sheet.text == "1 message from rdchat."
-    assert titles(chat) == ["Before", "Bread"]
-    menu.click("Done")
-    menu.transfers.offer_set_aside()
-    assert banners.banner("set aside") is None
-
-
-def test_chats_that_are_not_wanted_back_are_not_offered_again_and_stay_where_they_are(menu: Menu, tmp_path: Path):
-    whole = files_set_aside(tmp_path).read_bytes()
-    menu.transfers.offer_set_aside()
-    banner = menu.window.conversation.banners.banner("set aside")
-    assert banner is not None
-    (close,) = banner.findChildren(QToolButton)
-    menu.qtbot.mouseClick(close, Qt.MouseButton.LeftButton)
-    menu.transfers.offer_set_aside()
-    assert menu.window.conversation.banners.banner("set aside") is None
-    assert [path.read_bytes() for path in tmp_path.glob("conversations-kept-*.db")] == [whole]
