@@ -47,6 +47,7 @@ if [ -n "${RDCHAT_UPDATES_ADDRESS:-}" ]; then
     echo "$RDCHAT_UPDATES_ADDRESS" >"$contents/Resources/app/rdchat/updates_address"
 fi
 # The stub imports it, and says so in two lines at each start where there is none.
+mkdir -p "$contents/Resources/app_packages"
 : >"$contents/Resources/app_packages/nslog.py"
 # Briefcase removes compiled modules and its stub writes none: without these each start, and each child process, would
 # compile everything anew. Signing follows, so it is done here, and by content, since copying changes times.

@@ -486,3 +486,17 @@ def test_a_reference_elsewhere_is_never_fetched(openai: OpenAI) -> None:
     schema = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"$ref": "http://127.0.0.1:9/s"}}}
     with pytest.raises(openai_module.BadRequestError, match="rdchat fetches no schema"):
         openai.chat.completions.create(**ASK, response_format=schema)  # type: ignore[call-overload]
+
+
+def test_history_and_tools_of_older_and_newer_clients(openai: OpenAI, gate: ScriptedGate) -> None:
+    messages: Any = [
+        *ASK["messages"],
+        {"role": "assistant", "content": None, "function_call": {"name": "look", "arguments": {"at": 1}}},
+        {"role": "function", "name": "look", "content": "Nothing."},
+    ]
+    tools: Any = [TOOL, {"type": "web_search_preview"}]
+    raw = openai.chat.completions.with_raw_response.create(model="", messages=messages, tools=tools)
+    assert raw.headers["x-rdchat-ignored"] == "tools.web_search_preview"
+    _, asked, result = gate.requests[0].messages
+    assert asked.tool_calls == (ToolCall("look", '{"at": 1}'),)
+    assert (result.role, result.name, result.content) == (Role.TOOL, "look", "Nothing.")

@@ -140,6 +140,8 @@ class PromptTokenizer:
             raise _refusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
         if len(text) > max(_MOST_GROWTH * given, _SMALL_RESULT):
             raise _refusal(f"it made {len(text):,} characters from {given:,}")
+        if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns[1:]):
+            raise _refusal("it leaves out a system message that does not stand first")
         return str(text)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:

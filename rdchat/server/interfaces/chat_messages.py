@@ -10,7 +10,7 @@ from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 
 _TITLE_CHARACTERS = 200
-_ROLES = {"developer": Role.SYSTEM} | {role.value: role for role in Role}
+_ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
 
 
 def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
@@ -33,10 +33,11 @@ def _read_message(fields: Fields, *, last: bool) -> ChatMessage:
     role = _ROLES.get(fields.text("role"))
     if role is None:
         raise wrong(fields.name("role"), f"`{fields.name('role')}` must be one of {', '.join(_ROLES)}.")
-    fields.refuse("use `tools` and `tool_calls`.", "function_call")
     content = _content(fields, strict=last and role is not Role.TOOL)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
+        if (former := fields.part("function_call")) is not None:
+            calls = (*calls, ToolCall(former.text("name"), arguments_of(former.take("arguments"))))
         thought = fields.text("reasoning_content", "") or fields.text("reasoning", "")
         return ChatMessage(role, content, tool_calls=calls, thought=thought)
     if role is Role.TOOL:
@@ -103,13 +104,14 @@ def id_of_call(call: ToolCall, reply_id: str, index: int, number: int) -> str:
 
 
 def read_tools(fields: Fields) -> tuple[Mapping[str, Any], ...]:
-    """Read `tools`: only functions are known."""
-    return tuple(map(_read_tool, fields.inners("tools")))
+    """Read `tools`: functions; others, such as OpenAI's own web search, run nowhere here and count as ignored."""
+    listed = fields.inners("tools")
+    functions = [each for each in listed if each.text("type") == "function"]
+    fields.ignored += [f"tools.{each.text('type')}" for each in listed if each not in functions]
+    return tuple(map(_read_tool, functions))
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:
-    if (kind := fields.text("type")) != "function":
-        raise unsupported(fields.name("type"), f"rdchat knows functions only, and this is {kind[:50]!r}.")
     function = fields.part("function")
     if function is None or not function.text("name"):
         raise wrong(fields.name("function"), f"`{fields.name('function')}` must name the function.")

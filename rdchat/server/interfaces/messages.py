@@ -78,8 +78,8 @@ class Messages:
         """Read the tools that the model may or must call, as fields of `ReplyOrder` with the answer's shape."""
         named = fields.inners("tools")
         own = [each for each in named if each.text("type", "custom") == "custom"]
-        if len(own) < len(named):  # Anthropic's own tools, such as its web search: nobody runs them here
-            fields.ignored.append("tools")
+        # Anthropic's own tools, such as its web search: nobody runs them here
+        fields.ignored += [f"tools.{each.text('name', '')}" for each in named if each not in own]
         tools = tuple(map(_read_tool, own))
         choice = fields.take("tool_choice", "auto")
         one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")

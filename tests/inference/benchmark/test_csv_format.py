@@ -125,7 +125,7 @@ def test_apples_file_of_plain_decoding_alone_compares_with_mlx_lm(tmp_path: Path
     (bars,) = plots_of(found)
     assert isinstance(bars, SpeedBars)
     ((name, ((label, _),)),) = bars.groups
-    assert (name, label) == ("float16", "mlx-lm")
+    assert (name, label) == ("float16", "mlx-lm, not drafting")
 
 
 def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_its_smallest_beam(tmp_path: Path) -> None:

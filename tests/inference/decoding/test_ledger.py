@@ -91,7 +91,7 @@ def test_the_csv_can_be_read_back() -> None:
 
 def test_the_note_says_whether_times_are_exact() -> None:
     assert ledger_note(exact=True).startswith("Exact times")
-    assert ledger_note(exact=False).startswith("Steps that run together")
+    assert ledger_note(exact=False).startswith("Stages that MLX computes together share a row")
 
 
 @pytest.mark.parametrize("profile", [False, True])

@@ -293,7 +293,7 @@ def test_what_is_wrong_with_a_prompt_is_told(qtbot: QtBot, make_client: MakeClie
     record = Recorder(client)
     with qtbot.waitSignal(record.reply_failed) as failed:
         record.generate(request(1))
-    assert failed.args[0] == Failure("Too long.", "Shorten it.", refused=True)
+    assert failed.args[0] == Failure("Too long.", "Shorten it.", refused=True, too_long=True)
 
 
 def test_a_mistake_of_ours_fails_the_reply_and_leaves_the_engine_usable(

@@ -64,7 +64,7 @@ def test_tokens_are_counted(gate: ServerGate) -> None:
 def test_a_request_that_is_wrong_and_one_that_failed(gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot) -> None:
     engine.replies = [Reply(refusal=PromptTooLongError("Long.", "Cut it.")), Reply(error=ModelError("Bad."))]
     refused = from_a_thread(qtbot, lambda take: gate.generate(ASK, take))
-    assert refused == [EngineFailure("Long.", "Cut it.", refused=True)]
+    assert refused == [EngineFailure("Long.", "Cut it.", refused=True, too_long=True)]
     assert from_a_thread(qtbot, lambda take: gate.generate(ASK, take))[-1] == EngineFailure("Bad.")
 
 
