@@ -1,0 +1,203 @@
+"""What becomes of each input: a prompt, a grammar, an imported chat, a rendered text, a file's text or an answer."""
+
+import json
+import tempfile
+import unicodedata
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import llguidance
+from starlette.datastructures import Headers
+
+from rdchat.chat.attachments.choosing import Passage, ranked
+from rdchat.chat.attachments.file_reader import FileReader
+from rdchat.chat.storage.whole_chat import DamagedChatError
+from rdchat.chat.transfer import chatgpt, jan, lm_studio
+from rdchat.errors import RdchatError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
+from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.server.guard import Guard
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.chat_completions import ChatCompletions
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.messages import Messages
+from rdchat.server.interfaces.shapes import call_shape
+from rdchat.server.settings import ServerSettings
+from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain, blocks_of
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+
+INPUTS = Path(__file__).parent / "inputs"
+
+Case = dict[str, Any]
+
+
+@dataclass
+class Tokenizers:
+    """Copies of a model's tokenizer with another chat template, other control tokens or other configuration files."""
+
+    source: Path
+    folder: Path
+    process: TokenizerProcess = field(default_factory=TokenizerProcess)
+    _read: dict[str, tuple[ModelPrompts, Any]] = field(default_factory=dict)
+
+    def read(
+        self, template: str, renamed: dict[str, str] | None = None, files: dict[str, Any] | None = None
+    ) -> tuple[ModelPrompts, Any]:
+        """Return the prompts and the tokenizer of a copy.
+
+        Args:
+            template: A file among the inputs; empty for the model's own template.
+            renamed: Texts to replace in all files, for control tokens with other names.
+            files: New values by file and key. The value "-" removes a key, and None a file.
+        """
+        key = json.dumps([template, renamed, files])
+        if key not in self._read:
+            copy = Path(tempfile.mkdtemp(dir=self.folder))
+            for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+                text = (self.source / name).read_text()
+                for old, new in (renamed or {}).items():
+                    text = text.replace(old, new)
+                (copy / name).write_text(text)
+            if template:
+                (copy / "chat_template.jinja").write_text((INPUTS / template).read_text())
+                _change(copy / "tokenizer_config.json", {"chat_template": "-"})
+            for name, values in (files or {}).items():
+                _change(copy / name, values)
+            tokenizer = read_tokenizer(copy, self.process)
+            self._read[key] = (ModelPrompts(self.process, copy, tokenizer), tokenizer)
+        return self._read[key]
+
+
+def _change(path: Path, values: dict[str, Any] | None) -> None:
+    if values is None:
+        path.unlink()
+        return
+    changed = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({key: value for key, value in changed.items() if value != "-"}))
+
+
+def prompt(case: Case, tokenizers: Tokenizers) -> str:
+    """Return the prompt that a request's body becomes, or why it is refused."""
+    prompts, tokenizer = tokenizers.read(case.get("template", ""), case.get("renamed", {}))
+    markers = (tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else None
+    info: Any = SimpleNamespace(
+        context_length=8192, name="m", sampling=SamplingDefaults(), thinking=prompts.thinking, tool_markers=markers
+    )
+    body = _json(case)
+    interface: Any = Messages() if ".anthropic." in case["file"] else ChatCompletions()
+    try:
+        order = interface.read(Fields(body))
+        request = order.request(0, info, DraftSettings(), "p")
+        if request.shape is not None:
+            prompts.check_shape(request.shape)
+        text = tokenizer.decode(prompts.encode_request(request, 100_000))
+    except (ApiError, RdchatError) as error:
+        return f"REFUSED {error}"
+    again = [interface.read(Fields(body)).request(0, info, DraftSettings(), "p").seed for _ in range(2)]
+    seeds = "" if "seed" not in body else " SEEDS equal" if again[0] == again[1] else " SEEDS differ"
+    shape = f" SHAPE {request.shape.kind.value} {request.shape.source[:300]}" if request.shape else ""
+    return f"PROMPT {text!r}{shape}{seeds} IGNORED {','.join(order.ignored)}"
+
+
+def grammar(case: Case, tokenizers: Tokenizers) -> str:
+    """Return whether a schema takes a right and a wrong value, as a tool's parameters and as a response format."""
+    given = _json(case)
+    outcomes = []
+    for way in given.get("ways", ["call", "format"]):
+        values = {name: given[name] for name in ("good", "bad") if name in given}
+        try:
+            if way == "call":
+                tool = {"type": "function", "function": {"name": "t", "parameters": given["schema"]}}
+                shape = call_shape([tool])
+                values = {name: {"name": "t", "arguments": value} for name, value in values.items()}
+            else:
+                shape = AnswerShape(ShapeKind.SCHEMA, json.dumps(given["schema"]))
+            check_grammar(shape)
+        except (ApiError, RdchatError) as error:
+            outcomes.append(f"{way}: REFUSED {error}")
+            continue
+        for name, value in values.items():
+            matcher = llguidance.LLMatcher(
+                llguidance.LLTokenizer("byte"), grammar_of(shape), log_level=0, limits=limits()
+            )
+            text = json.dumps(value, ensure_ascii=False).encode()
+            taken = all(matcher.consume_token(byte) for byte in text) and matcher.is_accepting()
+            outcomes.append(f"{way}: {name} {'accepted' if taken else 'rejected'}")
+    return "; ".join(outcomes)
+
+
+def chat(case: Case, tokenizers: Tokenizers) -> str:
+    """Return the messages of an imported chat, its system prompt, and what the report says was left out."""
+    path = INPUTS / case["file"]
+    try:
+        if path.is_dir():
+            lines = jan.lines_of((path / "messages.jsonl").read_bytes())
+            whole = jan.read(json.loads((path / "thread.json").read_text()), lines)
+        elif ".chatgpt." in case["file"]:
+            whole = chatgpt.read(_json(case)[0])
+        else:
+            whole = lm_studio.read(_json(case))
+    except DamagedChatError as error:
+        return f"REFUSED {error}"
+    texts = " | ".join(f"{each.role.value}: {each.text}" for each in whole.messages)
+    return f"{texts} || SYSTEM {whole.about.system_prompt} || WITHOUT {dict(whole.without)}"
+
+
+def markdown(case: Case, tokenizers: Tokenizers) -> str:
+    """Return what a text looks like: marked words, cells of tables, and its copy as Markdown read again."""
+    parser = MarkdownParser()
+    blocks = blocks_of((INPUTS / case["file"]).read_text().removesuffix("\n"), parser)
+    again = blocks_of(as_markdown(blocks), parser)
+    marked = [run.text for block in blocks for run in block.runs if run.bold or run.strike]
+    cells = [["".join(run.text for run in cell) for cell in row] for block in blocks for row in block.rows]
+    kinds = [block.kind.name for block in blocks]
+    same = [(b.kind, b.level, b.runs, b.rows) for b in blocks] == [(b.kind, b.level, b.runs, b.rows) for b in again]
+    copy = "same" if same else f"differs: {as_plain(again)!r}"
+    return f"SHOWN {as_plain(blocks)!r} KINDS {kinds} MARKED {marked} CELLS {cells} COPY {copy}"
+
+
+def file(case: Case, tokenizers: Tokenizers) -> str:
+    """Return the text of an attached file and its note."""
+    try:
+        read = FileReader().read(INPUTS / case["file"])
+    except RdchatError as error:
+        return f"REFUSED {error}"
+    return f"TEXT {' | '.join(read.parts)!r} NOTE {read.note!r}"
+
+
+def passages(case: Case, tokenizers: Tokenizers) -> str:
+    """Return which passages a question finds."""
+    given = _json(case)
+    question = unicodedata.normalize(given.get("form", "NFC"), given["question"])
+    return f"FOUND {ranked([Passage(each) for each in given['passages']], question)}"
+
+
+def guard(case: Case, tokenizers: Tokenizers) -> str:
+    """Return whether a request with some headers is let in; the key is `key-for-tests`, the port 8817."""
+    try:
+        Guard(ServerSettings("key-for-tests"), 8817).check(Headers(_json(case)))
+    except ApiError as error:
+        return f"REFUSED {error}"
+    return "LET IN"
+
+
+def ends(case: Case, tokenizers: Tokenizers) -> str:
+    """Return the ids that end a reply, with changed configuration files."""
+    given = _json(case)
+    _, tokenizer = tokenizers.read(given.get("template", ""), files=given["files"])
+    return f"ENDS {sorted(tokenizer.eos_token_ids)}"
+
+
+def _json(case: Case) -> Any:
+    return json.loads((INPUTS / case["file"]).read_text())
+
+
+OUTCOMES: dict[str, Callable[[Case, Tokenizers], str]] = {
+    each.__name__: each for each in (prompt, grammar, chat, markdown, file, passages, guard, ends)
+}
