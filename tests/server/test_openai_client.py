@@ -192,7 +192,6 @@ def test_effort_is_the_nearest_of_the_models_choices(openai: OpenAI, gate: Scrip
         ({"messages": [{"role": "nobody", "content": ""}]}, "messages[0].role"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]},
          "messages[0].content[0].type"),
-        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_honoured_is_refused_by_name(

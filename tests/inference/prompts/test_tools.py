@@ -118,8 +118,11 @@ def test_a_request_has_messages_or_a_text() -> None:
 def test_a_template_that_leaves_out_late_system_messages_gets_them_from_the_user(
     small_model: Path, tmp_path: Path, process: TokenizerProcess
 ) -> None:
-    losing = TEMPLATE.replace("{% for m in messages %}", "{% for m in messages if m.role != 'system' or loop.first %}")
+    losing = (
+        "{% for m in messages %}{% if m.role != 'system' or loop.first %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>"
+        "{% endif %}{% endfor %}"
+    )
     prompts = made(small_model, tmp_path, process, losing)
     late = ChatMessage(Role.SYSTEM, "It is late.")
     text, _ = text_of(prompts, small_model, ChatMessage(Role.SYSTEM, "Be kind."), user("Hi"), late)
-    assert "<|im_start|>user  :It is late." in text
+    assert "<|im_start|>user It is late." in text
