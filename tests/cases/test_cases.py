@@ -12,9 +12,12 @@ from tests.cases.outcomes import INPUTS, OUTCOMES, Tokenizers
 
 _CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text())
 _BY_HAND = {
-    "H1": "tests/chat/attachments/test_documents.py",
+    "H1": "tests/chat/attachments/test_rich_documents.py::test_an_aes_pdf_with_an_empty_password_is_read",
+    "K1": "tests/inference/decoding/test_sampling.py::test_earlier_replies_do_not_keep_a_reply_from_ending",
+    "K2": "tests/server/test_other_programs.py::test_a_stream_that_waits_is_not_silent",
+    "K3": "tests/server/test_other_programs.py::test_a_full_context_is_known_by_its_code_and_words",
 }
-"""Cases that need weights, a running server or another machine, and the file that tests them."""
+"""Tests of the cases that need weights, a running server or another machine."""
 
 
 @pytest.fixture(scope="module")
@@ -37,3 +40,10 @@ def test_every_input_belongs_to_a_case() -> None:
     unnamed = {name for name in files if name not in named and name.split("/")[0] not in named}
 
     assert not unnamed - {"templates/plain-chatml.jinja"}
+
+
+def test_cases_by_hand_have_tests_of_their_own() -> None:
+    assert {case["id"] for case in _CASES if case["how"] not in OUTCOMES} == set(_BY_HAND)
+    for test in _BY_HAND.values():
+        file, name = test.split("::")
+        assert f"def {name}(" in Path(file).read_text()

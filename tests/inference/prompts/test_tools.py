@@ -119,8 +119,8 @@ def test_a_template_that_leaves_out_late_system_messages_gets_them_from_the_user
     small_model: Path, tmp_path: Path, process: TokenizerProcess
 ) -> None:
     losing = (
-        "{% for m in messages %}{% if m.role != 'system' or loop.first %}<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>"
-        "{% endif %}{% endfor %}"
+        "{% for m in messages %}{% if m.role != 'system' or loop.first %}"
+        "<|im_start|>{{ m.role }} {{ m.content }}<|im_end|>{% endif %}{% endfor %}"
     )
     prompts = made(small_model, tmp_path, process, losing)
     late = ChatMessage(Role.SYSTEM, "It is late.")
