@@ -47,10 +47,13 @@ make_venv() {
     fi
 }
 
+# This folder as pip and venv write it: `pwd -P` keeps the letter case that was typed, which most Macs' disks ignore.
+folder() { "$venv/bin/python" -c 'import os; os.write(1, os.getcwdb())'; }
+
 # Scripts in .venv name the place it was made in, so that one that was moved or copied along has to be made anew.
 venv_is_in_place() {
     [ -e "$venv/bin/pip" ] || return 0
-    head -n 2 "$venv/bin/pip" | grep -qiF "$(pwd -P)/$venv/bin/" # some file systems ignore the case of letters
+    head -n 2 "$venv/bin/pip" | grep -qF "$(folder 2>/dev/null)/$venv/bin/"
 }
 
 venv_is_whole() {
@@ -58,7 +61,7 @@ venv_is_whole() {
 }
 
 # What was installed, from where: a checkout that was moved has to be installed again.
-fingerprint() { { pwd -P && cat pyproject.toml constraints.txt scripts/setup.sh; } | cksum; }
+fingerprint() { { folder && cat pyproject.toml constraints.txt scripts/setup.sh; } | cksum; }
 
 install_python_packages() {
     local wanted

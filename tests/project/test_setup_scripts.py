@@ -95,6 +95,31 @@ def test_a_macos_that_is_too_old_for_qt_is_told_before_anything_is_installed(
     assert done.stderr == (said if refused else "")
 
 
+@pytest.mark.parametrize(
+    ("version", "refused"), [("26.0", True), ("26.1", True), ("26.1.1", True), ("26.2", False), ("27.0", False)]
+)
+def test_macos_26_before_26_2_is_asked_to_update(run_script, bin_folder, version: str, refused: bool):
+    (bin_folder / "python3.13").symlink_to(this_python())
+    write_executable(bin_folder / "sw_vers", f"echo {version}")
+    done = run_script(SCRIPTS / "find-python.sh")
+    said = f"rdchat needs macOS 26.2 or later where macOS is 26; this Mac has {version}. Update macOS first.\n"
+    assert (done.returncode, done.stderr) == ((1, said) if refused else (0, ""))
+    assert bool(done.stdout) is not refused
+
+
+@pytest.mark.parametrize("translated", [True, False])
+def test_a_terminal_under_rosetta_is_told_how_to_leave_it(run_script, bin_folder, translated: bool):
+    """It said that there was no Python."""
+    (bin_folder / "python3.13").symlink_to(this_python())
+    write_executable(bin_folder / "uname", "echo Darwin")
+    answers = f"hw.optional.arm64) echo 1;; sysctl.proc_translated) echo {int(translated)};;"
+    write_executable(bin_folder / "sysctl", f"case $2 in {answers} *) exit 1;; esac")
+    done = run_script(SCRIPTS / "find-python.sh")
+    said = "This terminal runs under Rosetta. Turn off Open using Rosetta in its Get Info window, and open it again.\n"
+    assert (done.returncode, done.stderr) == ((1, said) if translated else (0, ""))
+    assert bool(done.stdout) is not translated
+
+
 def test_set_up_ends_with_the_message_and_an_error(run_script, bin_folder, tmp_path):
     for name in ("bash", "dirname", "sed", "rm", "cat"):
         (bin_folder / name).symlink_to(shutil.which(name) or name)
@@ -116,7 +141,7 @@ def checkout(tmp_path: Path, bin_folder: Path) -> Path:
         """[ "$1" = -c ] && exit 0
 mkdir -p "$3/bin"
 printf '#!%s/%s/bin/python\n' "$(pwd -P)" "$3" >"$3/bin/pip"
-printf '#!/bin/sh\nexit 0\n' >"$3/bin/python"
+printf '#!/bin/sh\ncase "$2" in *getcwd*) pwd -P;; esac\n' >"$3/bin/python"
 cat "$3/bin/python" >"$3/bin/rdchat"
 chmod +x "$3/bin/python" "$3/bin/rdchat\"""",
     )
@@ -145,6 +170,37 @@ def test_a_checkout_behind_a_link_is_left_alone(run_script, checkout, tmp_path):
     run_script(checkout / "scripts" / "setup.sh")
     (tmp_path / "link").symlink_to(checkout, target_is_directory=True)
     assert run_script(tmp_path / "link" / "scripts" / "setup.sh").stdout == ""
+
+
+def test_the_letter_case_of_a_typed_path_changes_nothing(run_script, checkout, tmp_path):
+    """On a disk that ignores case, Python names the folder as it is written there, and the shell as it was typed."""
+    first = run_script(checkout / "scripts" / "setup.sh")
+    assert first.returncode == 0, first.stderr
+    write_executable(checkout / ".venv" / "bin" / "python", f"case $2 in *getcwd*) echo '{checkout.resolve()}';; esac")
+    typed = checkout.rename(tmp_path / "Checkout")
+    after = run_script(typed / "scripts" / "setup.sh")
+    assert (after.returncode, after.stdout, after.stderr) == (0, "", "")
+
+
+def test_a_checkout_renamed_in_letter_case_alone_gets_a_new_environment(run_script, checkout, tmp_path):
+    """On a disk that tells case apart, the old scripts lead nowhere."""
+    run_script(checkout / "scripts" / "setup.sh")
+    renamed = checkout.rename(tmp_path / "Checkout")
+    after = run_script(renamed / "scripts" / "setup.sh")
+    assert after.returncode == 0, after.stderr
+    assert "Making .venv with" in after.stdout
+    assert run_script(renamed / "scripts" / "setup.sh").stdout == ""
+
+
+def test_an_environment_whose_python_is_gone_is_made_anew(run_script, checkout):
+    """As after Homebrew removed the Python that it was made with."""
+    run_script(checkout / "scripts" / "setup.sh")
+    python = checkout / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to(checkout / "gone")
+    after = run_script(checkout / "scripts" / "setup.sh")
+    assert (after.returncode, after.stderr) == (0, "")
+    assert "Making .venv with" in after.stdout
 
 
 @needs_debian
