@@ -82,6 +82,26 @@ def test_the_menu_bar_gets_the_name_before_qt_starts(monkeypatch: pytest.MonkeyP
     ]
 
 
+class FixedNames(NamingRuntime):
+    """The bundle's `infoDictionary` is not mutable."""
+
+    def send(self, receiver: object, selector: str, *arguments: object) -> ctypes.c_void_p:
+        answer = super().send(receiver, selector, *arguments)
+        return ctypes.c_void_p() if selector == "isKindOfClass:" else answer
+
+
+def test_information_that_cannot_be_changed_is_left_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An exception of Objective-C would end the process."""
+    runtime = FixedNames()
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setattr(host, "_ObjectiveC", lambda: runtime)
+    host.name_app("rdchat")
+    assert [selector for _, selector, *_ in runtime.sent] == ["mainBundle", "infoDictionary", "isKindOfClass:"]
+    assert "may say Python" in caplog.text
+
+
 @pytest.mark.skipif(host.MACOS, reason="for where those frameworks are missing")
 def test_an_app_without_a_name_starts_all_the_same(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

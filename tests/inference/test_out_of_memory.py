@@ -7,13 +7,14 @@ import mlx.core as mx
 import pytest
 from mlx_lm.models import llama
 
-from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError
+from rdchat.errors import DeviceError, DeviceStoppedError, ModelError, OutOfMemoryError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import is_device_error
 from rdchat.inference.target.prefill_pace import PrefillPace
+from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
 from tests.inference.metal_words import FAILED, WORDS
@@ -160,15 +161,38 @@ def test_a_model_that_the_device_fails_to_run_is_said_plainly(
     assert type(raised.value) is error
 
 
-@pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"]])
+INTERNAL = FAILED + "Internal Error (0000000e:Internal Error)"
+
+
+@pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"], INTERNAL])
 def test_a_check_that_was_stopped_says_nothing_of_the_model(device: Device, words: str) -> None:
     """Until it was loaded again the model could not draft."""
     session = ChatSession(tiny_llama())
     device.words, device.calls_left = words, 4  # two of the start, then within the check
-    with pytest.raises((OutOfMemoryError, DeviceStoppedError), match="to run tiny"):
+    with pytest.raises((OutOfMemoryError, DeviceError), match="to run tiny"):
         session.warm_up()
     session.warm_up()
     assert session.model.capability.kind is DraftKind.TREE
+
+
+@pytest.mark.parametrize("words", [WORDS, FAILED + STOPPED["Timeout"], INTERNAL])
+@pytest.mark.parametrize("calls", [0, 2])
+def test_a_device_error_while_batches_are_tried_says_nothing_of_the_model(
+    device: Device, words: str, calls: int
+) -> None:
+    """Training refused the model, and asked for another one."""
+    model = tiny_llama()
+    device.words, device.calls_left = words, calls
+    with pytest.raises(RuntimeError) as raised:
+        check_batched_decoding(model)
+    assert str(raised.value) == words
+    check_batched_decoding(model)
+
+
+def test_another_error_while_batches_are_tried_refuses_the_model(device: Device) -> None:
+    device.words, device.calls_left = "[broadcast_shapes] Shapes cannot be broadcast.", 0
+    with pytest.raises(ModelError, match=r"cannot answer several questions at once.*broadcast"):
+        check_batched_decoding(tiny_llama())
 
 
 @pytest.mark.parametrize("words", ["Internal Error", "Caused GPU Address Fault Error", "Ignored"])
