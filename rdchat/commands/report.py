@@ -88,7 +88,7 @@ class _Report:
         facts = doctor.gather().report
         public = {name: fact for name, fact in facts.items() if not name.endswith("_path") and name not in _PRIVATE}
         slowed = {"on_battery": machine.on_battery(), "low_power_mode": host.low_power_mode()}
-        self.facts["machine"] = {**public, **slowed}
+        self.facts["machine"] = {**public, **slowed, "hot": host.is_hot()}
         models = self._args.models or [None]
         for number, model in enumerate(models):
             if self.cancelled:

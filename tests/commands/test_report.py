@@ -35,6 +35,7 @@ def test_the_machine_stays_awake_while_it_is_measured(
 ) -> None:
     log, out = AwakeLog(), tmp_path / "report.zip"
     monkeypatch.setattr(host, "keep_awake", log)
+    monkeypatch.setattr(host, "is_hot", lambda: True)
     arguments = ["report", "--out", str(out), "--models", str(tmp_path / "none")]
     assert cli.main(arguments) == 0
     assert (log.entered, log.inside) == (1, 0)
@@ -42,6 +43,7 @@ def test_the_machine_stays_awake_while_it_is_measured(
         machine = json.loads(file.read("report.json"))["machine"]
     assert machine["low_power_mode"] is False or host.MACOS
     assert "on_battery" in machine
+    assert machine["hot"] is True
 
 
 def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
