@@ -8,7 +8,7 @@ import re
 import threading
 from collections.abc import Collection
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 THINK = ("<think>", "</think>")
 PAIRS = (
@@ -77,6 +77,25 @@ class Thoughts:
     spans: tuple[tuple[int, int], ...] = ()  # ranges of the answer in the text; ends excluded
 
 
+@dataclass(slots=True)
+class MarkerTokens:
+    """The control tokens of one reply, where its model has them for markers."""
+
+    markers: frozenset[str] = frozenset()
+    """Markers that begin with a control token. Their characters are a marker only where that token stands."""
+    offsets: set[int] = field(default_factory=set)
+    """Where control tokens stand in the text."""
+
+    def refuse(self, marker: str, start: int) -> bool:
+        """Tell whether the characters of a marker are ordinary text."""
+        return marker in self.markers and start not in self.offsets
+
+
+def markers_among(control: Collection[str]) -> frozenset[str]:
+    """Return the markers that begin with one of a model's control tokens."""
+    return frozenset(literal for literal in _LITERALS if literal.startswith(tuple(control)))
+
+
 def end_of_begun(prompt: str) -> str:
     """Return the marker that ends the thought which a prompt, or the end of one, opens; empty if it opens none."""
     opened = _BEGUN.search(prompt[-64:])
@@ -89,7 +108,13 @@ def may_part(text: str) -> bool:
 
 
 def split_thoughts(
-    text: str, final: bool = True, *, begun: bool = False, ended: bool = False, shaped: bool = False
+    text: str,
+    final: bool = True,
+    *,
+    begun: bool = False,
+    ended: bool = False,
+    shaped: bool = False,
+    tokens: MarkerTokens | None = None,
 ) -> Thoughts:
     """Split a reply at its markers.
 
@@ -103,14 +128,16 @@ def split_thoughts(
         begun: Whether the chat template began a thought.
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
         shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
+        tokens: The control tokens of the text; None to tell markers by their characters. For a text that grows it is
+            the same object in each call.
     """
     if shaped:
         return _split_shaped(text, final, begun)
     if not final:
-        return _GROWING.split(text, begun)
+        return _GROWING.split(text, begun, tokens)
     if not begun and not (any(each in text for each in _FIRST_CHARACTERS) and any(hint in text for hint in _HINTS)):
         return Thoughts("", text, False, ((0, len(text)),))
-    parting = _Parting(begun)
+    parting = _Parting(begun, tokens)
     parting.read(text, len(text))
     return parting.result(ended)
 
@@ -127,7 +154,8 @@ def _split_shaped(text: str, final: bool, begun: bool) -> Thoughts:
 class _Parting:
     """A scan of a text, which can continue when the text has grown."""
 
-    def __init__(self, begun: bool) -> None:
+    def __init__(self, begun: bool, tokens: MarkerTokens | None = None) -> None:
+        self.tokens = tokens
         self._text = ""
         self._thoughts: list[tuple[int, int]] = []
         self._answers: list[tuple[int, int]] = []
@@ -154,7 +182,7 @@ class _Parting:
             if limit < len(text) and self._is_blank(match.end(), len(text)):
                 return
             self._place = match.end()
-            if match.start() < self._end:
+            if match.start() < self._end or (self.tokens and self.tokens.refuse(match[0], match.start())):
                 continue
             self._pass(match[0], match.start(), match.end())
             if self._end > match.end() + _LONGEST_HEADER:
@@ -263,10 +291,10 @@ class _GrowingText(threading.local):
         self._begun, self._text, self._settled = False, "", _Parting(False)
         self._parts: Thoughts | None = None
 
-    def split(self, text: str, begun: bool) -> Thoughts:
+    def split(self, text: str, begun: bool, tokens: MarkerTokens | None) -> Thoughts:
         """Split a text, which continues that of the last call, or begins anew."""
-        if begun is not self._begun or not text.startswith(self._text):
-            self._begun, self._text, self._settled, self._parts = begun, "", _Parting(begun), None
+        if begun is not self._begun or tokens is not self._settled.tokens or not text.startswith(self._text):
+            self._begun, self._text, self._settled, self._parts = begun, "", _Parting(begun, tokens), None
         if self._parts is None or len(text) != len(self._text):
             self._text = text
             self._settled.read(text, len(text) - _SETTLED)

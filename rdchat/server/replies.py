@@ -46,6 +46,7 @@ class _ReplyWriter:
         self._text = VisibleText(
             raw=order.raw, shaped=order.shape is not None, call_marker=marker, hold=self._may_be_call
         )
+        self._text.tokens.markers = info.token_markers
         self._sent = 0  # tokens whose log-probabilities are sent
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Piece]:
@@ -56,6 +57,7 @@ class _ReplyWriter:
         tokens = [event for event in batch if isinstance(event, TokenEvent)]
         if self._order.top_log_probs is not None:
             self._choice.tokens += tokens
+        self._text.tokens.offsets.update(offset for token in tokens for offset in token.control_offsets)
         thought, answer = self._text.add("".join(token.text for token in tokens))
         if isinstance(end := batch[-1], ReplyEnd):
             return [*read, self._finish(end, thought, answer)]

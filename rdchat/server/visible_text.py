@@ -1,7 +1,7 @@
 """Splits a growing reply into thought, answer and tool calls, for clients that get it piece by piece."""
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.thoughts import Thoughts, split_thoughts
+from rdchat.thoughts import MarkerTokens, Thoughts, split_thoughts
 
 
 class VisibleText:
@@ -19,12 +19,14 @@ class VisibleText:
         thought: What the client has of the thought.
         answer: What it has of the answer.
         begun: Whether the prompt opened a thought.
+        tokens: Control tokens of the reply, those in the next text included.
     """
 
     def __init__(self, *, raw: bool = False, shaped: bool = False, call_marker: str = "", hold: bool = False) -> None:
         self._raw, self._shaped, self._hold = raw, shaped, hold
         self._call_marker = "" if shaped else call_marker
         self.begun = False
+        self.tokens = MarkerTokens()
         self._text = self.thought = self.answer = ""
 
     def add(self, text: str) -> tuple[str, str]:
@@ -34,7 +36,7 @@ class VisibleText:
             return "", ""
         if self._raw:
             return self._grow("", self._text)
-        parts = split_thoughts(self._text, final=False, begun=self.begun, shaped=self._shaped)
+        parts = split_thoughts(self._text, final=False, begun=self.begun, shaped=self._shaped, tokens=self.tokens)
         return self._grow(parts.thought, self._before_calls(self._with_blanks(parts, self._text)))
 
     def finish(self, end: ReplyEnd) -> tuple[str, str]:
@@ -42,7 +44,8 @@ class VisibleText:
         if self._raw:
             return self._grow("", end.text)
         ended = end.finish_reason is FinishReason.EOS
-        parts = split_thoughts(end.content, begun=self.begun, ended=ended, shaped=self._shaped)
+        tokens = MarkerTokens(self.tokens.markers, set(end.content_control_offsets))
+        parts = split_thoughts(end.content, begun=self.begun, ended=ended, shaped=self._shaped, tokens=tokens)
         return self._grow(parts.thought, self._with_blanks(parts, end.content))
 
     def _with_blanks(self, parts: Thoughts, text: str) -> str:

@@ -42,12 +42,17 @@ class Script:
     in_thought: bool = False
     calls: tuple[ToolCall, ...] = ()
     content: str | None = None  # None is the whole text
+    control: tuple[int, ...] = ()  # indices of the tokens that are control tokens
     refusal: EngineFailure | None = None  # instead of a reply
     failure: EngineFailure | None = None  # after the tokens
 
     @property
     def text(self) -> str:
         return "".join(self.tokens)
+
+    def offsets(self, indices: Sequence[int]) -> tuple[int, ...]:
+        """Return where those of some tokens stand that are control tokens."""
+        return tuple(len("".join(self.tokens[:index])) for index in indices if index in self.control)
 
 
 class Running:
@@ -131,7 +136,8 @@ class ScriptedGate:
                 finish = FinishReason.CANCELLED
                 self.cancelled += 1
                 break
-            on_event(_token(index, text, request.top_log_probs))
+            places = script.offsets((index,))
+            on_event(replace(_token(index, text, request.top_log_probs), control_offsets=places))
             written += 1
         if script.failure and finish is not FinishReason.CANCELLED:
             on_event(script.failure)
@@ -142,8 +148,11 @@ class ScriptedGate:
             on_event(TokenEvent(0, written, 99, "", log_prob=-0.5))
         counters = Statistics(8, 2, len(ids), 1.0, 1.0, 500.0, 2, 4, 3, target_calls=2)
         content = text if script.content is None else script.content
-        ended = ReplyEnd(0, text, ids, "", finish, counters, tool_calls=script.calls, content=content, stop=script.stop)
-        on_event(ended)
+        places = script.offsets(range(written))
+        on_event(
+            ReplyEnd(0, text, ids, "", finish, counters, control_offsets=places, tool_calls=script.calls,
+                     content=content, stop=script.stop, content_control_offsets=places)
+        )  # fmt: skip
 
 
 def _token(index: int, text: str, top: int | None) -> TokenEvent:

@@ -463,6 +463,20 @@ def test_markers_in_an_answer_with_a_shape_are_data(openai: OpenAI, gate: Script
     assert not any(getattr(part, "reasoning_content", None) for part in parts)
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_thoughts_are_told_apart_by_tokens(openai: OpenAI, gate: ScriptedGate, stream: bool) -> None:
+    """The server once cut the reply at the first characters that look like a marker."""
+    assert gate.model
+    gate.model = replace(gate.model, token_markers=frozenset({"<think>", "</think>"}))
+    gate.scripts = [
+        Script(("Not ", "</thi", "nk>", "</think>", "Yes", " </", "think>", "."), in_thought=True, control=(3,))
+    ]
+    reply: Any = openai.chat.completions.create(**ASK, stream=stream)
+    parts = [c.delta for c in (each.choices[0] for each in reply)] if stream else [reply.choices[0].message]
+    assert "".join(getattr(part, "reasoning_content", None) or "" for part in parts) == "Not </think>"
+    assert "".join(part.content or "" for part in parts) == "Yes </think>."
+
+
 def test_a_schema_beside_json_object_is_followed(openai: OpenAI, gate: ScriptedGate) -> None:
     openai.chat.completions.create(**ASK, response_format={"type": "json_object", "schema": SCHEMA})  # type: ignore[call-overload]
     assert gate.requests[0].shape == AnswerShape(ShapeKind.SCHEMA, json.dumps(SCHEMA))

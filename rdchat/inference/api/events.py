@@ -40,6 +40,8 @@ class ModelInfo:
     # Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the reply's end. None
     # where mlx-lm has no parser for the model's calls.
     tool_markers: tuple[str, str] | None = None
+    # Markers of thoughts and answers that the model writes with control tokens.
+    token_markers: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class TokenEvent:
     data: bytes = (
         b""  # the token's own text in UTF-8, as `LikelyToken.data`, where the request asks for `top_log_probs`
     )
+    # Where in the reply's text control tokens stand whose place was found with this token. Their text may come later.
+    control_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +142,7 @@ class ReplyEnd:
     tool_calls: tuple[ToolCall, ...] = ()
     content: str = ""  # `text` without these calls and their markers
     stop: str = ""  # the stop string before which it ended; empty where none did
+    content_control_offsets: tuple[int, ...] = ()  # where in `content` control tokens stand
 
 
 @dataclass(frozen=True, slots=True)

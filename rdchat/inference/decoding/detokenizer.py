@@ -30,6 +30,7 @@ class Detokenizer:
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
+        found_control: Offsets in the text of the control tokens that the last `add` found.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Detokenizer:
         self._open_tokens = 0  # tokens at the end whose last character is not complete
         self._cut: int | None = None
         self.stop = ""
+        self.found_control: list[int] = []
 
     @property
     def text(self) -> str:
@@ -83,6 +85,7 @@ class Detokenizer:
         """Take one token; return the characters that became final with it."""
         self._window.append(token_id)
         self._open_tokens += 1
+        self.found_control = []
         if token_id in self._control:
             self._open_control.append(self._control[token_id])
         decoded = self._tokenizer.decode(self._window)
@@ -123,6 +126,7 @@ class Detokenizer:
         for text in self._open_control:
             if (found := self._text.find(text, before)) >= 0:
                 self._offsets.append(found)
+                self.found_control.append(found)
                 before = found + len(text)
         self._open_control.clear()
 

@@ -14,10 +14,10 @@ from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall, parsed_json
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.decoding.tool_calls import find_tool_calls
+from rdchat.inference.decoding.tool_calls import Spans, find_tool_calls
 from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.target import LoadedModel
-from rdchat.thoughts import split_thoughts
+from rdchat.thoughts import MarkerTokens, split_thoughts
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher
@@ -152,17 +152,19 @@ class Reply:
         self._sample_speed()
         self._taken.append((self.clock.last_token, self.counters))
         text = ""
+        control: tuple[int, ...] = ()
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
         else:
             with self._ledger.stage("detokenize"):
                 text = self._text.add(token_id)
+            control = tuple(self._text.found_control)
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
             elif len(self.token_ids) > self.last_index:
                 limited = self.request.sampling.max_tokens <= self._room
                 self.finish_reason = FinishReason.LENGTH if limited else FinishReason.CONTEXT_FULL
-        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text)
+        return TokenEvent(self.request.request_id, len(self.token_ids) - 1, token_id, text, control_offsets=control)
 
     def _sample_speed(self) -> None:
         """Take a sample once enough decoding time has passed: a single token would make the figure jump."""
@@ -189,7 +191,8 @@ class Reply:
             self.finish_reason = FinishReason.STOP_STRING  # held-back characters completed a stop string
         if self._text.stopped:
             self._cut(self._text.kept_tokens)
-        calls, content = self._tool_calls()
+        calls, spans = self._tool_calls()
+        content, content_control = self._text_in(spans)
         self._check_answer()
         return ReplyEnd(
             self.request.request_id,
@@ -206,17 +209,27 @@ class Reply:
             calls,
             content,
             self._text.stop,
+            content_control,
         )
 
-    def _tool_calls(self) -> tuple[tuple[ToolCall, ...], str]:
-        """Return the tool calls in the text, and the text without them."""
+    def _text_in(self, spans: Spans) -> tuple[str, tuple[int, ...]]:
+        """Return the text of some ranges, and the offsets of control tokens in it."""
+        text, control, offsets = "", self._text.control_offsets, list[int]()
+        for start, end in spans:
+            offsets += [len(text) + offset - start for offset in control if start <= offset < end]
+            text += self._text.text[start:end]
+        return text, tuple(offsets)
+
+    def _tool_calls(self) -> tuple[tuple[ToolCall, ...], Spans]:
+        """Return the tool calls in the text, and the ranges of the text without them."""
         text, model, tools = self._text.text, self._job.model, self.request.tools
         markers = model.info.tool_markers if tools else None
         if markers is None or self.request.shape is not None:  # the text of an answer with a shape is data
-            return (), text
+            return (), ((0, len(text)),)
+        tokens = MarkerTokens(model.info.token_markers, set(self._text.control_offsets))
         ended = self.finish_reason is FinishReason.EOS
-        parse = model.tokenizer.tool_parser
-        return find_tool_calls(text, markers, parse, tools, begun=self.in_thought, ended=ended)
+        answers = split_thoughts(text, begun=self.in_thought, ended=ended, tokens=tokens).spans
+        return find_tool_calls(text, markers, model.tokenizer.tool_parser, tools, answers=answers, ended=ended)
 
     def _check_answer(self) -> None:
         """Check what the grammar of the answer's shape does not enforce; an answer that was cut off is not checked.

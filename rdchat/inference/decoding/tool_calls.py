@@ -6,45 +6,46 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rdchat.inference.api.requests import ToolCall
-from rdchat.thoughts import split_thoughts
 
 _LOG = logging.getLogger(__name__)
 
 Parse = Callable[[str, list[dict[str, Any]]], Any]
 """Makes a call or a list of calls of the text between two markers and the request's tools, or raises anything."""
 
+Spans = tuple[tuple[int, int], ...]
+"""Ranges of a text, in order; ends excluded."""
+
 
 def find_tool_calls(
-    text: str, markers: tuple[str, str], parse: Parse, tools: str, *, begun: bool, ended: bool
-) -> tuple[tuple[ToolCall, ...], str]:
-    """Return the calls in a reply, and its text without them.
+    text: str, markers: tuple[str, str], parse: Parse, tools: str, *, answers: Spans, ended: bool
+) -> tuple[tuple[ToolCall, ...], Spans]:
+    """Return the calls in a reply, and the ranges of its text without them.
 
-    With the markers `<c>` and `</c>`, `So:<c>{"name": "f", "arguments": {}}</c>` is the call `f` and the text `So:`. A
-    call in a thought, one that was cut off, and one that the parser or JSON refuses stay text. Blanks between calls are
-    left out.
+    With the markers `<c>` and `</c>`, `So:<c>{"name": "f", "arguments": {}}</c>` is the call `f` and the range of
+    `So:`. A call in a thought, one that was cut off, and one that the parser or JSON refuses stay text. Blanks between
+    calls are left out.
 
     Args:
         text: The whole reply.
         markers: See `ModelInfo.tool_markers`.
         parse: mlx-lm's parser.
         tools: JSON list of the request's tools.
-        begun: Whether the prompt opened a thought.
+        answers: Ranges outside thoughts.
         ended: Whether the model ended the reply itself. Then a call without an end marker is parsed too.
     """
-    calls, pieces, done = list[ToolCall](), list[str](), 0
+    calls, spans, done = list[ToolCall](), list[tuple[int, int]](), 0
     known = json.loads(tools)
-    answers = split_thoughts(text, begun=begun, ended=ended).spans
     for start, inside, after in _places(text, markers, ended):
         if start < done or not any(first <= start < last for first, last in answers):
             continue
         found = _parsed(text[start + len(markers[0]) : inside], parse, known)
         if found:
             calls += found
-            pieces.append(text[done:start])
+            spans.append((done, start))
             done = after
     if not calls:
-        return (), text
-    return tuple(calls), "".join(piece for piece in (*pieces, text[done:]) if piece.strip())
+        return (), ((0, len(text)),)
+    return tuple(calls), tuple((first, last) for first, last in (*spans, (done, len(text))) if text[first:last].strip())
 
 
 def _places(text: str, markers: tuple[str, str], ended: bool) -> Iterator[tuple[int, int, int]]:

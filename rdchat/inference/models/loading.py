@@ -39,6 +39,7 @@ from rdchat.inference.target.kv_cache import KVCache
 from rdchat.inference.target.memory_errors import memory_errors
 from rdchat.inference.target.prefill_pace import PrefillPace
 from rdchat.inference.target.target import LoadedModel
+from rdchat.thoughts import markers_among
 
 _SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature
 _SMALL_TEMPERATURE = 0.2
@@ -131,6 +132,7 @@ def load_model(
         thinking=prompts.thinking,
         sampling=sampling_defaults(folder, files.sizes.parameters),
         tool_markers=(tokenizer.tool_call_start, tokenizer.tool_call_end) if tokenizer.has_tool_calling else None,
+        token_markers=markers_among(prompts.control.values()),
     )
     hooks = ModelHooks(network)
     try_out = cache(partial(check_capability, network, hooks, info.vocabulary_size))

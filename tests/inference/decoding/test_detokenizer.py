@@ -138,9 +138,15 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
     pieces = Pieces("<t>", "<", "t", ">", "a", " ")
     tokens = random.Random(seed).choices(range(6), k=30)
     stream = Detokenizer(pieces, stop=("a a",), control={0: "<t>"}, context=[4])
-    run(stream, tokens)
+    found = []
+    for token in tokens:
+        stream.add(token)
+        found += stream.found_control
+        if stream.stopped:
+            break
     begins = [sum(len(pieces.pieces[token]) for token in tokens[:place]) for place, t in enumerate(tokens) if t == 0]
     assert stream.control_offsets == tuple(begin for begin in begins if begin < len(stream.text))
+    assert [offset for offset in found if offset < len(stream.text)] == list(stream.control_offsets)
 
 
 def test_a_space_that_a_fresh_reply_drops_is_counted_off() -> None:

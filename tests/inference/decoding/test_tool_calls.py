@@ -8,11 +8,12 @@ import mlx.core as mx
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import ToolCall
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
+from rdchat.thoughts import split_thoughts
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, ask, tiny_llama
 
 TOOLS = json.dumps([
@@ -27,7 +28,9 @@ WEATHER = ToolCall("weather", '{"city": "Köln"}')
 def find(text: str, parser: str = "json_tools", *, begun: bool = False, ended: bool = True) -> tuple[object, str]:
     module = import_module(f"mlx_lm.tool_parsers.{parser}")
     markers = (module.tool_call_start, module.tool_call_end)
-    return find_tool_calls(text, markers, module.parse_tool_call, TOOLS, begun=begun, ended=ended)
+    answers = split_thoughts(text, begun=begun, ended=ended).spans
+    calls, spans = find_tool_calls(text, markers, module.parse_tool_call, TOOLS, answers=answers, ended=ended)
+    return calls, "".join(text[start:end] for start, end in spans)
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,17 @@ def test_a_reply_to_a_request_with_tools_has_its_calls() -> None:
     *_, end = ChatSession(saying("well :weather.")).generate(asked)
     assert isinstance(end, ReplyEnd)
     assert (end.tool_calls, end.content) == ((), "well :weather.")
+
+
+def test_offsets_of_control_tokens_in_the_text_and_in_what_calls_leave_of_it() -> None:
+    model = saying("so :do. no :to. o")
+    model.prompts.control = {ALPHABET.index("o"): "o"}
+    *events, end = ChatSession(model).generate(replace(ask(temperature=0, max_tokens=40), tools=TOOLS))
+    assert isinstance(end, ReplyEnd)
+    assert (end.content, end.content_control_offsets) == ("so  no  o", (1, 5, 8))
+    tokens = [event for event in events if isinstance(event, TokenEvent)]
+    assert [offset for token in tokens for offset in token.control_offsets] == list(end.control_offsets)
+    assert end.control_offsets == (1, 5, 9, 13, 16)
 
 
 def test_tools_that_are_no_list_are_refused() -> None:
