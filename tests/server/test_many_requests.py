@@ -208,7 +208,7 @@ WRONG = (
     chat("x", max_tokens=-2), chat("x", max_tokens=10**30), chat("x", stop=[1]), chat("x", stop={}), chat("x", n=0),
     chat("x", logprobs=True, top_logprobs=21), chat("x", top_logprobs=2), chat("x", frequency_penalty=3),
     chat("x", tools=[{}]), chat("x", tools="?"), chat("x", stream="yes"),
-    chat("x", seed=2**70), chat("x", seed=1.5), chat("x", top_p=2), chat("x", logit_bias={"5": 1}), chat("  "),
+    chat("x", seed=2**70), chat("x", seed=1.5), chat("x", top_p=2), chat("x", logit_bias={"5": 1}),
     chat("x", model=["tiny"]), chat("x", max_tokens=0), chat("x", tool_choice=7),
 )  # fmt: skip
 KINDS: tuple[Kind, ...] = (

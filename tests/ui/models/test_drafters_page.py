@@ -348,7 +348,7 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     training, shown = desk.training, page.training
     wait_for(qtbot, training, TrainingState.TRAINING)
     qtbot.waitUntil(lambda: shown.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
-    assert shown.notes.text().startswith("Training uses up to "), "disk and memory"
+    assert shown.notes.text().startswith("The answers take up to "), "disk and memory"
     click(qtbot, main)
     qtbot.waitUntil(lambda: shown.title.text() == "Paused", timeout=WAIT_MS)
     click(qtbot, main)
