@@ -4,6 +4,7 @@ import pytest
 from rdchat.ui.look.opening import is_openable
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, safe_text
+from rdchat.ui.transcript.markdown.copying import as_markdown, as_plain
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 
 
@@ -36,11 +37,21 @@ def test_looks_nest_and_join() -> None:
     )
 
 
-def test_footnotes_stay_as_they_were_written() -> None:
+def test_marks_of_footnotes_are_raised_in_the_text_and_before_each_note() -> None:
     mark, notes = blocks("It is so[^1], see[^long name][^b].\n\n[^1]: Word\n[^b]: Two\n  lines *here*.")
-    assert text(mark) == "It is so[^1], see[^long name][^b]."
-    assert text(notes) == "[^1]: Word\n[^b]: Two\nlines here."
-    assert text(blocks("`[^1]` and\n\n    [^1]: code")[0]) == "[^1] and"
+    assert text(mark) == "It is so[1], see[^long name][b]."
+    assert [run.text for run in mark.runs if run.raised] == ["[1]", "[b]"]
+    assert text(notes) == "[1]: Word\n[b]: Two\nlines here."
+    assert [run.text for run in notes.runs if run.raised] == ["[1]", "[b]"]
+    assert text(blocks("`[^1]` and [^1](x)\n\n    [^1]: code")[0]) == "[^1] and ^1"
+
+
+def test_marks_of_footnotes_are_copied_as_they_were_written() -> None:
+    source = "So[^1] **bold[^b]**.\n\n[^1]: Word"
+    found = blocks(source)
+    assert as_markdown(found) == source
+    assert as_plain(found) == "So[1] bold[b].\n\n[1]: Word"
+    assert MarkdownParser().html("So[^<]") == "<p>So<sup>[&lt;]</sup></p>\n"
 
 
 def test_a_quote_in_a_list_knows_that_it_stands_there() -> None:

@@ -37,6 +37,7 @@ class Run:
     maths: str = ""  # a formula's TeX; `text` is its source with its signs
     display: bool = False  # a formula on a line of its own
     undrawn: bool = False  # a formula's source, because it cannot be drawn
+    raised: bool = False  # the mark of a footnote, such as `[1]`
 
 
 Cell = tuple[Run, ...]

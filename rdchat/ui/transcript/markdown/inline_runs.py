@@ -58,8 +58,9 @@ def _text(token: Token, look: Run) -> Iterable[Run]:
     match token.type:
         case "maths":
             return [formula_run(token, look)]
-        case "code_inline":
-            return [replace(look, text=token.content, code=True)]
+        case "code_inline" | "footnote" as kind:
+            is_code = kind == "code_inline"
+            return [replace(look, text=token.content, code=is_code, raised=not is_code)]
         case "softbreak" | "hardbreak":
             return [replace(look, text="\n")]
         case "image":

@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from rdchat.ui.look.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.syntax import FENCE, EastAsianInline, enable_blocks, enable_maths, keep_footnotes
+from rdchat.ui.transcript.markdown.syntax import FENCE, EastAsianInline, enable_blocks, enable_footnotes, enable_maths
 
 _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
@@ -76,7 +76,7 @@ class _AnyLink(MarkdownIt):
         self.enable(["table", "strikethrough"])
         self.block.ruler.before("table", "deep", _deep)
         enable_blocks(self)
-        keep_footnotes(self)
+        enable_footnotes(self)
         enable_maths(self)
         self.add_render_rule("image", lambda _, tokens, place, *_more: escapeHtml(tokens[place].content))
         self.add_render_rule("link_open", _link_html)

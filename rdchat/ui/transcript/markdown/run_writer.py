@@ -82,6 +82,8 @@ def _word(run: Run, *, escaped: bool) -> str:
         pad = " " if re.match(r"`|.*`$| .* $", run.text) and run.text.strip() else ""
         ticks = "`" * (longest + 1)
         return f"{ticks}{pad}{run.text}{pad}{ticks}"
+    if run.raised:
+        return f"[^{run.text[1:]}"
     if not escaped or run.maths or run.undrawn:
         return run.text
     text = _SPECIAL.sub(r"\\\g<0>", run.text)

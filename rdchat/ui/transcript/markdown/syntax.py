@@ -24,6 +24,7 @@ _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
 _VARIABLE = re.compile(r"[A-Z]{2,}_[A-Z\d_]+|HOME|HOST(?:NAME)?|PATH|PWD|SHELL|TERM|TMPDIR|USER(?:NAME)?|LANG|EDITOR")
 _COMMAND = re.compile(r"\b(?:echo|printf|printenv|export|unset|cd|sudo)\s+(?:-\w+\s+)?[\"']?$")
+_FOOTNOTE = re.compile(r"\[\^([^\s\[\]]{1,50})\](?!\()")
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
@@ -119,9 +120,23 @@ def _unfinished(state: StateBlock, lines: list[str], start: int, line: int) -> b
     return True
 
 
-def keep_footnotes(markdown: MarkdownIt) -> None:
-    """Let a parser show footnotes as they were written: CommonMark takes some of them for the definition of a link."""
+def enable_footnotes(markdown: MarkdownIt) -> None:
+    """Let a parser find the marks of footnotes, in the text and before each note: CommonMark knows none."""
     markdown.block.ruler.at("reference", _reference, {"alt": []})
+    markdown.inline.ruler.before("link", "footnote", _footnote)
+    markdown.add_render_rule(
+        "footnote", lambda _, tokens, place, *_more: f"<sup>{escapeHtml(tokens[place].content)}</sup>"
+    )
+
+
+def _footnote(state: StateInline, silent: bool) -> bool:
+    mark = _FOOTNOTE.match(state.src, state.pos, state.posMax)
+    if mark is None:
+        return False
+    if not silent:
+        state.push("footnote", "", 0).content = f"[{mark[1]}]"
+    state.pos = mark.end()
+    return True
 
 
 def _reference(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -140,6 +140,8 @@ class TextFormats:
             look.setFontWeight(QFont.Weight.DemiBold)
         look.setFontItalic(run.italic)
         look.setFontStrikeOut(run.strike)
+        if run.raised:
+            look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignSuperScript)
         if run.code:
             look.setBackground(colors.raised)
         if run.href:
