@@ -63,7 +63,7 @@ class DrafterRow(QWidget):
         self._card, shelf = card, self._desk.shelf
         figures = shelf.figures_of(card)
         setup = next((setup for setup in _SETUPS if setup in figures), None)
-        more = f"{figures[setup]:.1f} tokens per step in training" if setup else ""
+        more = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
         problem = card.match.words if card.match is not None and not card.match.sure else ""
         self._drafter = card.model
         name = drafter_name(card, [shelf.chosen.name] if shelf.chosen is not None else ())

@@ -100,7 +100,8 @@ def figures(progress: TrainingProgress) -> str:
 def costs(plan: TrainingStart) -> str:
     """Return the most disk and memory that a training takes."""
     disk, most = file_size(plan.disk_bytes), memory(plan.memory_bytes)
-    return f"The answers take up to {disk} of disk space, besides the drafter. Training uses up to {most} of memory."
+    room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
+    return f"{room} Training uses up to {most} of memory."
 
 
 def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
