@@ -513,3 +513,9 @@ def test_history_and_tools_of_older_and_newer_clients(openai: OpenAI, gate: Scri
     _, asked, result = gate.requests[0].messages
     assert asked.tool_calls == (ToolCall("look", '{"at": 1}'),)
     assert (result.role, result.name, result.content) == (Role.TOOL, "look", "Nothing.")
+
+
+def test_a_format_with_a_type_that_json_lacks_is_refused(openai: OpenAI) -> None:
+    shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}
+    with pytest.raises(openai_module.BadRequestError, match="JSON schema cannot be used"):
+        openai.chat.completions.create(**ASK, response_format=shape)

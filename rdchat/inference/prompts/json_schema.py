@@ -28,7 +28,7 @@ _MOVED_KEYS = frozenset((
 ))  # fmt: skip
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
 _FORMATS = ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")  # llguidance's
-_TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
+TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 # Keywords that llguidance lacks, each with the values that change nothing.
 _LACKING: Mapping[str, tuple[Any, ...]] = {
     "$dynamicRef": (),
@@ -203,7 +203,7 @@ class Embedding:
         if not isinstance(step, int | float) or not 1e-6 <= step <= 1e9:
             wrong.append("multipleOf")
         kinds = schema.get("type", [])
-        if any(kind not in _TYPES for kind in (kinds if isinstance(kinds, list) else [kinds])):
+        if any(kind not in TYPES for kind in (kinds if isinstance(kinds, list) else [kinds])):
             wrong.append("type")
         for key in wrong:
             del schema[key]

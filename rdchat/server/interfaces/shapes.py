@@ -8,7 +8,7 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import MOST_NESTED, AnswerShape, ShapeKind, is_nested_deeper
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, parsed_json
-from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded
+from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, expanded
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
 
@@ -40,6 +40,8 @@ def _schema_shape(schema: Any, place: str, *, strict: bool) -> AnswerShape:
         return _shape(ShapeKind.SCHEMA, json.dumps(schema), place)  # which says why not
     embedding = Embedding(soften=not strict)
     made = _embedded(schema, embedding, place)
+    if "type" in embedding.left_out:  # a mistake, not a keyword that is beyond a grammar
+        raise wrong(place, f"The JSON schema cannot be used: JSON has no other types than {', '.join(TYPES)}.")
     if embedding.definitions:
         made["$defs"] = embedding.definitions
     shape = _shape(ShapeKind.SCHEMA, json.dumps(made), place)
