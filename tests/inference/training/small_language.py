@@ -42,10 +42,8 @@ def conversation(draw: random.Random) -> str:
     return f"user: say {draw.choice(_NOUNS)}\nassistant: {answer}\0"
 
 
-def fitted_model(weights: Path | None = None) -> LoadedModel:
-    """Return the model, fitted in a few seconds or with the weights of an earlier fit."""
-    mx.random.seed(11)
-    network = qwen2.Model(
+def small_network() -> qwen2.Model:
+    return qwen2.Model(
         qwen2.ModelArgs(
             model_type="qwen2",
             hidden_size=48,
@@ -58,14 +56,24 @@ def fitted_model(weights: Path | None = None) -> LoadedModel:
             tie_word_embeddings=True,
         )
     )
+
+
+def fitted_model(weights: Path | None = None) -> LoadedModel:
+    """Return the model, fitted in a few seconds or with the weights of an earlier fit."""
+    mx.random.seed(11)
+    network = small_network()
     if weights is None:
         _fit(network)
     else:
         network.load_weights(str(weights))
         network.eval()
+    return small_model(network)
+
+
+def small_model(network: nn.Module) -> LoadedModel:
+    """Return a small network as it is loaded."""
     model = loaded(network)
-    info = replace(model.info, architecture="qwen2")
-    return lenient(replace(model, info=info))
+    return lenient(replace(model, info=replace(model.info, architecture="qwen2")))
 
 
 def _fit(network: nn.Module) -> None:
