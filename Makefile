@@ -52,21 +52,11 @@ quick: setup ## Run the fast, exact tests in under a minute: no real model, no w
 check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
-bench: setup ## Measure speed against mlx-lm, what a round costs, and the window's smoothness
+bench: setup ## Measure speed beside mlx-lm, rounds, the server, and the window's smoothness
 	@$(BIN)/rdchat bench --modes off --trials 4
 	@$(BIN)/python scripts/bench_round.py
-	@$(BIN)/python scripts/bench_lookup.py
-	@$(BIN)/python scripts/bench_shapes.py
 	@$(BIN)/python scripts/bench_server.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_serving_window.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_engine_thread.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py --json
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_hostile_replies.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_panels.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_models_window.py --json
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_import.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_chat_order.py
-	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_files.py
+	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py
 
 hostile: setup ## Try hostile folders, files, texts and calls, and kill the app; make hostile ARGS="--only templates"
 	@PYTHONPATH=. $(BIN)/python -m tests.hostile $(ARGS)

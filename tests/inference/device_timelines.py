@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
-from scripts.device_stand_in import DeviceStandIn, Event
+from tests.inference.device_stand_in import DeviceStandIn, Event
 
 
 def decoding(device: DeviceStandIn, iterator: Iterator[GenerationEvent]) -> tuple[ReplyEnd, list[Event]]:

@@ -23,7 +23,7 @@ _REST_AFTER_MS = 5 * 60 * 1000  # without a request; wiring memory again is susp
 SWITCH_INTERVAL_S = 0.001
 """How long a thread may keep Python from the others while a window is open; Python's own is 0.005.
 
-The main thread draws while the engine thread builds graphs: see `scripts/bench_engine_thread.py`.
+The main thread draws while the engine thread builds graphs; ADR 0032 has the figures.
 """
 _MODEL_CHANGED = "The model was changed in the window."
 _PRECISION_CHANGED = "A benchmark in the window needs the model in another precision."

@@ -26,8 +26,8 @@ from rdchat.inference.target import round_cache
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
-from scripts.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes
 from tests.grids import grid
+from tests.inference.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fake_heads import fake_head

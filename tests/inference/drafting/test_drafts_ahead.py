@@ -19,7 +19,7 @@ from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 from rdchat.inference.target.target import LoadedModel
-from scripts.device_stand_in import DeviceStandIn, DeviceTimes
+from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
