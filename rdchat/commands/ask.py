@@ -46,7 +46,7 @@ _SAMPLING = {
 _DRAFTS = {
     "draft_tokens": "tokens drafted in a step",
     "beam_width": "for drafter: number of beams",
-    "beam_length": "for drafter: tokens of each beam, with the one that the model has chosen already",
+    "beam_length": "for drafter: tokens of each beam; the first is the model's own, so 5 drafts 4",
 }
 
 

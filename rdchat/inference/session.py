@@ -206,7 +206,7 @@ class ChatSession:
 
     def load_drafters(self, settings: DraftSettings, on_progress: Callable[[LoadProgress], None]) -> None:
         """Load and compile what a mode drafts with; see `Engine.load_drafters`."""
-        with device_errors("for what drafts"):
+        with device_errors("for the drafter"):
             self.drafters.try_load(settings, on_progress)
             self._compile(settings, on_progress)
 

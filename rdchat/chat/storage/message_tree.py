@@ -91,9 +91,8 @@ class MessageTree:
         """Return the ids of a message and all below it, deleted ones included.
 
         Returns:
-            Spans in ascending order, each (first id, id after the last), which end with a run. A span may contain ids
-            of
-                other conversations after its last message.
+            Spans in ascending order, each (first id, id after the last). Each ends where a run ends, so it may contain
+            ids of other conversations after its last message.
         """
         children = sorted((parent, first) for first, parent in self._parents.items() if parent is not None)
         spans: dict[int, int] = {}

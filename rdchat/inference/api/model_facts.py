@@ -68,7 +68,7 @@ class MemoryNeed:
     cache_bytes: int  # for the KV cache of `tokens`
     tokens: int  # prompt and reply together
     precision: str  # what the weights are held in, such as `float16` or `4bit`
-    drafter_bytes: int = 0  # for what drafts
+    drafter_bytes: int = 0  # for the drafter
 
     @property
     def total_bytes(self) -> int:

@@ -77,9 +77,11 @@ class Mode(StrEnum):
 
 
 def size_words(*sizes: int) -> str:
-    """Return `8 beams of 2 tokens` of a beam width and length, `4 tokens` of a draft's tokens; empty of nothing.
+    """Return the size of a draft for people.
 
-    A beam's length counts the token that the model has chosen already.
+    Args:
+        sizes: Beam width and beam length, which give "8 beams of 2 tokens"; a number of draft tokens, which gives
+            "4 tokens"; or nothing, which gives an empty text. A beam's first token is the model's own choice.
     """
     nouns = ("beam", "token")[2 - len(sizes) :]
     return " of ".join(f"{size:,} {noun}{'' if size == 1 else 's'}" for size, noun in zip(sizes, nouns, strict=True))
@@ -204,7 +206,8 @@ class DraftSettings:
     mode: Mode = Mode.AUTO  # who proposes tokens
     # Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
     draft_model: str | None = None
-    draft_tokens: int = 4  # the tokens that a draft model proposes in a round, and prompt lookup about
+    draft_tokens: int = 4
+    """Tokens that a draft model proposes in a round; about as many for prompt lookup."""
     # Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
     drafter: str | None = None
     beam_width: int = 4  # beams of the drafter head

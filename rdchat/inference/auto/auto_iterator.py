@@ -73,19 +73,16 @@ class AutoDrafter(Drafter):
 
     @override
     def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
-        """See `Drafter`."""
         for part in self._parts:
             yield from part.prefill(cancelled, ledger)
 
     @override
     def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
-        """See `Drafter`."""
         for part in self._parts:
             part.read(tokens, hidden, start)
 
     @override
     def close(self, length: int) -> None:
-        """See `Drafter`."""
         self.controller.close()
         for part in self._parts:
             part.close(length)
@@ -114,13 +111,11 @@ class AutoDrafter(Drafter):
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`."""
         for part in self._parts:
             part.observe(root, tokens, verified, path)
 
     @override
     def drafts_ahead(self, limit: int) -> bool:
-        """See `Drafter`."""
         return self._head is not None and self.controller.begins_ahead(limit)
 
     @override
@@ -133,7 +128,6 @@ class AutoDrafter(Drafter):
 
     @override
     def leave_out(self, source: str) -> None:
-        """See `Drafter`."""
         self.controller.leave_out(Mode(source))
 
 
@@ -168,7 +162,6 @@ class AutoIterator(RoundIterator):
 
     @property
     def room(self) -> int | None:
-        """See `CallMaker`."""
         reply = self._reply
         if reply.finish_reason is not None or self._cancel.is_set():
             return None
@@ -176,11 +169,9 @@ class AutoIterator(RoundIterator):
 
     @property
     def exact(self) -> bool:
-        """See `CallMaker`."""
         return self._ledger.exact
 
     def round(self) -> CallResult[TokenEvent]:
-        """See `CallMaker`."""
         before = len(self._reply.token_ids)
         events = self._round()
         usual = self._auto.usual and not (self._resumed or self._reshaped)
@@ -188,7 +179,6 @@ class AutoIterator(RoundIterator):
         return CallResult(events, self._reply.token_ids[before:], self._lap_ms(), usual=usual)
 
     def step(self, queue: bool) -> CallResult[TokenEvent]:
-        """See `CallMaker`."""
         step = self._step or self._begin_again()
         event, following = self._steps.advance(step, queue)
         self._seen, self._step = step.seen, following
@@ -202,7 +192,6 @@ class AutoIterator(RoundIterator):
         return CallResult((event,), tokens[-1:], ms, following is not None, held_up)
 
     def stage(self, name: str) -> AbstractContextManager[object]:
-        """See `CallMaker`."""
         return self._ledger.stage(name)
 
     def _begin_again(self) -> Step:

@@ -78,11 +78,9 @@ class InterleavedRunner:
             return next(self._events)
 
     def cancel(self) -> None:
-        """See `BenchRunner`."""
         self._cancelled.set()
 
     def close(self) -> None:
-        """See `BenchRunner`."""
         self._events.close()
 
     def _run(self) -> Generator[BenchEvent]:

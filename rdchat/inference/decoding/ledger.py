@@ -85,7 +85,6 @@ class Ledger:
         self._handed_over = perf_counter_ns()
 
     def take_back(self) -> None:
-        """See `hand_over`."""
         if self._handed_over:
             total = self._totals.setdefault(Stage.HAND_OVER, [0, 0])
             total[0] += 1

@@ -115,7 +115,7 @@ class ReplyIterator(ABC):
 
     @abstractmethod
     def update(self, settings: DraftSettings) -> None:
-        """See `TokenIterator`."""
+        """Use other draft settings from the next round on."""
 
     def cancel(self) -> None:
         self._cancel.set()

@@ -103,9 +103,8 @@ class TokenChooser:
             seen: (vocabulary,) or (n, vocabulary) int32; required where `needs_seen`.
 
         Returns:
-            (n,) uint32 tokens, and (n,) bool: whether each surely equals the choice of `choose`. If not, the filters
-            keep
-                more tokens than were looked at.
+            (n,) uint32 tokens, and (n,) bool: whether each surely equals the choice of `choose`. It is not sure where
+            the filters keep more tokens than were compared.
         """
         params, sure = self._params, mx.broadcast_to(_SURE, depths.shape)
         if params.greedy:  # the largest logit is the same in any precision

@@ -186,7 +186,6 @@ class DraftModelDrafter(Drafter):
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`."""
         self._fed, self._open, self._finite = [], False, []
         most = max(min(self._shape.draft_tokens, limit, self._room), 0)
         if most == 0:
@@ -204,7 +203,6 @@ class DraftModelDrafter(Drafter):
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`."""
         if self._open:
             self._end_round(tokens[: self._accepted(tokens, path)])
         self._ledger.add_waits(self._cache.take_waits())

@@ -156,19 +156,16 @@ class HeadDrafter(Drafter):
 
     @override
     def update(self, settings: DraftSettings) -> None:
-        """See `Drafter`."""
         self._settings = settings
 
     @override
     def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
-        """See `Drafter`."""
         if self._head.remembers and hidden is not None:
             with self._ledger.stage("read"):
                 self._memory.take(tokens, hidden, start)
 
     @override
     def propose(self, root: int, limit: int) -> Draft:
-        """See `Drafter`."""
         settings = self._settings
         length = min(settings.beam_length, 1 + limit, 1 + self._head.most_drafted)
         if length == 1:
@@ -233,7 +230,6 @@ class HeadDrafter(Drafter):
 
     @override
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
-        """See `Drafter`."""
         assert verified.hidden is not None
         if self._hidden is None:
             self._index.extend([root])
@@ -250,7 +246,6 @@ class HeadDrafter(Drafter):
 
     @override
     def close(self, length: int) -> None:
-        """See `Drafter`."""
         self._index.close()
         if not length:
             self._memory.reset()

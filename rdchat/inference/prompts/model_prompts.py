@@ -294,11 +294,9 @@ class ModelPrompts:
         raise refusal
 
     def check_shape(self, shape: AnswerShape, waiting: Waiting = lambda: None) -> None:
-        """See `TokenizerProcess.check_shape`."""
         self.process.check_shape(shape, waiting)
 
     def check_answer(self, shape: AnswerShape, answer: str) -> None:
-        """See `TokenizerProcess.check_answer`."""
         self.process.check_answer(shape, answer)
 
     def encode_request(self, request: GenerationRequest, limit: int, waiting: Waiting = lambda: None) -> list[int]:

@@ -48,26 +48,21 @@ class ServerGate(QObject):
 
     @property
     def model(self) -> ModelInfo | None:
-        """See `EngineGate`."""
         return self._info
 
     @property
     def draft(self) -> DraftSettings:
-        """See `EngineGate`."""
         return self._draft()
 
     def installed(self) -> Sequence[ModelCard]:
-        """See `EngineGate`."""
         return tuple(card for card in self._find_models() if card.can_be_loaded)
 
     def count_tokens(self, request: GenerationRequest) -> int:
-        """See `EngineGate`."""
         return self._slot.engine.count_tokens(request)
 
     def generate(
         self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]
     ) -> Cancellable:
-        """See `EngineGate`."""
         listener = _Listener(on_event)
 
         def take(event: EngineEvent) -> None:

@@ -27,7 +27,7 @@ _SIZES = {  # by their names among the draft settings: label, explanation and fi
     "beam_width": ("Beams", "Beams that a drafter head follows side by side", _NEW.beam_width),
     "beam_length": (
         "Beam length",
-        "With the one that the model has chosen: a beam of 5 drafts 4",
+        "The first token is the model's own, so a beam of 5 drafts 4",
         _NEW.beam_length,
     ),
     "draft_tokens": ("Draft tokens", "About how many tokens Draft model and Prompt lookup propose", _NEW.draft_tokens),

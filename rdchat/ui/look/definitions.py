@@ -73,7 +73,7 @@ _STAGES: dict[str, str] = {
     "Forward and choice": "The model computes what may come next, and the token is chosen.",
     "Forward, choice and the next draft": "The same, with the next draft computed in the same step.",
     "Prepare steps": "Steps of the model are prepared, and their results are read.",
-    "Accept": "Drafted tokens that equal the model's choice join the reply.",
+    "Accept": "Drafted tokens that match the model's own choice are kept.",
     "Commit": "The caches keep what was accepted and drop the rest.",
     "Text": "Tokens become text.",
     "Hand over tokens": "Tokens go to the window or the terminal.",

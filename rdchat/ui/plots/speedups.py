@@ -33,7 +33,6 @@ class SpeedBars:
     groups: tuple[tuple[str, Bars], ...]  # by precision
 
     def draw(self, drawing: Drawing) -> None:
-        """See `Plot`."""
         drawing.heading(TITLE, *LINES)
         figures = [figure for _, rows in self.groups for _, figure in rows]
         fastest = max([1.0, *(max(figure.high, figure.median) for figure in figures)])
@@ -117,7 +116,6 @@ class HeatMap:
         return "Rows: beams. Columns: tokens per beam.", f"{self.reference} is 1x."
 
     def draw(self, drawing: Drawing) -> None:
-        """See `Plot`."""
         title = f"Speed-up by beam, {self.dtype}"
         drawing.heading(title, *self.lines)
         left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)

@@ -1,4 +1,4 @@
-"""The section of how replies are drafted: the mode, what drafts, advanced settings, and why a mode cannot run."""
+"""The section of how replies are drafted: the mode, the drafter, advanced settings, and why a mode cannot run."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -87,7 +87,7 @@ class DraftControls(Section):
     def _all_fields(self) -> Sequence[_Field]:
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
         width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MOST_BEAM_ROWS}."
-        length = "Tokens of each beam, with the one that the model has chosen already: a beam of 5 drafts 4."
+        length = "Tokens of each beam. The first is the model's own, so a beam of 5 drafts 4."
         lookup = "Also guess that text from this chat or an earlier reply repeats."
         drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
         model = "A smaller model with the same tokenizer."
@@ -107,7 +107,7 @@ class DraftControls(Section):
         )
 
     def _build_forms(self) -> None:
-        """Put what drafts below the mode, and sizes into the advanced settings."""
+        """Put the drafters below the mode, and sizes into the advanced settings."""
         forms = {}
         for section in (self, self.advanced):
             forms[section] = form_layout(area := QWidget(), spacing=(TIGHT, TIGHT), align=Qt.AlignmentFlag.AlignLeft)

@@ -151,7 +151,7 @@ def test_what_drafts_is_listed_and_counted(
     text = lambda: all_text(page.details.drafts)  # noqa: E731
     qtbot.waitUntil(lambda: "mine (Recurrent)\norg/dflash (Block), may fit" in text())
     qtbot.waitUntil(lambda: "tiny\nBeta-1B-4bit" in text())  # the row is new, and is shown in its time
-    assert "Supported, one guess at a time\nReason: it keeps state." in text()
+    assert "Supported, one draft per step\nReason: it keeps state." in text()
     memory = page.details.memory
     assert "Drafter: 1.07 GB" in memory.bar.accessibleDescription()  # the automatic mode loads it
     assert memory.verdict.text() == "Fits: 5.84 GB of 17.2 GB"

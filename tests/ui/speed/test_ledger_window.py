@@ -121,7 +121,7 @@ def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: P
     assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
 
 
-def test_a_file_that_cannot_be_written_is_said_so(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_gives_an_error(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
     ledger.save(str(tmp_path / "missing" / "ledger.csv"))
     box = ledger.findChild(QMessageBox)
     assert box is not None

@@ -49,7 +49,6 @@ class StoredDrafter(StoredHead):
     target: TargetBinding | None  # the model it was trained for; None where the checkpoint does not say
 
     def bind(self, model: LoadedModel) -> BoundRecurrentHead:
-        """See `StoredHead`."""
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
         return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
 

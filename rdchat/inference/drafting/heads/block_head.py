@@ -36,7 +36,6 @@ class BoundBlockHead(BoundNetwork):
 
     @override
     def memory(self) -> HeadMemory:
-        """See `Head`."""
         return BlockMemory(self)
 
     def embeddings(self, root: int | mx.array) -> mx.array:
@@ -84,7 +83,6 @@ class BlockMemory(ContextMemory):
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
-        """See `ContextMemory`."""
         rows = self._head.network.context_rows(hidden.astype(self._head.dtype), positions)
         for buffer, parts in zip(self.buffers, rows, strict=True):
             buffer.write(parts, 0)
@@ -92,7 +90,6 @@ class BlockMemory(ContextMemory):
 
     @override
     def state(self, root: Root) -> HeadState:
-        """See `HeadMemory`."""
         self.catch_up(root)
         head, config, place = self._head, self._head.config, root.position
         block = range(place, place + config.block_size)
@@ -119,7 +116,7 @@ class BlockMemory(ContextMemory):
 
 @dataclass(frozen=True, slots=True)
 class _BlockState(HeadState):
-    """See `HeadState`."""
+    """The live beams inside one drafted block."""
 
     head: BoundBlockHead  # the drafter
     hidden: mx.array  # (n, hidden_size) of the block's drafting places
@@ -130,12 +127,10 @@ class _BlockState(HeadState):
 
     @override
     def logits(self) -> mx.array:
-        """See `HeadState`."""
         return self.corrected
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        """See `HeadState`."""
         past = None if self.past is None else self.past[beams]
         return self.head.state(self.hidden, self.base, self.depth + 1, tokens, past)
 

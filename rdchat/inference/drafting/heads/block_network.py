@@ -65,7 +65,6 @@ class BlockConfig(DecoderConfig):
 
     @override
     def shapes(self) -> dict[str, Shape]:
-        """See `DecoderConfig`."""
         rank, hidden = self.markov_rank, self.hidden_size
         shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
         if self.gemma:

@@ -79,7 +79,6 @@ class _NoMemory(HeadMemory):
     head: BoundRecurrentHead
 
     def state(self, root: Root) -> HeadState:
-        """See `HeadMemory`."""
         first = mx.array(root.token, mx.int32).reshape(1)
         return _RecurrentState(self.head, self.head.context(root.hidden[None]), self.head.advance(None, first))
 
@@ -93,9 +92,7 @@ class _RecurrentState(HeadState):
     states: mx.array
 
     def logits(self) -> mx.array:
-        """See `HeadState`."""
         return self.head.logits(self.context, self.states)
 
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        """See `HeadState`."""
         return _RecurrentState(self.head, self.context, self.head.advance(self.states[beams], tokens))

@@ -39,7 +39,6 @@ class ContextMemory(HeadMemory):
 
     @override
     def reset(self) -> None:
-        """See `HeadMemory`."""
         self.buffers = [RowBuffer() for _ in range(self._layers)]
         self.positions: list[int] = []
         self._text: list[int] = []  # all known tokens of the conversation, also those without rows
@@ -67,7 +66,6 @@ class ContextMemory(HeadMemory):
 
     @override
     def begin(self, prompt: Sequence[int]) -> None:
-        """See `HeadMemory`."""
         pairs = zip(self._text, prompt, strict=False)
         differs = (i for i, (held, wanted) in enumerate(pairs) if held != wanted)
         shared = next(differs, min(len(self._text), len(prompt)))
@@ -76,7 +74,6 @@ class ContextMemory(HeadMemory):
 
     @override
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
-        """See `HeadMemory`."""
         known = len(self._text)
         # before a gap, a token's next token is unknown, so its row can never be computed
         self._drop_from(start, waiting=start if start <= known else known - self._looks_ahead)
@@ -108,7 +105,6 @@ class ContextMemory(HeadMemory):
 
     @override
     def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
-        """See `HeadMemory`."""
         self._last = hidden if self._looks_ahead else None
         start = self.positions[-1] + 1
         self._text[start:] = tokens
@@ -117,7 +113,6 @@ class ContextMemory(HeadMemory):
 
     @override
     def take_waits(self) -> int:
-        """See `HeadMemory`."""
         return take_waits(self.buffers)
 
     def catch_up(self, root: Root) -> None:
@@ -238,7 +233,6 @@ class ContextState(HeadState):
 
     @override
     def logits(self) -> mx.array:
-        """See `HeadState`."""
         return self.head.logits(self.output)
 
     def below(self, beams: mx.array) -> tuple[mx.array | None, mx.array | None]:

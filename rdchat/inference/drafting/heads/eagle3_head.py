@@ -56,7 +56,6 @@ class Eagle3Config(DecoderConfig):
 
     @override
     def shapes(self) -> dict[str, Shape]:
-        """See `DecoderConfig`."""
         shapes, count = DecoderConfig.shapes(self), len(self.target_layers)
         if self.feature_norm is FeatureNorm.TOGETHER:
             shapes["input_norm.weight"] = (count * self.target_width,)
@@ -66,12 +65,10 @@ class Eagle3Config(DecoderConfig):
 
     @override
     def norms(self, layer: int) -> list[str]:
-        """See `DecoderConfig`."""
         return DecoderConfig.norms(self, layer) + ["hidden_norm"] * self.takes_embedding[layer]
 
     @override
     def inputs(self, layer: int) -> int:
-        """See `DecoderConfig`."""
         return self.hidden_size * (1 + self.takes_embedding[layer])
 
 
@@ -139,7 +136,6 @@ class BoundEagle3Head(BoundNetwork):
 
     @override
     def memory(self) -> HeadMemory:
-        """See `Head`."""
         return Eagle3Memory(self)
 
     def fuse(self, features: mx.array) -> mx.array:
@@ -193,7 +189,6 @@ class Eagle3Memory(ContextMemory):
 
     @override
     def state(self, root: Root) -> HeadState:
-        """See `HeadMemory`."""
         output = self.output_before(root)
         windows = any(self._head.network.config.windows)
         positions = np.array([*self.held]) if windows else None
@@ -202,14 +197,13 @@ class Eagle3Memory(ContextMemory):
 
 @dataclass(frozen=True, slots=True)
 class _Eagle3State(ContextState):
-    """See `ContextState`."""
+    """The live beams of an EAGLE-3 draft."""
 
     head: BoundEagle3Head
     positions: npt.NDArray[np.int_] | None = None  # (rows,) positions of all rows; only where a layer has a window
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        """See `HeadState`."""
         network, memory, count = self.head.network, self.memory, tokens.shape[0]
         seen, visible = self.below(beams)
         position = self.position if self.later is None else self.position + self.later

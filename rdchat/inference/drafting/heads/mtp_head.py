@@ -190,7 +190,6 @@ class BoundMtpHead(Head):
 
     @override
     def memory(self) -> HeadMemory:
-        """See `Head`."""
         return MtpMemory(self)
 
     def embed(self, tokens: mx.array) -> mx.array:
@@ -236,7 +235,6 @@ class StoredMtp(StoredHead):
 
     @override
     def bind(self, model: LoadedModel) -> BoundMtpHead:
-        """See `StoredHead`."""
         return BoundMtpHead(self, model)
 
 
@@ -251,7 +249,6 @@ class MtpMemory(ContextMemory):
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
-        """See `ContextMemory`."""
         head, held, count = self._head, len(self.positions), len(positions)
         mask = None if count == 1 else mx.tril(mx.ones((count, held + count), mx.bool_), held)
         caches = [LayerCache(_appending(buffer)) for buffer in self.buffers]
@@ -261,7 +258,6 @@ class MtpMemory(ContextMemory):
 
     @override
     def state(self, root: Root) -> HeadState:
-        """See `HeadMemory`."""
         return _MtpState(self._head, self, self.output_before(root), [], root.position, root.later)
 
 
@@ -273,7 +269,6 @@ class _MtpState(ContextState):
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        """See `HeadState`."""
         head, memory = self.head, self.memory
         seen, mask = self.below(beams)
         rows: list[Rows] = []

@@ -38,7 +38,6 @@ class StoredNetwork[C: DecoderConfig](StoredHead):
 
     @override
     def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundNetwork":
-        """See `StoredHead`."""
         return self.bound(self, model, bits)
 
 

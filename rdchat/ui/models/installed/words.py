@@ -17,7 +17,7 @@ Row = ModelCard | TrashedModel
 _NAMED_FILES = 3
 _SUPPORT = {
     DraftKind.TREE: "Fully supported",
-    DraftKind.CHAIN: "Supported, one guess at a time",
+    DraftKind.CHAIN: "Supported, one draft per step",
     DraftKind.NONE: "Not supported",
 }
 
