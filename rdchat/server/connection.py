@@ -18,7 +18,8 @@ class Connection(H11Protocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self._headers_until = 0.0  # by the loop's clock; 0 between requests
+        # By the loop's clock; 0 between requests.
+        self._headers_until = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first request, unless too many are open: each takes one of the app's files."""
@@ -26,7 +27,8 @@ class Connection(H11Protocol):
         if self.limit_concurrency is not None and len(self.connections) > self.limit_concurrency:
             transport.abort()
             return
-        self.app_state = {"abort": transport.abort}  # each request has a copy of it in `scope["state"]`
+        # Each request gets a copy in `scope["state"]`.
+        self.app_state = {"abort": transport.abort}
         self._limit()
 
     def data_received(self, data: bytes) -> None:

@@ -21,20 +21,28 @@ _Event = GenerationEvent | ModelInfo | EngineFailure
 _Take = Callable[[_Event], object]
 _FINAL = (ReplyEnd, ModelInfo, EngineFailure)
 _TELL_INTERVAL_S = 0.1
-_MODELS_SECONDS = 10.0  # that a list of the installed models counts
-_LONGEST_WAIT_S = 60  # that a client is told to wait
+# How long a list of the installed models is used.
+_MODELS_SECONDS = 10.0
+# Longest wait that a client is asked for.
+_LONGEST_WAIT_S = 60
 _STOPPED = "The person at the machine stopped this request."
 
 
 @dataclass(slots=True, eq=False)
 class Ticket:
-    """One request: its facts, and what of it runs at the engine."""
+    """One request: its facts, and what of it runs at the engine.
+
+    Attributes:
+        stopped: The error that its client gets, if the reply was stopped here.
+        _began: When the reply's first token came.
+        _tokens: Tokens of the reply so far.
+    """
 
     facts: RequestFacts
-    stopped: ApiError | None = None  # what its client is told, where it was stopped here
+    stopped: ApiError | None = None
     running: Cancellable | None = None
-    _began: float = 0.0  # when the reply's first token came
-    _tokens: int = 0  # of the reply that is written
+    _began: float = 0.0
+    _tokens: int = 0
     _drafted: int = 0
     _accepted: int = 0
 
@@ -81,12 +89,17 @@ class Desk:
         self._running: Ticket | None = None
         self._tickets: dict[int, Ticket] = {}
         self._count = self._answered = 0
-        self._mean_s = 1.0  # that a request takes at the engine
-        self._later: asyncio.TimerHandle | None = None  # of the facts on a reply's progress
+        # Mean time of a request at the engine.
+        self._mean_s = 1.0
+        # Timer that reports the progress of a reply.
+        self._later: asyncio.TimerHandle | None = None
         self._closed = False
-        self._found: tuple[float, tuple[ModelCard, ...]] = (float("-inf"), ())  # the installed models, and when
-        self._counting = asyncio.Lock()  # one count of tokens at a time: the next reply waits for it
-        self._finding = asyncio.Lock()  # one search, which starts a process, for all who ask at once
+        # When the installed models were last listed, and the list.
+        self._found: tuple[float, tuple[ModelCard, ...]] = (float("-inf"), ())
+        # One count of tokens at a time: the next reply waits for it.
+        self._counting = asyncio.Lock()
+        # One search for models serves all who ask at once, because it starts a process.
+        self._finding = asyncio.Lock()
 
     @asynccontextmanager
     async def turn(self, client: str, path: str, user_agent: str, model: str) -> AsyncIterator[Ticket]:
@@ -212,7 +225,7 @@ class Desk:
         loop = asyncio.get_running_loop()
         coming: asyncio.Queue[_Event] = asyncio.Queue()
 
-        def take(event: _Event) -> None:  # on the engine thread
+        def take(event: _Event) -> None:  # Runs on the engine thread
             loop.call_soon_threadsafe(coming.put_nowait, event)
 
         ticket.running = running = begin(take)

@@ -32,7 +32,8 @@ from rdchat.server.outlet import ClientGoneError, Outlet, inflated, read_body, u
 from rdchat.server.replies import Piece, make_replies
 
 _LOG = logging.getLogger(__name__)
-_NAME = re.compile(r"[\w.$-]{1,100}", re.ASCII)  # of a field, in a header
+# Name of a field that may stand in a header.
+_NAME = re.compile(r"[\w.$-]{1,100}", re.ASCII)
 _MOST_NAMES = 20
 _CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
@@ -63,7 +64,8 @@ class _Front:
         assert scope["type"] == "http"
         outlet = Outlet(scope, send, self._desk.settings.limits.send_seconds)
         path = scope["path"].removesuffix("/")
-        scope.update(outlet=outlet, app=self, path=path)  # with an app, the router raises its errors
+        # With an app in the scope, the router raises its errors.
+        scope.update(outlet=outlet, app=self, path=path)
         headers = Headers(scope=scope)
         try:
             if scope["method"] == "OPTIONS" and cors_headers(headers):
@@ -97,7 +99,8 @@ async def _send_error(scope: Scope, outlet: Outlet, error: ApiError) -> None:
         return
     is_anthropic = scope["path"].startswith(_ANTHROPIC_PATH)
     body = error.anthropic() if is_anthropic else error.openai()
-    closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}  # its body is not read
+    # The body of such a request is not read.
+    closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}
     try:
         await outlet.json(error.status, body, error.headers | closed)
     except ClientGoneError:

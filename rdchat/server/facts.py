@@ -5,34 +5,59 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a request does."""
+    """What a request does.
 
-    WAITING = "waiting"  # for its turn
-    LOADING = "loading"  # a model
-    READING = "reading"  # the prompt
-    WRITING = "writing"  # the reply
+    Attributes:
+        WAITING: Waits for its turn.
+        LOADING: A model is loaded for it.
+        READING: The model reads the prompt.
+        WRITING: The model writes the reply.
+    """
+
+    WAITING = "waiting"
+    LOADING = "loading"
+    READING = "reading"
+    WRITING = "writing"
 
 
 @dataclass(frozen=True, slots=True)
 class RequestFacts:
-    """A request that waits or runs."""
+    """A request that waits or runs.
 
-    request_id: int  # for `Server.cancel`
-    path: str  # such as `/v1/messages`
-    user_agent: str  # what the client calls itself, for people: one line
-    model: str  # the model's name
+    Attributes:
+        request_id: Id that `Server.cancel` takes.
+        path: Path of the request, such as `/v1/messages`.
+        user_agent: Name that the client gives itself, one line.
+        model: Name of the model.
+        since: Time of arrival, by `time.monotonic`.
+        tokens: Tokens written so far in all its replies.
+        tokens_per_second: Speed of the present reply; None before its second token.
+        acceptance: Share of drafted tokens that were accepted; None if none was drafted.
+    """
+
+    request_id: int
+    path: str
+    user_agent: str
+    model: str
     phase: Phase
-    since: float  # when it came, by `time.monotonic`
-    tokens: int = 0  # written so far, of all its replies
-    tokens_per_second: float | None = None  # of the reply that is written; None before its second token
-    acceptance: float | None = None  # share of drafted tokens that were accepted in it; None where none was drafted
+    since: float
+    tokens: int = 0
+    tokens_per_second: float | None = None
+    acceptance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """The server at one moment."""
+    """The server at one moment.
 
-    address: str  # such as `http://127.0.0.1:8817`; empty where it does not run
-    running: RequestFacts | None = None  # the engine answers one request at a time
-    waiting: tuple[RequestFacts, ...] = ()  # in the order of their turns
-    answered: int = 0  # requests that ended since the start
+    Attributes:
+        address: Address such as `http://127.0.0.1:8817`; empty while it does not run.
+        running: The one request that the engine answers now.
+        waiting: Waiting requests in the order of their turns.
+        answered: Requests that ended since the start.
+    """
+
+    address: str
+    running: RequestFacts | None = None
+    waiting: tuple[RequestFacts, ...] = ()
+    answered: int = 0

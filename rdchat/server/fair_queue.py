@@ -21,10 +21,12 @@ class FairQueue[T]:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._lanes: dict[str, deque[tuple[T, asyncio.Future[None]]]] = {}  # by client, the next first
+        # Waiting items by client, the next first.
+        self._lanes: dict[str, deque[tuple[T, asyncio.Future[None]]]] = {}
         self._busy = False
         self._turns = 0
-        self._served: dict[str, int] = {}  # number of each client's last turn; forgotten once nobody waits
+        # Number of each client's last turn; forgotten once no client waits.
+        self._served: dict[str, int] = {}
 
     def join(self, client: str, request: T) -> asyncio.Future[None]:
         """Return a future that is done when it is the request's turn; then `leave` must follow, else `give_up`.
@@ -45,7 +47,8 @@ class FairQueue[T]:
     def give_up(self, client: str, turn: asyncio.Future[None]) -> None:
         """Remove a request that does not wait any longer."""
         if turn.done() and not turn.cancelled() and turn.exception() is None:
-            self.leave()  # its turn came at the same moment
+            # The turn came at the same moment.
+            self.leave()
             return
         kept = deque(each for each in self._lanes.pop(client, deque()) if each[1] is not turn)
         if kept:

@@ -11,13 +11,19 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 
 @dataclass(frozen=True, slots=True)
 class EngineFailure:
-    """A request that the engine did not carry out, in words for people."""
+    """A request that the engine did not carry out, in words for people.
+
+    Attributes:
+        refused: The request itself is wrong: too long for the model, or refused by its chat template.
+        too_long: The prompt does not fit into the model's context.
+        closing: The server ends.
+    """
 
     message: str
     hint: str = ""
-    refused: bool = False  # the request itself is wrong: too long for the model, or its chat template refuses it
-    too_long: bool = False  # the prompt does not fit into the model's context
-    closing: bool = False  # the server ends
+    refused: bool = False
+    too_long: bool = False
+    closing: bool = False
 
 
 class Cancellable(Protocol):

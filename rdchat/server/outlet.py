@@ -62,7 +62,8 @@ class Outlet:
         try:
             await asyncio.wait_for(self._send(message), self._seconds)
         except TimeoutError as error:
-            self._abort()  # closing would wait until the client has read what was sent
+            # Closing would wait until the client has read what was sent.
+            self._abort()
             raise ClientGoneError from error
 
 

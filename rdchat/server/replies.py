@@ -42,12 +42,14 @@ class _ReplyWriter:
         marker = info.tool_markers[0] if info.tool_markers and order.tools else ""
         self._order = order
         self._choice = Choice(index, seed)
-        self._may_be_call = order.shape is not None and bool(order.tools)  # as JSON, so nothing is shown before its end
+        # A call comes as JSON, so nothing is shown before its end.
+        self._may_be_call = order.shape is not None and bool(order.tools)
         self._text = VisibleText(
             raw=order.raw, shaped=order.shape is not None, call_marker=marker, hold=self._may_be_call
         )
         self._text.tokens.markers = info.token_markers
-        self._sent = 0  # tokens whose log-probabilities are sent
+        # Tokens whose log-probabilities were sent.
+        self._sent = 0
 
     def take(self, batch: Sequence[GenerationEvent]) -> list[Piece]:
         """Return what a client gets for some events."""

@@ -17,8 +17,10 @@ from rdchat.server.gate import EngineGate
 from rdchat.server.guard import Guard
 from rdchat.server.settings import ServerSettings
 
-_BACKLOG = 128  # connections that the system holds until they are accepted
-_STOP_SECONDS = 2  # for replies that are sent when the server stops
+# Connections that the system holds until they are accepted.
+_BACKLOG = 128
+# Time for replies that are sent when the server stops.
+_STOP_SECONDS = 2
 _LOG = logging.getLogger(__name__)
 
 
@@ -74,7 +76,8 @@ class Server:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level="critical",  # what it logs of broken requests would go to the terminal
+            # Its log of broken requests would go to the terminal.
+            log_level="critical",
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -124,9 +127,11 @@ class Server:
 
     async def _serve(self, listener: socket.socket, server: uvicorn.Server) -> None:
         await server.serve([listener])
-        for connection in list(server.server_state.connections):  # of clients that do not take what was sent
+        # These clients do not take what was sent.
+        for connection in list(server.server_state.connections):
             connection.transport.abort()
-        for _ in range(2):  # a transport closes its socket in the loop's next turn
+        # A transport closes its socket in the loop's next turn.
+        for _ in range(2):
             await asyncio.sleep(0)
 
     def _begin_to_stop(self) -> None:

@@ -12,17 +12,23 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.keychain import FAILED, ask_keychain
 
 _SERVICE, _NAME = "rdchat: server key", "server"
-_BYTES = 32  # of randomness
-_LONGEST = 1000  # bytes of a key's file
+# Bytes of randomness.
+_BYTES = 32
+# Limit of a key file's bytes.
+_LONGEST = 1000
 _OTHERS = 0o077
 
 
 @dataclass(frozen=True, slots=True)
 class ServerKey:
-    """The key, and where it is kept."""
+    """The key, and where it is kept.
+
+    Attributes:
+        place: Where the key is, for people, such as "the keychain".
+    """
 
     text: str = field(repr=False)
-    place: str  # for people, such as "the keychain"
+    place: str
 
 
 def find_key(file: Path | None = None) -> ServerKey:
@@ -39,7 +45,8 @@ def find_key(file: Path | None = None) -> ServerKey:
         kept = ask_keychain(_SERVICE, "get_password", _NAME)
         if isinstance(kept, str) and kept:
             return ServerKey(kept, "the keychain")
-        if kept is None:  # there is a keychain, without the key
+        # There is a keychain, without the key.
+        if kept is None:
             return replace_key()
         file = paths.server_key_path()
     return ServerKey(_read(file) if file.exists() else _write(file, new_key()), str(file))
@@ -54,7 +61,8 @@ def replace_key() -> ServerKey:
     key = new_key()
     if ask_keychain(_SERVICE, "set_password", _NAME, key) is not FAILED:
         return ServerKey(key, "the keychain")
-    if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):  # it would come back at the next start
+    # An old key would come back at the next start.
+    if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):
         raise StorageError(
             "The keychain did not take a new key for the server.", "The old key stays. Switch the server on again."
         )

@@ -16,36 +16,55 @@ _HOST_NAME = re.compile(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of requests and connections."""
+    """Limits of requests and connections.
 
-    body_bytes: int = 8 * 2**20  # as a million tiny messages they take some 2 s to read
-    body_seconds: float = 30.0  # until a body has come whole
-    header_bytes: int = 32 * 2**10  # of one request's headers, and its first line
-    header_seconds: float = 10.0  # until they have come whole
-    idle_seconds: float = 60.0  # that a connection is kept open between two requests
-    send_seconds: float = 30.0  # that a reader may take to read what was sent; then its reply is stopped
-    connections: int = 100  # open at the same time; macOS lets an app have 256 files
-    choices: int = 16  # replies to one request (`n`)
-    silent_seconds: float = 8.0  # without a byte of a stream, until a ping follows within half as long
+    Attributes:
+        body_bytes: Limit of a body; a million tiny messages of that size take some 2 s to read.
+        body_seconds: Time for a whole body.
+        header_bytes: Limit of one request's headers and first line.
+        header_seconds: Time for all headers.
+        idle_seconds: Time that a connection stays open between two requests.
+        send_seconds: Time that a reader has to read what was sent; then its reply is stopped.
+        connections: Open connections; macOS lets an app have 256 files.
+        choices: Replies to one request (`n`).
+        silent_seconds: Silence of a stream, after which a ping follows within half as long.
+    """
+
+    body_bytes: int = 8 * 2**20
+    body_seconds: float = 30.0
+    header_bytes: int = 32 * 2**10
+    header_seconds: float = 10.0
+    idle_seconds: float = 60.0
+    send_seconds: float = 30.0
+    connections: int = 100
+    choices: int = 16
+    silent_seconds: float = 8.0
 
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
     """How the server runs.
 
+    Attributes:
+        key: Key that every request must have; see `server_key`.
+        host: Address to listen on; "0.0.0.0" lets other machines in.
+        port: Port to listen on; 0 takes a free one.
+        may_load_models: Whether a request that names another installed model loads it.
+        allowed_hosts: More names of this machine in `Host`, as `host_names` gives them.
+        substitutes_models: Whether the loaded model answers for one that is not installed.
+        queue_length: Limit of waiting requests; more are answered with 429.
+
     Raises:
         InvalidSettingError: If a value is out of range.
     """
 
-    key: str = field(repr=False)  # every request must have it; see `server_key`
-    host: str = DEFAULT_HOST  # address to listen on; "0.0.0.0" lets other machines in
-    port: int = DEFAULT_PORT  # 0 takes a free one
-    may_load_models: bool = False  # whether a request that names another installed model loads it
-    allowed_hosts: tuple[str, ...] = (
-        CONTAINER_HOST,
-    )  # more names of this machine in `Host`, as `host_names` gives them
-    substitutes_models: bool = True  # whether the loaded model answers for one that is not installed
-    queue_length: int = 64  # requests that wait at most; more are answered with 429
+    key: str = field(repr=False)
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    may_load_models: bool = False
+    allowed_hosts: tuple[str, ...] = (CONTAINER_HOST,)
+    substitutes_models: bool = True
+    queue_length: int = 64
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:

@@ -9,32 +9,45 @@ from rdchat.errors import InvalidSettingError
 
 SHAPE_HINT = "Make it smaller or simpler."
 MOST_SOURCE_BYTES = 256 * 2**10
-MOST_NESTED = 64  # levels of a schema's JSON
+# Levels of a schema's JSON.
+MOST_NESTED = 64
 
 
 class ShapeKind(StrEnum):
-    """How a shape is written down."""
+    """How a shape is written down.
 
-    JSON = "json"  # any JSON object
-    SCHEMA = "schema"  # a JSON schema
-    REGEX = "regex"  # a regular expression for the whole answer
-    GRAMMAR = "grammar"  # a grammar in llguidance's dialect of Lark
+    Attributes:
+        JSON: Any JSON object.
+        SCHEMA: A JSON schema.
+        REGEX: A regular expression for the whole answer.
+        GRAMMAR: A grammar in llguidance's dialect of Lark.
+    """
+
+    JSON = "json"
+    SCHEMA = "schema"
+    REGEX = "regex"
+    GRAMMAR = "grammar"
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerShape:
     """The shape of an answer; its text has this shape if the reply ends by itself.
 
+    Attributes:
+        source: The schema, expression or grammar; empty for `JSON`.
+        unenforced: JSON object: the schemas that a finished answer is checked with, where `source` does not enforce all
+            of them. Each has the name of the tool whose arguments it describes, or an empty one for other answers.
+            Empty for no check.
+        left_out: Keywords that `source` does not enforce, below the names of their tools.
+
     Raises:
         InvalidSettingError: If the source is too large, empty, or no JSON where it must be.
     """
 
     kind: ShapeKind
-    source: str = ""  # the schema, expression or grammar; empty for `JSON`
-    # JSON object: the schemas that a finished answer is checked with, where `source` does not enforce all of them. Each
-    # has the name of the tool whose arguments it describes, or an empty one for other answers. Empty for no check.
+    source: str = ""
     unenforced: str = ""
-    left_out: tuple[str, ...] = ()  # the keywords that `source` does not enforce, below their tools' names
+    left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         what = self.words

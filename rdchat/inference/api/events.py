@@ -21,26 +21,40 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ModelInfo:
-    """Name, sizes, precision and device of a loaded model."""
+    """Name, sizes, precision and device of a loaded model.
 
-    name: str  # the folder's or hub repository's name, for people
-    path: Path  # the model folder
-    architecture: str  # mlx-lm's model type, such as `llama`
-    dtype: str  # precision the weights are held in: `float32`, `float16`, `bfloat16`, `4bit`, `6bit` and so on
-    device: str  # such as `Apple M3 Max` or `CPU`
-    context_length: int  # tokens that prompt and reply may have together
-    vocabulary_size: int  # rows of the output matrix
-    parameters: int  # number of weights
-    weights_bytes: int  # bytes they take in memory
-    load_ms: float  # time of loading
-    warning: str = ""  # a sentence where memory is tight, else empty
-    # Choices of thinking; empty where the chat template has no switch.
+    Attributes:
+        name: Name of the folder or the hub repository, for people.
+        path: The model folder.
+        architecture: Model type of mlx-lm, such as `llama`.
+        dtype: Precision of the weights: `float32`, `float16`, `bfloat16`, `4bit`, `6bit` and so on.
+        device: Name of the device, such as `Apple M3 Max` or `CPU`.
+        context_length: Most tokens of prompt and reply together.
+        vocabulary_size: Rows of the output matrix.
+        parameters: Number of weights.
+        weights_bytes: Memory of the weights.
+        load_ms: Time of loading.
+        warning: A sentence if memory is tight, else empty.
+        thinking: Choices of thinking; empty where the chat template has no switch.
+        tool_markers: Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the
+            reply's end. None where mlx-lm has no parser for the model's calls.
+        token_markers: Markers of thoughts and answers that the model writes with control tokens.
+    """
+
+    name: str
+    path: Path
+    architecture: str
+    dtype: str
+    device: str
+    context_length: int
+    vocabulary_size: int
+    parameters: int
+    weights_bytes: int
+    load_ms: float
+    warning: str = ""
     thinking: tuple[ThinkingChoice, ...] = ()
     sampling: SamplingDefaults = SamplingDefaults()  # noqa: RUF009  it is frozen
-    # Texts that begin and end a tool call in a reply; the second is empty where a call lasts to the reply's end. None
-    # where mlx-lm has no parser for the model's calls.
     tool_markers: tuple[str, str] | None = None
-    # Markers of thoughts and answers that the model writes with control tokens.
     token_markers: frozenset[str] = frozenset()
 
 
@@ -54,18 +68,30 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class RoundTree:
-    """The prefix tree of one round, as `DraftSettings.trace` asks for it; nodes are numbered parents first."""
+    """The prefix tree of one round, as `DraftSettings.trace` asks for it; nodes are numbered parents first.
 
-    tokens: tuple[int, ...]  # token id of each node, the root first
-    parents: tuple[int, ...]  # index of each node's parent; -1 for the root
-    drafters: tuple[str, ...]  # who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root
-    # The target's log-probability of each node after its parent, before temperature and filters; 0 for the root.
+    Attributes:
+        tokens: Token id of each node, the root first.
+        parents: Index of each node's parent; -1 for the root.
+        drafters: Who proposed each node: `speculative`, `drafter` or `lookup`; empty for the root.
+        log_probs: The target's log-probability of each node after its parent, before temperature and filters; 0 for the
+            root.
+        path: Indices of the accepted nodes, the root first.
+        correction: The token that the target chose after the last accepted node.
+        texts: Text of each node's token.
+        correction_text: Text of the correction.
+        correction_log_prob: The target's log-probability of the correction.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+    drafters: tuple[str, ...]
     log_probs: tuple[float, ...]
-    path: tuple[int, ...]  # accepted nodes, the root first
-    correction: int  # the token that the target chose after the last of them
-    texts: tuple[str, ...] = ()  # text of each node's token
-    correction_text: str = ""  # text of the correction
-    correction_log_prob: float = 0.0  # the target's log-probability of the correction
+    path: tuple[int, ...]
+    correction: int
+    texts: tuple[str, ...] = ()
+    correction_text: str = ""
+    correction_log_prob: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,98 +110,149 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True)
 class LikelyToken:
-    """A token that the target could have chosen, with its chance before temperature and filters."""
+    """A token that the target could have chosen, with its chance before temperature and filters.
 
-    token_id: int  # its id
-    data: bytes  # its text in UTF-8: perhaps only a part of a character
-    log_prob: float  # natural logarithm of its probability
+    Attributes:
+        token_id: Id of the token.
+        data: Its text in UTF-8, perhaps only a part of a character.
+        log_prob: Natural logarithm of its probability.
+    """
+
+    token_id: int
+    data: bytes
+    log_prob: float
 
 
 @dataclass(frozen=True, slots=True)
 class TokenEvent:
-    """One token of the reply."""
+    """One token of the reply.
 
-    request_id: int  # of the reply
-    index: int  # position in the reply, from 0
-    token_id: int  # its id
-    # Characters that became final with this token. It may be empty (half a character, the start of a stop string), and
-    # it may hold characters of earlier tokens.
+    Attributes:
+        request_id: Id of the request.
+        index: Position in the reply, from 0.
+        token_id: Id of the token.
+        text: Characters that became final with this token. It may be empty (half a character, the start of a stop
+            string), and it may hold characters of earlier tokens.
+        drafter: Who drafted the token: `speculative`, `drafter` or `lookup`; empty for the target's own.
+        position: Depth of the token in the draft, from 1; 0 for the target's own.
+        round: Statistics of the round that ends with this token; None inside a round and in plain decoding.
+        tree: The round's prefix tree, with the round's last token, where the request asks for a trace.
+        log_prob: The target's log-probability of the token before temperature and filters, where the request asks for a
+            trace or for `top_log_probs`; otherwise None.
+        alternatives: The most likely tokens at its place, the most likely first, as many as `top_log_probs` says. The
+            token itself need not be among them.
+        data: Text of this token alone in UTF-8, as in `LikelyToken`, if the request asks for `top_log_probs`.
+        control_offsets: Where in the reply's text control tokens stand whose place was found with this token. Their
+            text may come later.
+    """
+
+    request_id: int
+    index: int
+    token_id: int
     text: str
-    drafter: str = ""  # who drafted it: `speculative`, `drafter` or `lookup`; empty for the target's own
-    position: int = 0  # its place in the draft, from 1; 0 for the target's own
-    # Statistics of the round that ends with this token; None inside a round and in plain decoding.
+    drafter: str = ""
+    position: int = 0
     round: RoundStatistics | None = None
-    # The round's prefix tree, with the round's last token, where the request asks for a trace.
     tree: RoundTree | None = None
-    # The target's log-probability of the token before temperature and filters, where the request asks for a trace or
-    # for `top_log_probs`; otherwise None.
     log_prob: float | None = None
-    # The most likely tokens at its place, the most likely first, as many as `top_log_probs` says. The token itself need
-    # not be among them.
     alternatives: tuple[LikelyToken, ...] = ()
-    data: bytes = (
-        b""  # the token's own text in UTF-8, as `LikelyToken.data`, where the request asks for `top_log_probs`
-    )
-    # Where in the reply's text control tokens stand whose place was found with this token. Their text may come later.
+    data: bytes = b""
     control_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class ReplyEnd:
-    """The last event of every reply that ran."""
+    """The last event of every reply that ran.
 
-    request_id: int  # of the reply
-    text: str  # the whole text of the reply, without what a stop string cuts and without half characters at the end
-    token_ids: tuple[int, ...]  # its tokens: a final EOS included, what a stop string cuts excluded
-    trailing_text: str  # the end of `text` that no `TokenEvent` carried
-    finish_reason: FinishReason  # why it ended
-    statistics: Statistics  # its counters
-    mode: Mode = Mode.OFF  # the drafting mode that ran
-    # A sentence: why it is not the mode asked for, or why a drafter was left out of the rest of the reply. None where
-    # neither happened.
+    Attributes:
+        request_id: Id of the request.
+        text: The whole text, without what a stop string cuts and without half characters at the end.
+        token_ids: Ids of all tokens: a final EOS included, what a stop string cuts excluded.
+        trailing_text: The end of `text` that no `TokenEvent` carried.
+        finish_reason: Why the reply ended.
+        statistics: Counters of the reply.
+        mode: The drafting mode that ran.
+        mode_reason: A sentence: why it is not the mode asked for, or why a drafter was left out of the rest of the
+            reply. None where neither happened.
+        drafter: Path or name of the drafter; None without one.
+        control_offsets: Offsets in `text` of control tokens; see `ChatMessage.own_control`.
+        kind: Kind of the drafter head that drafted, or that `auto` could use; None without one.
+        tool_calls: Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that
+            cannot be parsed stays text.
+        content: `text` without the tool calls and their markers.
+        stop: The stop string that ended the reply; empty if none did.
+        content_control_offsets: Offsets in `content` of control tokens.
+    """
+
+    request_id: int
+    text: str
+    token_ids: tuple[int, ...]
+    trailing_text: str
+    finish_reason: FinishReason
+    statistics: Statistics
+    mode: Mode = Mode.OFF
     mode_reason: str | None = None
-    drafter: str | None = None  # path or name of what drafted; None where nothing did
-    control_offsets: tuple[int, ...] = ()  # where in `text` control tokens stand; see `ChatMessage.own_control`
-    kind: HeadKind | None = None  # of the head that drafted, or in mode `auto` was there to draft; None without
-    # Tool calls in the text behind a thought, in order. Only a request with tools has them; a call that cannot be
-    # parsed stays text.
+    drafter: str | None = None
+    control_offsets: tuple[int, ...] = ()
+    kind: HeadKind | None = None
     tool_calls: tuple[ToolCall, ...] = ()
-    content: str = ""  # `text` without these calls and their markers
-    stop: str = ""  # the stop string before which it ended; empty where none did
-    content_control_offsets: tuple[int, ...] = ()  # where in `content` control tokens stand
+    content: str = ""
+    stop: str = ""
+    content_control_offsets: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixCacheFacts:
-    """The KV caches of conversations that the engine keeps, to read only what is new in a prompt."""
+    """The KV caches of conversations that the engine keeps, to read only what is new in a prompt.
 
-    count: int  # number of conversations
-    held_bytes: int  # their memory
-    limit_bytes: int  # the most that is kept; one conversation is kept whatever its size
+    Attributes:
+        count: Number of conversations.
+        held_bytes: Memory of their caches.
+        limit_bytes: Limit of that memory; the last conversation is kept whatever its size.
+    """
+
+    count: int
+    held_bytes: int
+    limit_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class ModeOption:
-    """Availability of a drafting mode for the loaded model."""
+    """Availability of a drafting mode for the loaded model.
 
-    mode: Mode  # the mode
-    available: bool  # whether it can run now
-    reason: str = ""  # a sentence that says why not, or what limits it; empty where there is nothing to say
-    source: str = ""  # what would draft: a path or a name; empty where there is none
-    command: str = ""  # a shell command that makes it available; empty where there is none
-    # Whether beams of the mode make a tree; else a draft is a single path, whatever the number of beams.
+    Attributes:
+        mode: The mode.
+        available: Whether it can run now.
+        reason: A sentence that says why it cannot run, or what limits it; empty if there is nothing to say.
+        source: Path or name of the drafter; empty without one.
+        command: A shell command that makes the mode available; empty without one.
+        trees: Whether beams of the mode make a tree; else a draft is a single path, whatever the number of beams.
+        kind: Kind of the drafter head; None without one.
+        match: How sure it is that the head was made for the model.
+    """
+
+    mode: Mode
+    available: bool
+    reason: str = ""
+    source: str = ""
+    command: str = ""
     trees: bool = True
-    kind: HeadKind | None = None  # of the head that drafts; None where none does
-    match: TargetMatch | None = None  # how sure it is that the head was made for the model
+    kind: HeadKind | None = None
+    match: TargetMatch | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class DraftOptions:
-    """The drafting modes of the loaded model under some settings."""
+    """The drafting modes of the loaded model under some settings.
 
-    model: Path  # path of the loaded model
-    modes: tuple[ModeOption, ...]  # one for each mode
-    # Whether the drafters asked about fit the model; perhaps only the first of them.
+    Attributes:
+        model: Path of the loaded model.
+        modes: One option for each mode.
+        drafters: Whether the drafters asked about fit the model; perhaps only the first of them.
+    """
+
+    model: Path
+    modes: tuple[ModeOption, ...]
     drafters: tuple[DrafterFit, ...] = ()
 
 

@@ -85,7 +85,8 @@ def _lines(path: Path, what: str) -> list[tuple[int, str]]:
         text = read_bytes(path, _FILE_HINT, _MOST_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RdchatError(f"The {what} file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
-    lines = text.split("\n")  # not `splitlines`: a JSON text may hold U+2028 and other line separators
+    # A JSON text may hold U+2028 and other line separators, so `splitlines` would cut it.
+    lines = text.split("\n")
     return [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
 
 
@@ -100,5 +101,5 @@ def _data(path: Path, number: int, line: str, hint: str) -> dict[str, Any]:
 def _check_characters(path: Path, number: int, text: str) -> None:
     try:
         text.encode()
-    except UnicodeEncodeError as error:  # "\ud83d" alone: no tokenizer accepts it
+    except UnicodeEncodeError as error:  # A half pair such as "\ud83d", which no tokenizer accepts
         raise RdchatError(f"Line {number} of {path} has half a character.", "Save the file again as UTF-8.") from error

@@ -4,33 +4,52 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, sqrt
 
-PATH_SEPARATOR = "/"  # between the names of stages
+PATH_SEPARATOR = "/"
 
 
 class Stage(StrEnum):
-    """Stages that are not work of their own; `shown_ledger` decides where their time counts."""
+    """Stages that are not work of their own; `shown_ledger` decides where their time counts.
 
-    QUEUE = "queue"  # handing work to the device, and waiting until its queue has room
-    WAIT = "wait"  # waiting for results of the device
-    WAIT_WITH_DRAFT = "wait with draft"  # waiting for a target call and a draft that was queued with it
-    HAND_OVER = "hand over"  # handing tokens to the reader of the reply
-    NOT_MEASURED = "not measured"  # time outside all stages; ledgers stored by version 0.1 lack it
+    Attributes:
+        QUEUE: Handing work to the device, and waiting until its queue has room.
+        WAIT: Waiting for results of the device.
+        WAIT_WITH_DRAFT: Waiting for a target call and a draft that was queued with it.
+        HAND_OVER: Handing tokens to the reader of the reply.
+        NOT_MEASURED: Time outside all stages.
+    """
+
+    QUEUE = "queue"
+    WAIT = "wait"
+    WAIT_WITH_DRAFT = "wait with draft"
+    HAND_OVER = "hand over"
+    NOT_MEASURED = "not measured"
 
 
-_ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0  # the first few tokens say little about speed
-_ALIKE = 0.02  # a ratio this close to 1 is neither a gain nor a loss, even with an exact baseline
-_UNKNOWN = 1 / 3  # an error that leaves nothing to compare: the machine was much busier, or less
-_ROUNDING = 1e-9  # for ratios exactly as far from 1 as their error
+# The first few tokens say little about speed.
+_ENOUGH_TOKENS, _ENOUGH_MS = 30, 2000.0
+# A ratio this close to 1 is neither a gain nor a loss, even with an exact baseline.
+_ALIKE = 0.02
+# With an error this large nothing can be compared: the machine was much busier, or less.
+_UNKNOWN = 1 / 3
+# Covers ratios that are exactly as far from 1 as their error.
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerEntry:
-    """Time spent in one stage."""
+    """Time spent in one stage.
 
-    name: str  # name of the stage
-    parent: str  # path of the stage around it, such as `round/draft`; empty at the top
-    calls: int  # number of times that it ran
-    total_ms: float  # of all calls, the stages inside included
+    Attributes:
+        name: Name of the stage.
+        parent: Path of the stage around it, such as `round/draft`; empty at the top.
+        calls: Number of calls.
+        total_ms: Time of all calls, the stages inside included.
+    """
+
+    name: str
+    parent: str
+    calls: int
+    total_ms: float
 
     @property
     def path(self) -> str:
@@ -40,60 +59,101 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class RoundStatistics:
-    """Counters of one round."""
+    """Counters of one round.
 
-    round: int  # its number, from 1
-    drafted: int  # depth offered
-    accepted: int  # drafted tokens accepted
-    emitted: int  # tokens the round added to the reply
-    verified_nodes: int  # packed rows, the root included
+    Attributes:
+        round: Number of the round, from 1.
+        drafted: Depth of the draft.
+        accepted: Number of accepted drafted tokens.
+        emitted: Tokens that the round added to the reply.
+        verified_nodes: Packed rows, the root included.
+    """
+
+    round: int
+    drafted: int
+    accepted: int
+    emitted: int
+    verified_nodes: int
 
 
 @dataclass(frozen=True, slots=True)
 class AutoChoice:
-    """What the automatic mode does now, and why."""
+    """What the automatic mode does now, and why.
 
-    mode: str  # name of the mode it chose (`Mode`'s value)
-    # `width`, `length`: Its beams, or 1 and the draft's tokens plus one; 0 in plain decoding.
+    Attributes:
+        mode: Value of the `Mode` that was chosen.
+        width: Number of beams; 1 for a chain, 0 in plain decoding.
+        length: Tokens of a beam, or the chain's tokens plus one; 0 in plain decoding.
+        tokens_per_call: Expected tokens of a target call.
+        cost: Expected time of a round with its draft, divided by that of a plain target call.
+        words: A sentence that says why.
+    """
+
+    mode: str
     width: int
     length: int
-    tokens_per_call: float  # expected tokens a target call
-    cost: float  # expected time of a round, with its draft, divided by that of a plain target call
-    words: str  # a sentence that says why
+    tokens_per_call: float
+    cost: float
+    words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counters of a reply, so far or whole. Rates are derived here and never stored."""
+    """Counters of a reply, so far or whole. Rates are derived here and never stored.
 
-    prompt_tokens: int = 0  # tokens of the whole prompt, cached ones included
-    cached_prompt_tokens: int = 0  # those that were in the KV cache already
-    # Tokens of the reply: the first one and a final EOS included, what a stop string cuts excluded.
+    Attributes:
+        prompt_tokens: Tokens of the whole prompt, cached ones included.
+        cached_prompt_tokens: Prompt tokens that were in the KV cache already.
+        generated_tokens: Tokens of the reply: the first one and a final EOS included, what a stop string cuts excluded.
+        prefill_ms: Time from the start of prefill until the first token is known, or the reply is cancelled.
+        ttft_ms: Time from the request until the first token is known.
+        decode_ms: Time from the first token to the last.
+        rounds: Target calls of a drafting mode; 0 in plain decoding.
+        drafted: Depth of the drafts, summed over rounds.
+        accepted: Accepted drafted tokens, summed over rounds.
+        from_chat: Accepted tokens that prompt lookup found in this chat.
+        from_replies: Accepted tokens that prompt lookup found in earlier replies.
+        target_calls: Decode calls whose output is used; prefill does not count.
+        verified_nodes: Packed rows of all rounds, the roots included, padding excluded.
+        host_syncs: How often the host waited for the device while decoding.
+        drafted_lengths: Rounds by depth of the draft: entry n counts those of depth n.
+        accepted_lengths: Rounds by accepted length: entry n counts those of which n drafted tokens were accepted.
+        peak_memory_bytes: Peak of MLX's memory during the reply.
+        earlier_bytes: Memory of the earlier replies that prompt lookup could use.
+        context_tokens: Tokens in the context at this moment.
+        ledger: Time by stage.
+        plain_step_ms: Measured time of a plain target call at this context; 0 if it was not measured.
+        choice: Choice of the automatic mode; None in other modes.
+        plain_error: How far plain steps may be off from `plain_step_ms`, as a share of it; 0 where unknown.
+        dropped_drafts: Drafts that were dropped because the drafter's scores were not finite.
+        speeds: Tokens a second over time, newest last; each over a quarter of a second or more.
+    """
+
+    prompt_tokens: int = 0
+    cached_prompt_tokens: int = 0
     generated_tokens: int = 0
-    prefill_ms: float = 0.0  # from the start of prefill until the first token is known, or the reply is cancelled
-    ttft_ms: float = 0.0  # from the request until the first token is known
-    decode_ms: float = 0.0  # from the first token to the last
-    rounds: int = 0  # target calls of a drafting mode; 0 in plain decoding
-    drafted: int = 0  # depth offered, summed over rounds
-    accepted: int = 0  # drafted tokens accepted, summed over rounds
-    from_chat: int = 0  # those that prompt lookup found in this chat
-    from_replies: int = 0  # those that it found in earlier replies
-    target_calls: int = 0  # decode calls whose output is used; prefill does not count
-    verified_nodes: int = 0  # packed rows of all rounds, the roots included, padding excluded
-    host_syncs: int = 0  # times the host waited for the device while decoding
-    drafted_lengths: tuple[int, ...] = ()  # rounds by depth offered: entry n counts those that offered n tokens
-    # Rounds by accepted length: entry n counts those of which n drafted tokens were accepted.
+    prefill_ms: float = 0.0
+    ttft_ms: float = 0.0
+    decode_ms: float = 0.0
+    rounds: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    from_chat: int = 0
+    from_replies: int = 0
+    target_calls: int = 0
+    verified_nodes: int = 0
+    host_syncs: int = 0
+    drafted_lengths: tuple[int, ...] = ()
     accepted_lengths: tuple[int, ...] = ()
-    peak_memory_bytes: int = 0  # the most memory MLX held during the reply
-    earlier_bytes: int = 0  # memory of the earlier replies that it was drafted from
-    context_tokens: int = 0  # tokens in the context at this moment
-    ledger: tuple[LedgerEntry, ...] = ()  # time by stage
-    plain_step_ms: float = 0.0  # measured time of a plain target call at this context; 0 where it was not measured
-    choice: AutoChoice | None = None  # of the automatic mode; None in other modes
-    # How far plain steps may be off from `plain_step_ms`, as a share of it; 0 where unknown.
+    peak_memory_bytes: int = 0
+    earlier_bytes: int = 0
+    context_tokens: int = 0
+    ledger: tuple[LedgerEntry, ...] = ()
+    plain_step_ms: float = 0.0
+    choice: AutoChoice | None = None
     plain_error: float = 0.0
-    dropped_drafts: int = 0  # drafts that were dropped because the drafter's scores were not finite
-    speeds: tuple[float, ...] = ()  # tokens a second over time, newest last; each over a quarter of a second or more
+    dropped_drafts: int = 0
+    speeds: tuple[float, ...] = ()
 
     @property
     def decode_tps(self) -> float | None:

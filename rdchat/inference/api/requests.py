@@ -10,10 +10,14 @@ from enum import StrEnum
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, is_nested_deeper
 
-MOST_DRAFT_TOKENS = 64  # of a draft model or prompt lookup, in a round
-MOST_BEAM_ROWS = 256  # beam width times beam length; verifying more costs more memory than a draft is worth
-MOST_LOG_PROBS = 20  # likely tokens listed beside each token of a reply
-_MOST_NESTED = 100  # levels of JSON from outside: what walks along it calls itself for each
+# Tokens that a draft model or prompt lookup drafts in a round.
+MOST_DRAFT_TOKENS = 64
+# Beam width times beam length; verifying more costs more memory than a draft is worth.
+MOST_BEAM_ROWS = 256
+# Likely tokens listed beside each token of a reply.
+MOST_LOG_PROBS = 20
+# Levels of JSON from outside: code that walks along it calls itself for each level.
+_MOST_NESTED = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 JSON_LIMITS = f"It may be nested {_MOST_NESTED} deep, and may not have half a character (a lone surrogate)."
 """The limits of JSON from outside, for people."""
@@ -109,35 +113,48 @@ class ThinkingChoice(StrEnum):
 
 
 class Role(StrEnum):
+    """Who wrote a message.
+
+    Attributes:
+        TOOL: A tool; the message is the result of a call.
+    """
+
     SYSTEM = "system"
     USER = "user"
     ASSISTANT = "assistant"
-    TOOL = "tool"  # the result of a tool call
+    TOOL = "tool"
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
     """How a token is chosen from the model's distribution; the defaults serve the app and the command line alike.
 
+    Attributes:
+        temperature: Divides the log-probabilities; 0, and anything below 0.0001, always takes the most likely token.
+        top_p: Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
+        top_k: Keep this many most likely tokens; 0 keeps all.
+        min_p: Keep tokens at least this many times as likely as the most likely; 0 keeps all.
+        repetition_penalty: Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019,
+            arXiv 1909.05858); 1 changes nothing.
+        presence_penalty: Subtracted once from the logits of tokens that the reply already has, as in OpenAI's API. 0
+            changes nothing; below 0 repetition becomes likelier.
+        frequency_penalty: The same, subtracted for each time that the reply has the token.
+        max_tokens: Limit of the reply's tokens.
+        stop: The reply ends just before the first of these strings.
+
     Raises:
         InvalidSettingError: If a value is out of range.
     """
 
-    # Divides the log-probabilities; 0, and anything below 0.0001, always takes the most likely token.
     temperature: float = 0.7
-    # Keep the smallest set of most likely tokens whose probabilities sum to at least this; 1 keeps all.
     top_p: float = 0.95
-    top_k: int = 0  # keep this many most likely tokens; 0 keeps all
-    min_p: float = 0.0  # keep tokens at least this many times as likely as the most likely; 0 keeps all
-    # Divides positive and multiplies negative logits of tokens seen before (Keskar et al. 2019, arXiv 1909.05858); 1
-    # changes nothing.
+    top_k: int = 0
+    min_p: float = 0.0
     repetition_penalty: float = 1.0
-    # Taken from the logits of tokens that the reply already has: the first once, the second for each time, as OpenAI's
-    # API has it. 0 changes nothing, below 0 repetition becomes likelier.
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    max_tokens: int = 1024  # the most tokens a reply may have
-    stop: tuple[str, ...] = ()  # the reply ends just before the first of these strings
+    max_tokens: int = 1024
+    stop: tuple[str, ...] = ()
 
     @property
     def greedy(self) -> bool:
@@ -199,27 +216,34 @@ class BeamShape:
 class DraftSettings:
     """How a reply is drafted. It never changes the text of the reply.
 
+    Attributes:
+        mode: Who proposes tokens.
+        draft_model: Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
+        draft_tokens: Tokens that a draft model proposes in a round; about as many for prompt lookup.
+        drafter: Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
+        beam_width: Beams of the drafter head.
+        beam_length: Tokens of a beam, with the first one, which the target has already chosen.
+        lookup_branch: Whether the drafter head's tree gets a branch from prompt lookup.
+        profile: Evaluate after each stage, so that the ledger's times are exact. This makes decoding slower.
+        trace: Add each round's prefix tree and each token's log-probability to the events.
+
     Raises:
         InvalidSettingError: If a value is out of range.
     """
 
-    mode: Mode = Mode.AUTO  # who proposes tokens
-    # Model folder or hub id of the draft model, for `speculative`, and for `auto` to choose from.
+    mode: Mode = Mode.AUTO
     draft_model: str | None = None
     draft_tokens: int = 4
-    """Tokens that a draft model proposes in a round; about as many for prompt lookup."""
-    # Folder or hub id of the drafter head, for `drafter` and `auto`; None finds the one made for the target.
     drafter: str | None = None
-    beam_width: int = 4  # beams of the drafter head
-    beam_length: int = 5  # their length; it counts the token that the target already chose
-    lookup_branch: bool = True  # whether the drafter head's tree gets a branch from prompt lookup
-    # Evaluate after each stage, so that the ledger's times are exact. This makes decoding slower.
+    beam_width: int = 4
+    beam_length: int = 5
+    lookup_branch: bool = True
     profile: bool = False
-    trace: bool = False  # add each round's prefix tree and each token's log-probability to the events
+    trace: bool = False
 
     def __post_init__(self) -> None:
         check_draft_tokens(self.draft_tokens)
-        BeamShape(self.beam_width, self.beam_length)  # validates
+        BeamShape(self.beam_width, self.beam_length)
 
     @property
     def shape(self) -> BeamShape:
@@ -231,13 +255,18 @@ class DraftSettings:
 class ToolCall:
     """A call of a tool: written by the model, or sent back with a conversation.
 
+    Attributes:
+        name: Name of the tool.
+        arguments: A JSON object.
+        call_id: Id by which the result refers to the call; empty if the model gave none.
+
     Raises:
         InvalidSettingError: If the arguments are not a JSON object.
     """
 
-    name: str  # the tool's name
-    arguments: str  # a JSON object
-    call_id: str = ""  # names the call where its result refers to it; empty where the model gave no id
+    name: str
+    arguments: str
+    call_id: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(parsed_json(self.arguments), dict):
@@ -248,7 +277,7 @@ def parsed_json(text: str) -> object:
     """Return the value of a JSON text; None also for a text that is no JSON, or is not within `JSON_LIMITS`."""
     try:
         value = json.loads(text)
-        if _SURROGATE.search(text):  # perhaps of a pair, which is a character
+        if _SURROGATE.search(text):  # A pair of surrogates is a character
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
@@ -257,20 +286,28 @@ def parsed_json(text: str) -> object:
 
 @dataclass(frozen=True, slots=True)
 class ChatMessage:
-    """One message as the model's chat template sees it."""
+    """One message as the model's chat template sees it.
 
-    role: Role  # who wrote it
-    content: str  # its text; words that look like a control token are plain text
-    # Offsets in `content` of control tokens that the model itself wrote; these stay tokens.
+    Attributes:
+        role: Who wrote the message.
+        content: The text; if it spells a control token, it stays plain text.
+        own_control: Offsets in `content` of control tokens that the model itself wrote; these stay tokens.
+        answer: Ranges of `content` (start, end) that are the answer, where the model also thought; None where all of it
+            is. Chat templates that leave out thoughts get only these.
+        tool_calls: Calls at the end of an assistant's message, whose text may then be empty.
+        tool_call_id: In a tool's message, the call that it answers; empty if unknown.
+        name: In a tool's message, the tool's name; empty if unknown.
+        thought: Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools.
+    """
+
+    role: Role
+    content: str
     own_control: tuple[int, ...] = ()
-    # Ranges of `content` (start, end) that are the answer, where the model also thought; None where all of it is. Chat
-    # templates that leave out thoughts get only these.
     answer: tuple[tuple[int, int], ...] | None = None
-    tool_calls: tuple[ToolCall, ...] = ()  # calls that an assistant's message ends with; its text may be empty then
-    tool_call_id: str = ""  # of a tool's message: the call that it answers; empty where it does not say
-    name: str = ""  # of a tool's message: the tool's name; empty where it does not say
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
     thought: str = ""
-    """Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools."""
 
     def can_be_joined(self, later: "ChatMessage") -> bool:
         """Return whether a later message may be added to this one: both have one role, and no calls or results."""
@@ -288,39 +325,55 @@ class ChatMessage:
 
 @dataclass(frozen=True, slots=True)
 class EarlierReplies:
-    """The earlier replies that a reply's drafts may come from."""
+    """The earlier replies that a reply's drafts may come from.
 
-    file: str  # made by `drafting.reply_store.write_store`; empty for none, also of those that the engine still has
-    grows: bool = True  # whether this reply is added to them
-    made: int = 0  # another number where replies were deleted: the engine forgets those that it added
+    Attributes:
+        file: Path of a file by `drafting.reply_store.write_store`; if empty, none are used, those in memory included.
+        grows: Whether this reply is added to them.
+        made: Changes when replies were deleted, so that the engine forgets those that it added.
+    """
+
+    file: str
+    grows: bool = True
+    made: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """All that determines a reply."""
+    """All that determines a reply.
 
-    # The conversation so far. The last message is the assistant's where `continue_last` is set. Empty where `text` is
-    # given.
+    Attributes:
+        messages: The conversation so far. The last message is the assistant's where `continue_last` is set. Empty where
+            `text` is given.
+        sampling: How tokens are chosen.
+        seed: The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, shape, sampling and
+            seed.
+        request_id: Chosen by the sender; every event of the reply carries it.
+        continue_last: Continue the last message, which is an assistant's, instead of answering it.
+        draft: How the reply is drafted.
+        thinking: Whether or how much the model thinks; None leaves it to the chat template.
+        earlier: Earlier replies to draft from; None leaves them unused and unchanged.
+        text: A text to continue, without a chat template. Words that look like a control token are plain text.
+        tools: JSON list of the tools that the model may call, in OpenAI's form; empty for none.
+        top_log_probs: How many of the most likely tokens each `TokenEvent` lists, 0 to `MOST_LOG_PROBS`; with 0 it has
+            only the log-probability of its own token. None for neither.
+        shape: Format of the answer; None for any text.
+        partition: Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between
+            two owners, since the time of a reply would tell one what the other asked.
+    """
+
     messages: tuple[ChatMessage, ...]
-    sampling: SamplingParams = field(default_factory=SamplingParams)  # how tokens are chosen
-    # The 64-bit reply seed (`reply_seed`). The text is a function of messages, tools, text, shape, sampling and
-    # seed.
+    sampling: SamplingParams = field(default_factory=SamplingParams)
     seed: int = 0
-    request_id: int = 0  # chosen by the sender; every event of the reply carries it
-    continue_last: bool = False  # continue the last message, which is an assistant's, instead of answering it
-    draft: DraftSettings = field(default_factory=DraftSettings)  # how it is drafted
-    # Whether or how much the model thinks; None leaves it to the chat template.
+    request_id: int = 0
+    continue_last: bool = False
+    draft: DraftSettings = field(default_factory=DraftSettings)
     thinking: ThinkingChoice | None = None
-    earlier: EarlierReplies | None = None  # None drafts without earlier replies, and leaves them as they are
-    # A text to continue, without a chat template. Words that look like a control token are plain text.
+    earlier: EarlierReplies | None = None
     text: str | None = None
-    tools: str = ""  # JSON list of the tools that the model may call, in OpenAI's form; empty for none
-    # How many of the most likely tokens each `TokenEvent` lists, 0 to `MOST_LOG_PROBS`; with 0 it has only the
-    # log-probability of its own token. None for neither.
+    tools: str = ""
     top_log_probs: int | None = None
-    shape: AnswerShape | None = None  # the shape that the answer must have; None for any text
-    # Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between two owners,
-    # since the time of a reply would tell one what the other asked.
+    shape: AnswerShape | None = None
     partition: str = ""
 
     def __post_init__(self) -> None:

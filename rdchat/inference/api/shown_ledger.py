@@ -89,7 +89,8 @@ _BEFORE_WAITS = {  # version 0.1 charged waits to the stage that they happened i
     "round/choose": _Place(Spent.CHECKING, _BOTH),
 }
 _WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
-_EXACT = ("queue step/forward/wait", "round/verify/wait")  # paths that only a ledger with exact times has
+# Paths that only a ledger with exact times has.
+_EXACT = ("queue step/forward/wait", "round/verify/wait")
 _DRAFT_PARTS = {
     "draft": "Prepare drafts",
     "draft ahead": "Prepare drafts",
@@ -124,7 +125,8 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     for path, own_ms in _own_times(recorded).items():
         place = _BEFORE_WAITS.get(path, _place(path)) if old else _place(path)
         if exact and place.name == _BOTH:
-            place = replace(place, name="Choice")  # the forward pass is a stage of its own
+            # The forward pass is a stage of its own.
+            place = replace(place, name="Choice")
         part, calls = parts[place.spent].setdefault(place.name, _Part()), recorded[path].calls
         part.counted += calls * place.counts
         part.most = max(part.most, calls)
@@ -183,15 +185,25 @@ def _draft_place(name: str, outer: list[str]) -> _Place:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """One stage."""
+    """One stage.
 
-    name: str  # name of the stage
-    depth: int  # stages that it is nested in; 0 at the top
-    calls: int  # number of times that it ran
-    mean_ms: float  # time of one call, the stages inside included
-    total_ms: float  # time of all calls
-    percent_of_parent: float | None  # share of its total in that of the stage around it; None at the top
-    parent: str  # path of the stage around it; empty at the top
+    Attributes:
+        name: Name of the stage.
+        depth: Number of stages around it; 0 at the top.
+        calls: Number of calls.
+        mean_ms: Time of one call, the stages inside included.
+        total_ms: Time of all calls.
+        percent_of_parent: Share of the time of the stage around it; None at the top.
+        parent: Path of the stage around it; empty at the top.
+    """
+
+    name: str
+    depth: int
+    calls: int
+    mean_ms: float
+    total_ms: float
+    percent_of_parent: float | None
+    parent: str
 
 
 def ledger_rows(entries: Iterable[LedgerEntry]) -> tuple[LedgerRow, ...]:

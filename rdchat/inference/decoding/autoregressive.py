@@ -16,25 +16,37 @@ from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
-_SLOWLY, _SLOWLY_AT_MOST = 4, 64  # tokens chosen from the whole vocabulary after a quick choice that was not sure
+# Tokens chosen from the whole vocabulary after a quick choice that was not sure: at first, and at most.
+_SLOWLY, _SLOWLY_AT_MOST = 4, 64
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A token of the reply that is being computed."""
+    """A token of the reply that is being computed.
 
-    position: int  # its absolute position
-    logits: mx.array  # (1, vocabulary)
-    hidden: mx.array | None  # (1, 1, width): the trunk's output; None where the trunk has no hook
-    seen: mx.array | None  # (vocabulary,) bool: tokens before it; None without a repetition penalty
-    token: mx.array  # (1,) its id, from the quick choice if there was one
-    # (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
+    Attributes:
+        position: Absolute position of the token.
+        logits: (1, vocabulary) logits of the call.
+        hidden: (1, 1, width), the trunk's output; None if the trunk has no hook.
+        seen: (vocabulary,) bool: tokens before it; None without a repetition penalty.
+        token: (1,) token id, from the quick choice if there was one.
+        sure: (1,) bool: whether the quick choice surely equals `TokenChooser.choose`; None where there was none.
+        log_prob: (1,) float32: the target's log-probability of the token; None if the request does not ask for it.
+        mask: (1, vocabulary) bool: tokens that the answer format allows; None for any text.
+        likely: The most likely tokens at this position; None if the request does not ask for it.
+        held_up: Whether the token before it was unsure when this step's call was queued. Then the time between the two
+            includes another choice, and perhaps another call.
+    """
+
+    position: int
+    logits: mx.array
+    hidden: mx.array | None
+    seen: mx.array | None
+    token: mx.array
     sure: mx.array | None
-    log_prob: mx.array | None  # (1,) float32: the target's log-probability of the token; None where nobody asked
-    mask: mx.array | None = None  # (1, vocabulary) bool: what the answer's shape allows; None for any text
-    likely: LikelyTokens | None = None  # the most likely tokens in its place; None where nobody asked
-    # Whether the token before it was unsure when this step's call was queued. Then the time between the two includes
-    # another choice, and perhaps another call.
+    log_prob: mx.array | None
+    mask: mx.array | None = None
+    likely: LikelyTokens | None = None
     held_up: bool = False
 
 
@@ -57,7 +69,8 @@ class PlainSteps:
         self._reply = reply
         self._chooser = chooser
         self._can_step_back = job.cache.can_step_back
-        self._slowly = 0  # further tokens to choose from the whole vocabulary
+        # Tokens that are still to be chosen from the whole vocabulary.
+        self._slowly = 0
         self._next_slowly = _SLOWLY
         self.trace = job.request.draft.trace
         self._listed = job.request.top_log_probs
@@ -100,7 +113,8 @@ class PlainSteps:
         Returns:
             The token's event, and the next step where it was queued.
         """
-        queue = queue and self._reply.matcher is None  # a mask depends on the token before
+        # A mask depends on the token before.
+        queue = queue and self._reply.matcher is None
         if queue and step.sure is not None:
             self._cache.remember()
         following = self._call(step.token, step.position, step.seen) if queue else None
@@ -161,7 +175,8 @@ class PlainSteps:
     def _take(self, token_id: int) -> TokenEvent:
         reply, index = self._reply, len(self._reply.token_ids)
         waits = 1 + self._ledger.take_waits() + self._cache.take_waits()
-        if index:  # the first token comes with the prefill
+        # The first token comes with the prefill.
+        if index:
             reply.count(target_calls=1, host_syncs=waits)
         return reply.take(token_id)
 

@@ -44,17 +44,24 @@ class Detokenizer:
         self._tokenizer = tokenizer
         self._token_data = token_data
         self._control = control
-        self._open_control: list[str] = []  # texts of control tokens that are not in the text yet
-        self._offsets: list[int] = []  # of control tokens
+        # Texts of control tokens that are not in the text yet.
+        self._open_control: list[str] = []
+        # Offsets of control tokens.
+        self._offsets: list[int] = []
         self._stop = stop
         self._fresh = not context
-        self._window = list(context)  # tokens decoded together; those before _read are final
+        # Tokens that are decoded together; those before `_read` are final.
+        self._window = list(context)
         self._read = len(context)
         self._final_window_text = tokenizer.decode(self._window) if context else ""
-        self._text = ""  # decoded so far, stop strings included
-        self._shown = 0  # characters of _text already handed out
-        self._ends: list[int] = []  # per token: length of _text once its last character is complete
-        self._open_tokens = 0  # tokens at the end whose last character is not complete
+        # The decoded text, stop strings included.
+        self._text = ""
+        # Characters of `_text` that were handed out.
+        self._shown = 0
+        # For each token, the length of `_text` once its last character is complete.
+        self._ends: list[int] = []
+        # Tokens at the end whose last character is not complete.
+        self._open_tokens = 0
         self._cut: int | None = None
         self.stop = ""
         self.found_control: list[int] = []
@@ -115,7 +122,8 @@ class Detokenizer:
         self._place_control(before)
         self._ends += [len(self._text)] * self._open_tokens
         self._open_tokens = 0
-        self._window = self._window[self._read :]  # the last final piece stays as context for the next
+        # The last final piece stays as context for the next.
+        self._window = self._window[self._read :]
         self._read = len(self._window)
         self._final_window_text = self._tokenizer.decode(self._window)
         self._find_stop(before)
@@ -149,6 +157,6 @@ class Detokenizer:
             n
             for stop in self._stop
             for n in range(1, min(len(stop) - 1, len(text)) + 1)
-            if stop[n - 1] == text[-1] and text.endswith(stop[:n])  # the first test is quick, and nearly always false
+            if stop[n - 1] == text[-1] and text.endswith(stop[:n])  # The first test is quick, and nearly always false
         )
         return max(lengths, default=0)

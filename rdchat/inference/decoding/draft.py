@@ -14,12 +14,19 @@ from rdchat.inference.target.verifier import PackedTree, Verified
 
 
 class NodeSource(IntEnum):
-    """Where a node of a draft comes from."""
+    """Where a node of a draft comes from.
 
-    DRAFTER = 0  # the drafter that the draft names
-    CHAT = 1  # prompt lookup in this chat
-    REPLIES = 2  # prompt lookup in earlier replies
-    SHAPE = 3  # the answer's shape leaves no other text
+    Attributes:
+        DRAFTER: The drafter that the draft names.
+        CHAT: Prompt lookup in this chat.
+        REPLIES: Prompt lookup in earlier replies.
+        SHAPE: The only text that the answer format allows.
+    """
+
+    DRAFTER = 0
+    CHAT = 1
+    REPLIES = 2
+    SHAPE = 3
 
     @classmethod
     def of(cls, earlier: bool) -> "NodeSource":
@@ -29,14 +36,20 @@ class NodeSource(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Tokens offered to the target."""
+    """Tokens offered to the target.
 
-    tree: PackedTree  # its root is the token the target chose last. Its tokens and its shape may be lazy
-    # (nodes,) the `NodeSource` of each node, perhaps lazy; None where the drafter made them all.
+    Attributes:
+        tree: The tree; its root is the token that the target chose last. Its tokens and parents may be lazy.
+        sources: (nodes,) the `NodeSource` of each node, perhaps lazy; None where the drafter made them all.
+        rows: Rows of the target call, if padding makes it cheaper; 0 uses the measured costs.
+        drafter: Who drafted it, if the reply's drafter combines several; empty for the drafter's own name.
+        finite: () bool, perhaps lazy: whether the draft's scores are finite. Otherwise the draft is dropped.
+    """
+
+    tree: PackedTree
     sources: mx.array | Sequence[int] | None = None
-    rows: int = 0  # rows to verify it with, where padding makes the call cheaper; 0 uses the measured costs
-    drafter: str = ""  # who drafted it, where the reply's drafter combines several; empty for the drafter's own name
-    # () bool, perhaps lazy: whether the draft's scores are finite. Otherwise the draft is dropped.
+    rows: int = 0
+    drafter: str = ""
     finite: mx.array | bool = True
 
     @property

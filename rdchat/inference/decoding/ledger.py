@@ -8,7 +8,8 @@ import mlx.core as mx
 
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage
 
-_DRAFTS = {"beam search", "feed", "rank"}  # stages that queue draft work on the device
+# Stages that queue draft work on the device.
+_DRAFTS = {"beam search", "feed", "rank"}
 
 
 class Ledger:
@@ -25,10 +26,14 @@ class Ledger:
     def __init__(self) -> None:
         self.exact = False
         self._began = perf_counter_ns()
-        self._totals: dict[str, list[int]] = {}  # path -> [calls, nanoseconds]
-        self._path = ""  # path of the open stage
-        self._draft_queued = False  # whether a draft is queued that nobody has waited for
-        self._handed_over = 0  # when the reply's reader got the last event; 0 while the next one is made
+        # Calls and nanoseconds of each path.
+        self._totals: dict[str, list[int]] = {}
+        # Path of the open stage.
+        self._path = ""
+        # Whether a draft is queued that nobody has waited for.
+        self._draft_queued = False
+        # When the reader of the reply got the last event; 0 while the next one is made.
+        self._handed_over = 0
         self._waits = 0
 
     @contextmanager

@@ -12,8 +12,10 @@ import numpy as np
 
 from rdchat.inference.target.device import on_gpu
 
-_BLOCK = 32  # columns that one block maximum covers in the search for candidates
-_SORTED_AT_ONCE = 2048  # columns that Metal sorts in one launch
+# Columns that one block maximum covers in the search for candidates.
+_BLOCK = 32
+# Columns that Metal sorts in one launch.
+_SORTED_AT_ONCE = 2048
 
 
 def top_k(logits: mx.array, count: int) -> tuple[mx.array, mx.array]:
@@ -54,7 +56,8 @@ def log_denominator(logits: mx.array) -> mx.array:
         return mx.logsumexp(logits, axis=-1, keepdims=True)
     largest = mx.max(logits, axis=-1, keepdims=True)
     powers = _exp(in_blocks(logits, _BLOCK), largest[..., None])
-    total = mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)  # in a single sum small terms would be lost
+    # In a single sum small terms would be lost.
+    total = mx.sum(mx.sum(powers, axis=-1), axis=-1, keepdims=True)
     return _log_of(total, largest)
 
 

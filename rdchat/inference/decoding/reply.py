@@ -22,9 +22,12 @@ from rdchat.thoughts import MarkerTokens, split_thoughts
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 
-RowsFor = Callable[[int, int], int]  # rows of a call, by the nodes of a draft and the tokens in the cache
-_SPEEDS, _SPEED_NS = 120, 250_000_000  # samples that are kept, and the least time of one
-_FREE_BUFFERS_EVERY = 256  # tokens; MLX keeps freed buffers for reuse, which grow with the context
+# Rows of a call, by the nodes of a draft and the tokens in the cache.
+RowsFor = Callable[[int, int], int]
+# Number of speed samples, and the shortest time of one.
+_SPEEDS, _SPEED_NS = 120, 250_000_000
+# Tokens; MLX keeps freed buffers for reuse, which grow with the context.
+_FREE_BUFFERS_EVERY = 256
 
 
 @dataclass(slots=True)
@@ -50,28 +53,43 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class ReplyJob:
-    """The inputs of a token iterator."""
+    """The inputs of a token iterator.
 
-    model: LoadedModel  # the target
-    # Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens, the last one
-    # perhaps excepted.
+    Attributes:
+        model: The target.
+        cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens, the
+            last one perhaps excepted.
+        prompt: Token ids, at least one.
+        request: Sampling, seed and draft settings.
+        ledger: Takes the host time.
+        clock: A clock that started when the request came.
+        mode: The drafting mode that runs.
+        mode_reason: Why another mode than the requested one runs; None if it is the same.
+        drafter: Path or name of the drafter; None without one.
+        kind: Kind of the drafter head; None without one.
+        earlier_bytes: Memory of the earlier replies that prompt lookup can use.
+        plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
+        matcher: Keeps the reply within its answer format; None for any text.
+        rows_for: Returns the rows to verify a draft with, if the draft does not say.
+        release: Called once, when the reply is over and its cache in order: with whether it failed.
+    """
+
+    model: LoadedModel
     cache: KVCache
-    prompt: list[int]  # token ids, at least one
-    request: GenerationRequest  # sampling, seed and draft settings
-    ledger: Ledger  # takes the host time
-    clock: Clock  # started when the request came
-    mode: Mode = Mode.OFF  # the drafting mode that runs
-    mode_reason: str | None = None  # why it is not the one asked for; None where it is
-    drafter: str | None = None  # path or name of what drafts; None where nothing does
-    kind: HeadKind | None = None  # of the head that drafts; None where none does
-    earlier_bytes: int = 0  # memory of the earlier replies that it is drafted from
-    # Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
+    prompt: list[int]
+    request: GenerationRequest
+    ledger: Ledger
+    clock: Clock
+    mode: Mode = Mode.OFF
+    mode_reason: str | None = None
+    drafter: str | None = None
+    kind: HeadKind | None = None
+    earlier_bytes: int = 0
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
-    plain_error: Callable[[], float] = lambda: 0.0  # returns how far off `plain_ms` may be, as a share; 0 if unknown
-    matcher: "ShapeMatcher | None" = None  # keeps the reply within its shape; None for any text
-    # Returns the rows to verify a draft with, if the draft does not say.
+    # Returns the share by which `plain_ms` may be wrong; 0 if unknown.
+    plain_error: Callable[[], float] = lambda: 0.0
+    matcher: "ShapeMatcher | None" = None
     rows_for: RowsFor = lambda nodes, _depth: nodes
-    # Called once, when the reply is over and its cache in order: with whether it failed.
     release: Callable[[bool], None] = lambda _failed: None
 
     @classmethod
@@ -99,17 +117,21 @@ class Reply:
         request, prompt = job.request, job.prompt
         self.request = request
         self._job = job
-        self.counters = Statistics()  # counted by rounds and plain steps; `statistics` adds the rest
+        # Rounds and plain steps count here; `statistics` adds the rest.
+        self.counters = Statistics()
         self.clock = job.clock
         self.choice: Callable[[], AutoChoice | None] = lambda: None
         self.left_out = ""
         self.matcher = job.matcher
         self.in_thought = False
         self.token_ids: list[int] = []
-        self._taken: list[tuple[int, Statistics]] = []  # per token: when it came, and the counters then
+        # For each token, when it came, and the counters then.
+        self._taken: list[tuple[int, Statistics]] = []
         self._speeds: deque[float] = deque(maxlen=_SPEEDS)
-        self._sampled = 0, 1  # when the last of them was taken, and the tokens then
-        self._baseline = 0.0  # milliseconds of a plain step
+        # When the last speed was sampled, and the tokens then.
+        self._sampled = 0, 1
+        # Milliseconds of a plain step.
+        self._baseline = 0.0
         self.finish_reason: FinishReason | None = None
         self._prompt_length = len(prompt)
         self._cached = len(job.cache.tokens)
@@ -188,7 +210,8 @@ class Reply:
         self.clock.ended = perf_counter_ns()
         trailing = self._text.finish()
         if self.finish_reason is not FinishReason.STOP_STRING and self._text.stopped:
-            self.finish_reason = FinishReason.STOP_STRING  # held-back characters completed a stop string
+            # The held-back characters completed a stop string.
+            self.finish_reason = FinishReason.STOP_STRING
         if self._text.stopped:
             self._cut(self._text.kept_tokens)
         calls, spans = self._tool_calls()
@@ -224,7 +247,8 @@ class Reply:
         """Return the tool calls in the text, and the ranges of the text without them."""
         text, model, tools = self._text.text, self._job.model, self.request.tools
         markers = model.info.tool_markers if tools else None
-        if markers is None or self.request.shape is not None:  # the text of an answer with a shape is data
+        # The text of an answer with a format is data.
+        if markers is None or self.request.shape is not None:
             return (), ((0, len(text)),)
         tokens = MarkerTokens(model.info.token_markers, set(self._text.control_offsets))
         ended = self.finish_reason is FinishReason.EOS

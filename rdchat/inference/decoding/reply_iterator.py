@@ -25,7 +25,8 @@ _LOG = logging.getLogger(__name__)
 # Freed buffers that MLX keeps between chunks of a prompt, as a share of the memory in use: short chunks use them again,
 # and with Metal each new buffer costs a commit of the wired memory.
 _KEPT_SHARE = 0.05
-_MARKER_TOKENS = 16  # at the end of a prompt, to look for the start of a thought
+# Tokens at the end of a prompt in which the start of a thought is looked for.
+_MARKER_TOKENS = 16
 
 
 def prefill(
@@ -136,7 +137,8 @@ class ReplyIterator(ABC):
 
     def close(self) -> None:
         self._events.close()
-        self._end()  # also where nothing was asked of the generator
+        # The generator does not do this if it never started.
+        self._end()
 
     def _end(self, failed: bool = False) -> None:
         """Give the cache back, once."""
@@ -173,7 +175,8 @@ class ReplyIterator(ABC):
             self._cache.trim_to(length)
             self._wait_for_cache()
         else:
-            self._cache.reset()  # an exception may have left it in any state
+            # An exception may have left the cache in any state.
+            self._cache.reset()
 
     def _wait_for_cache(self) -> None:
         """Wait for what was queued after the reply's last token; empty the cache where that fails."""
@@ -196,7 +199,8 @@ class ReplyIterator(ABC):
         with self._ledger.stage("prefill"):
             logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
             self._cache.tokens.append(self._prompt[-1])
-            self._cache.take_waits()  # those of the prompt
+            # Waits of the prompt do not count.
+            self._cache.take_waits()
             if not mx.all(mx.isfinite(logits)).item():
                 raise ModelError(
                     f"{self._model.info.name} computed numbers that are not finite.",

@@ -30,22 +30,34 @@ from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 
-_MOST_DROPPED = 3  # dropped drafts of one drafter, after which the reply goes on without it
+# After this many dropped drafts of a drafter the reply continues without it.
+_MOST_DROPPED = 3
 _WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
 
 
 @dataclass(frozen=True, slots=True)
 class _Round:
-    """A verified draft on the host."""
+    """A verified draft on the host.
 
-    tree: PrefixTree  # the draft
-    drafted: int  # its depth; 0 where it was dropped
-    path: list[int]  # the accepted nodes, the root first
-    drafters: list[str]  # (nodes,) name of the drafter of each node
-    verified: Verified  # the target's output for it, evaluated
-    chosen: Ints  # (nodes,) the token chosen after each node; off the accepted path a quick choice may be wrong
-    log_probs: TreeLogProbs | None  # None where nobody asked
-    likely: LikelyTokens | None  # the most likely tokens after each node; None where nobody asked
+    Attributes:
+        tree: The draft.
+        drafted: Depth of the draft; 0 if it was dropped.
+        path: The accepted nodes, the root first.
+        drafters: (nodes,) name of the drafter of each node.
+        verified: The target's output for the draft, evaluated.
+        chosen: (nodes,) the token chosen after each node; off the accepted path a quick choice may be wrong.
+        log_probs: (nodes,) log-probabilities of the tokens; None if the request does not ask for it.
+        likely: The most likely tokens after each node; None if the request does not ask for it.
+    """
+
+    tree: PrefixTree
+    drafted: int
+    path: list[int]
+    drafters: list[str]
+    verified: Verified
+    chosen: Ints
+    log_probs: TreeLogProbs | None
+    likely: LikelyTokens | None
 
 
 class RoundIterator(ReplyIterator):
@@ -64,10 +76,12 @@ class RoundIterator(ReplyIterator):
         self._settings = job.request.draft
         self._listed = job.request.top_log_probs
         self._rows_for = job.rows_for
-        self._dropped = Counter[str]()  # dropped drafts, by drafter
+        # Dropped drafts, by drafter.
+        self._dropped = Counter[str]()
         # (nodes, vocabulary) bool: what the answer's shape allows after each node of the draft; None for any text
         self._mask: mx.array | None = None
-        self._reshaped = False  # whether the shape dropped or added nodes of the draft
+        # Whether the answer format dropped or added nodes of the draft.
+        self._reshaped = False
 
     def update(self, settings: DraftSettings) -> None:
         self._settings = settings
@@ -131,7 +145,8 @@ class RoundIterator(ReplyIterator):
             if reply.matcher is not None:
                 draft = self._within(reply.matcher, draft)
             lazy = (*draft.tree.arrays, draft.lazy_sources, mx.array(draft.finite))
-            self._ledger.queue(*lazy)  # the device drafts while the host builds the target's graph
+            # The device drafts while the host builds the target's graph.
+            self._ledger.queue(*lazy)
             self._ledger.synchronize(*lazy)
             return draft
 
@@ -165,7 +180,8 @@ class RoundIterator(ReplyIterator):
             counts = bool(finite) and tree.is_sound
             path = accepted_path(tree, tokens) if counts else [0]
             while unsure := [node for node in path if not certain[node]]:
-                rows = mx.array(unsure)  # only the path's rows, since each one costs a sort of the vocabulary
+                # Each row costs a sort of the vocabulary, so only the path's rows are chosen again.
+                rows = mx.array(unsure)
                 exact = self._chooser.choose(
                     logits[rows], start + packed.depths[rows], None if seen is None else seen[rows]
                 )

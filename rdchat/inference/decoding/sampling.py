@@ -16,9 +16,11 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.noise import gumbel_noise, gumbel_of, noise_keys, noise_of
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 
-_NUCLEUS_CANDIDATES = 256  # most likely tokens among which the border of top-p and min-p is looked for first
+# Most likely tokens among which the border of top-p and min-p is looked for first.
+_NUCLEUS_CANDIDATES = 256
 _SURE = mx.array(True)
-_SPARE = 8  # candidates beyond top-k, so that ties at its border are seen
+# Candidates beyond top-k, so that ties at its border are seen.
+_SPARE = 8
 
 
 class TokenChooser:
@@ -107,7 +109,8 @@ class TokenChooser:
             the filters keep more tokens than were compared.
         """
         params, sure = self._params, mx.broadcast_to(_SURE, depths.shape)
-        if params.greedy:  # the largest logit is the same in any precision
+        # The largest logit is the same in any precision.
+        if params.greedy:
             return mx.argmax(logits if seen is None else self._penalized(logits, seen), axis=-1), sure
         logits, keys = self._penalized(logits, seen), noise_keys(self._seed, range(start, start + deepest + 1))
         if not has_filter(params):
@@ -122,7 +125,8 @@ class TokenChooser:
         if count < logits.shape[-1]:
             sure = border[:, 0] > values[:, -1]
             if self._masked:
-                sure |= values[:, -1] == -mx.inf  # no others are left
+                # No other candidates are left.
+                sure |= values[:, -1] == -mx.inf
         return mx.take_along_axis(ids, best, axis=-1)[:, 0], sure
 
     def _penalized(self, logits: mx.array, seen: mx.array | None) -> mx.array:
@@ -207,11 +211,13 @@ def filter_border(values: mx.array, log_total: mx.array | None, params: Sampling
         params: Sampling parameters with at least one filter.
     """
     border = values[:, params.top_k - 1 : params.top_k] if 0 < params.top_k < values.shape[-1] else values[:, -1:]
-    if params.top_p < 1:  # the nucleus: Holtzman et al. 2020, arXiv 1904.09751
+    # The nucleus: Holtzman et al. 2020, arXiv 1904.09751.
+    if params.top_p < 1:
         assert log_total is not None
         before = mx.cumsum(_probs(values, log_total), axis=-1, inclusive=False)
         nucleus = _nucleus(values, before, mx.array(params.top_p, mx.float32))
-        least = mx.min(nucleus, axis=-1, keepdims=True)  # no less than the last value
+        # The border is not below the last value.
+        least = mx.min(nucleus, axis=-1, keepdims=True)
         border = mx.maximum(border, least) if params.top_k else least
     if params.min_p > 0:
         border = mx.maximum(border, values[:, :1] + math.log(params.min_p))

@@ -21,7 +21,8 @@ from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree
 
-_MOST_FORCED = 15  # tokens drafted since the shape leaves no other text
+# Tokens that are drafted because the format leaves no other text.
+_MOST_FORCED = 15
 
 
 class ShapeVocabulary:
@@ -94,12 +95,18 @@ class ShapeVocabulary:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """A node of a draft within the shape."""
+    """A node of a draft within the shape.
+
+    Attributes:
+        parent: Index of the parent; -1 for the root.
+        mask: Tokens that may follow.
+        source: `NodeSource` of the node.
+    """
 
     token: int
-    parent: int  # its index; -1 for the root
-    mask: Words  # which tokens may come after it
-    source: int  # its `NodeSource`
+    parent: int
+    mask: Words
+    source: int
 
 
 class ShapeMatcher:
@@ -146,15 +153,18 @@ class ShapeMatcher:
         """
         tree, sources = draft.tree.fetch(), draft.fetch_sources()
         nodes = [_Node(int(tree.tokens[0]), -1, self._next(), sources[0])]
-        place = {0: 0}  # new index of each node that is kept
-        path: list[int] = []  # nodes, below the root, that the matcher has taken
+        # New index of each node that stays.
+        place = {0: 0}
+        # Nodes below the root that the matcher has taken.
+        path: list[int] = []
         for node in range(1, len(tree)):
             parent, token = int(tree.parents[node]), int(tree.tokens[node])
             above = place.get(parent)
             if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
             place[node], mask = len(nodes), nodes[above].mask
-            if token not in self._ends:  # nothing comes after an end
+            # Nothing follows an end.
+            if token not in self._ends:
                 path = [*self._go_to(tree, path, parent), node]
                 self._consume(token)
                 mask = self._next()

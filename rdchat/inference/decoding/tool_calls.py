@@ -67,7 +67,7 @@ def _parsed(text: str, parse: Parse, tools: list[dict[str, Any]]) -> list[ToolCa
     try:
         found = parse(text, tools)
         return [_call(each) for each in (found if isinstance(found, list) else [found])]
-    except Exception as error:  # a model may write anything; its words do not belong in the log
+    except Exception as error:  # A model may write anything; its text does not belong in the log
         _LOG.info("A tool call stays text: %s", type(error).__name__)
     return []
 

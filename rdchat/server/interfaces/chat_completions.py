@@ -126,7 +126,8 @@ class ChatStream:
             "created": int(time.time()),
             "model": model,
         }
-        self._begun = -1  # the reply whose first chunk was sent
+        # Index of the reply whose first chunk was sent.
+        self._begun = -1
 
     def begin(self, prompt: PrefillProgress) -> str:  # noqa: ARG002  the counters come last
         return ""

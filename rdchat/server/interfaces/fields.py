@@ -8,8 +8,10 @@ from rdchat.inference.api.requests import JSON_LIMITS, parsed_json
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
 _NUMBER = re.compile(r"\[\d+\]")
-MOST_STOPS = 64  # texts that end a reply
-MOST_STOP_CHARACTERS = 1000  # of each: after each token the end of the reply is compared with all their beginnings
+# Number of texts that end a reply.
+MOST_STOPS = 64
+# Characters of one such text: the end of the reply is compared with all its beginnings after each token.
+MOST_STOP_CHARACTERS = 1000
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -99,7 +101,8 @@ class Fields:
         listed = [given] if isinstance(given, str) else given
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise wrong(self.name(field), f"`{self.name(field)}` must be a text, or a list of texts.")
-        if len(listed) > MOST_STOPS:  # each token of the reply is searched for all of them
+        # Each token of the reply is searched for all of them.
+        if len(listed) > MOST_STOPS:
             raise wrong(self.name(field), f"`{self.name(field)}` may have at most {MOST_STOPS} texts.")
         if any(len(each) > MOST_STOP_CHARACTERS for each in listed):
             raise wrong(

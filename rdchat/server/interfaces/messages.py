@@ -26,8 +26,10 @@ from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
 _ROLES = ("user", "assistant", "system", "developer")
 _HINTS = ("metadata", "service_tier", "inference_geo")
-_SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")  # the last two and `seed` are our own
-_THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}  # as an effort
+# The last two and `seed` are our own.
+_SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
+# Anthropic's types of thinking, as an effort.
+_THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
 _EFFORTS = ("", "low", "medium", "high", "xhigh", "max")
 
 
@@ -115,8 +117,10 @@ class MessageStream:
     def __init__(self, order: ReplyOrder, model: str, reply_id: str) -> None:
         self._order, self._model, self._reply_id = order, model, reply_id
         self._begun = False
-        self._open = ""  # kind of the open block; empty for none
-        self._blocks = 0  # begun so far
+        # Kind of the open block; empty for none.
+        self._open = ""
+        # Number of blocks so far.
+        self._blocks = 0
 
     def begin(self, prompt: PrefillProgress) -> str:
         """Return the events before all text, with the tokens of the prompt; nothing for later progress."""

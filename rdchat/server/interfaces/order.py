@@ -50,24 +50,43 @@ def is_continued(messages: Sequence[ChatMessage]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReplyOrder:
-    """A request of a client, read and checked as far as it can be without the model."""
+    """A request of a client, read and checked as far as it can be without the model.
 
-    model: str  # the model's name; empty for the loaded one
-    prompts: tuple[Prompt, ...]  # each gets `choices` replies
-    sampling: Mapping[str, Any]  # the fields of `SamplingParams` that the client gave
-    seed: int  # the client's, or a fresh one
-    choices: int = 1  # replies to each prompt
-    stream: bool = False  # whether the reply is sent while it is written
-    include_usage: bool = False  # OpenAI: whether a stream ends with the counters
-    tools: tuple[Mapping[str, Any], ...] = ()  # in OpenAI's form
-    one_call: bool = False  # whether a reply has at most one tool call
-    shape: AnswerShape | None = None  # see `GenerationRequest.shape`; with tools, that of a call is a part of it
-    top_log_probs: int | None = None  # see `GenerationRequest.top_log_probs`
-    effort: str = ""  # how much to think: OpenAI's words, or "on"; empty leaves it to the model
-    show_thoughts: bool = True  # whether thoughts are sent, beside the answer
-    continue_last: bool = False  # whether the reply continues the last message
-    token_ids: bool = False  # whether the token ids of each reply are sent
-    ignored: tuple[str, ...] = ()  # names of the request's fields without an effect
+    Attributes:
+        model: Name of the model; empty for the loaded one.
+        prompts: The prompts; each gets `choices` replies.
+        sampling: The fields of `SamplingParams` that the client gave.
+        seed: Seed of the client, or a fresh one.
+        choices: Replies to each prompt.
+        stream: Whether the reply is sent while it is written.
+        include_usage: Whether a stream ends with the counters, as OpenAI's clients may ask.
+        tools: Tools in OpenAI's form.
+        one_call: Whether a reply has at most one tool call.
+        shape: Format of the answer; that of a forced tool call is a part of it.
+        top_log_probs: See `GenerationRequest.top_log_probs`.
+        effort: How much to think: one of OpenAI's values, or "on"; empty leaves it to the model.
+        show_thoughts: Whether thoughts are sent beside the answer.
+        continue_last: Whether the reply continues the last message.
+        token_ids: Whether the token ids of each reply are sent.
+        ignored: Names of the request's fields without an effect.
+    """
+
+    model: str
+    prompts: tuple[Prompt, ...]
+    sampling: Mapping[str, Any]
+    seed: int
+    choices: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    tools: tuple[Mapping[str, Any], ...] = ()
+    one_call: bool = False
+    shape: AnswerShape | None = None
+    top_log_probs: int | None = None
+    effort: str = ""
+    show_thoughts: bool = True
+    continue_last: bool = False
+    token_ids: bool = False
+    ignored: tuple[str, ...] = ()
 
     @property
     def raw(self) -> bool:
@@ -124,15 +143,21 @@ class ReplyOrder:
 
 @dataclass(slots=True)
 class Choice:
-    """One reply to a request, while it is written and when it has ended."""
+    """One reply to a request, while it is written and when it has ended.
+
+    Attributes:
+        seed: Seed of this reply.
+        tokens: Tokens of the reply, if log-probabilities are requested.
+        end: End of the reply; None while it is written.
+    """
 
     index: int
-    seed: int  # the reply's own
+    seed: int
     thought: str = ""
     answer: str = ""
-    tokens: list[TokenEvent] = field(default_factory=list)  # kept where log-probabilities are asked for
+    tokens: list[TokenEvent] = field(default_factory=list)
     calls: tuple[ToolCall, ...] = ()
-    end: ReplyEnd | None = None  # None while it is written
+    end: ReplyEnd | None = None
 
     @property
     def last(self) -> ReplyEnd:
@@ -152,12 +177,17 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a reply gained, for a stream."""
+    """What a reply gained, for a stream.
 
-    index: int  # of the reply
+    Attributes:
+        index: Index of the reply.
+        tokens: The tokens of this text, roughly, if log-probabilities are requested.
+    """
+
+    index: int
     thought: str = ""
     answer: str = ""
-    tokens: tuple[TokenEvent, ...] = ()  # whose text this is, about, where log-probabilities are asked for
+    tokens: tuple[TokenEvent, ...] = ()
 
 
 def read_sampling(fields: Fields, *names: str, least_top_k: int = 0) -> dict[str, Any]:

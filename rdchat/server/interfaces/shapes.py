@@ -37,7 +37,7 @@ def read_shape(given: Fields | None) -> AnswerShape | None:
 
 def _schema_shape(schema: Any, place: str, *, strict: bool) -> AnswerShape:
     if not isinstance(schema, dict) or is_nested_deeper(schema, MOST_NESTED):
-        return _shape(ShapeKind.SCHEMA, json.dumps(schema), place)  # which says why not
+        return _shape(ShapeKind.SCHEMA, json.dumps(schema), place)  # Raises the error that says why not
     embedding = Embedding(soften=not strict)
     made = _embedded(schema, embedding, place)
     if "type" in embedding.left_out:  # a mistake, not a keyword that is beyond a grammar
@@ -90,7 +90,8 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
         embedding.soften, embedding.left_out = not tool.get("strict"), []
         made = _embedded(parameters, embedding, "tools")
         if not made.get("properties", True) and not made.keys() - _WITHOUT_PARAMETERS:
-            made["additionalProperties"] = False  # a tool without parameters takes none
+            # A tool without parameters takes none.
+            made["additionalProperties"] = False
         left_out += dict.fromkeys(f"{name}.{keyword}" for keyword in embedding.left_out)
         checked[name] = parameters if embedding.left_out else True
         fields = {"name": {"const": name}, "arguments": {"type": "object"} | made}
