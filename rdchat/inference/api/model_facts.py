@@ -19,40 +19,62 @@ QUANTIZATION_GROUP = 64
 QUANTIZED = {Dtype.EIGHT_BIT: 8, Dtype.FOUR_BIT: 4}
 """Bits of a weight."""
 _FLOAT_BYTES = {Dtype.FLOAT16: 2, Dtype.BFLOAT16: 2, Dtype.FLOAT32: 4}
-_TIGHT_SHARE = 0.9  # of the memory that a model may take: above it mlx-lm warns that the model can be slow
+# Above this share of the memory that a model may take, mlx-lm warns that the model can be slow.
+_TIGHT_SHARE = 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class ModelSizes:
-    """A model by the headers of its files."""
+    """A model by the headers of its files.
 
-    parameters: int  # number of weights, counted before quantisation
-    stored_bytes: int  # bytes of all tensors in the files
-    quantization_bits: int | None  # bits of a quantised weight; None where the weights are floats
-    float_type: Dtype  # what most of the floats are stored as: `float32`, `float16` or `bfloat16`
-    kv_values_per_token: int  # numbers that the KV cache keeps for each token; an upper bound with sliding windows
-    context_length: int  # tokens that prompt and reply may have together
+    Attributes:
+        parameters: Number of weights, counted before quantisation.
+        stored_bytes: Bytes of all tensors in the files.
+        quantization_bits: Bits of a quantised weight; None if the weights are floats.
+        float_type: Type of most of the floats: `float32`, `float16` or `bfloat16`.
+        kv_values_per_token: Numbers that the KV cache holds for each token; an upper bound with sliding windows.
+        context_length: Most tokens of prompt and reply together.
+    """
+
+    parameters: int
+    stored_bytes: int
+    quantization_bits: int | None
+    float_type: Dtype
+    kv_values_per_token: int
+    context_length: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryRoom:
-    """How much memory a model may take now."""
+    """How much memory a model may take now.
 
-    limit_bytes: int  # a larger model is refused, unless the person wants it all the same
-    # Memory that is free without making anything else give way. On macOS it leaves out what the system would give back,
-    # so a model that needs more gets a warning only.
+    Attributes:
+        limit_bytes: A larger model is refused, unless the person wants it all the same.
+        free_bytes: Memory that is free without making anything else give way. On macOS it leaves out what the system
+            would give back, so a model that needs more gets a warning only.
+    """
+
+    limit_bytes: int
     free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
 class MachineMemory:
-    """The machine's memory as the engine's device has it."""
+    """The machine's memory as the engine's device has it.
 
-    on_gpu: bool  # whether models are computed on a GPU
-    total_bytes: int  # of the machine, or of a GPU that has memory of its own
-    room: MemoryRoom  # what a model may take in place of the loaded one, which is freed first
-    held_bytes: int  # what the engine holds: models, KV caches, and buffers that MLX keeps
-    most_bytes: int = 0  # what a model may take when no other program needs memory; 0 where only `room` is known
+    Attributes:
+        on_gpu: Whether models are computed on a GPU.
+        total_bytes: Memory of the machine, or of a GPU that has its own.
+        room: Room for a model in place of the loaded one, which is freed first.
+        held_bytes: Memory of the engine: models, KV caches, and buffers that MLX keeps.
+        most_bytes: Room for a model when no other program needs memory; 0 if only `room` is known.
+    """
+
+    on_gpu: bool
+    total_bytes: int
+    room: MemoryRoom
+    held_bytes: int
+    most_bytes: int = 0
 
     @property
     def whole_room(self) -> MemoryRoom:
@@ -62,13 +84,21 @@ class MachineMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeed:
-    """What a model needs."""
+    """What a model needs.
 
-    weights_bytes: int  # for its weights
-    cache_bytes: int  # for the KV cache of `tokens`
-    tokens: int  # prompt and reply together
-    precision: str  # what the weights are held in, such as `float16` or `4bit`
-    drafter_bytes: int = 0  # for the drafter
+    Attributes:
+        weights_bytes: Memory of the weights.
+        cache_bytes: Memory of the KV cache for `tokens`.
+        tokens: Tokens of prompt and reply together.
+        precision: Precision of the weights, such as `float16` or `4bit`.
+        drafter_bytes: Memory of the drafter.
+    """
+
+    weights_bytes: int
+    cache_bytes: int
+    tokens: int
+    precision: str
+    drafter_bytes: int = 0
 
     @property
     def total_bytes(self) -> int:
@@ -134,13 +164,14 @@ def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
     return Fit.TIGHT if tight else Fit.FITS
 
 
-gigabytes = size_words  # of memory
+gigabytes = size_words
 
 
 def _bytes_per_weight(dtype: Dtype, float_bytes: int) -> float:
     if dtype not in QUANTIZED:
         return float(float_bytes)
-    return QUANTIZED[dtype] / 8 + 2 * float_bytes / QUANTIZATION_GROUP  # each group has a scale and a bias
+    # Each group has a scale and a bias.
+    return QUANTIZED[dtype] / 8 + 2 * float_bytes / QUANTIZATION_GROUP
 
 
 APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
@@ -184,19 +215,30 @@ class HeadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetMatch:
-    """How sure it is that a drafter was made for a target."""
+    """How sure it is that a drafter was made for a target.
 
-    sure: bool  # the target is known; otherwise only the sizes fit, as they may with other models
-    words: str = ""  # a sentence for people
+    Attributes:
+        sure: Whether the target is known; otherwise only the sizes fit, as they may with other models.
+        words: A sentence for people.
+    """
+
+    sure: bool
+    words: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterFit:
-    """Whether a drafter fits the loaded model."""
+    """Whether a drafter fits the loaded model.
 
-    drafter: str  # a folder or a hub id
-    match: TargetMatch | None = None  # how sure it is that it was made for the model; None where it does not fit
-    problem: str = ""  # why it does not fit, a sentence
+    Attributes:
+        drafter: A folder or a hub id.
+        match: How sure it is that it was made for the model; None if it does not fit.
+        problem: A sentence that says why it does not fit.
+    """
+
+    drafter: str
+    match: TargetMatch | None = None
+    problem: str = ""
 
 
 class DraftKind(StrEnum):
@@ -209,11 +251,15 @@ class DraftKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Capability:
-    """What a model can verify in one call, as measured."""
+    """What a model can verify in one call, as measured.
+
+    Attributes:
+        reason: A clause that says why not trees; empty if it takes them.
+        errors: Medians of the measured errors, in standard deviations of the logits; see `target.capability`.
+    """
 
     kind: DraftKind
-    reason: str = ""  # a clause that says why not trees; empty where it takes them
-    # medians of the measured errors, in standard deviations of the logits; see `target.capability`
+    reason: str = ""
     errors: Mapping[str, float] = field(default_factory=dict, compare=False)
 
 
