@@ -87,7 +87,6 @@ _COMMANDS: _Commands = {
     ),
     "serve": ("let other programs use a model, through OpenAI's or Anthropic's API", "serve"),
     "train-drafter": ("train a drafter for a model", "train_drafter"),
-    "eval-drafter": ("measure a drafter on a file of prompts", "eval_drafter --json"),
     "report": ("measure this machine and its models, in one file to send", "report"),
     "doctor": ("show what rdchat runs on, and what is slow or missing", "doctor --json"),
 }

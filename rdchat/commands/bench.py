@@ -4,12 +4,12 @@ import argparse
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import closing, redirect_stdout, suppress
+from contextlib import closing, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rdchat import host
+from rdchat import host, paths
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, RdchatError
@@ -21,8 +21,11 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_format import read_csv, write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
 
+if TYPE_CHECKING:
+    from rdchat.inference.benchmark.runs_file import RunsFile
+
 _NONE = "-"  # in a table
-_MEASURING = ("prompts", "modes", "reply_store", "csv")  # options that have no effect when a file is shown
+_MEASURING = ("prompts", "modes", "reply_store", "results", "csv")  # options that have no effect when a file is shown
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -34,7 +37,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prompts", metavar="FILE", help="one prompt per line, or JSON lines (default: everyday questions)"
     )
-    parser.add_argument("--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only")
+    parser.add_argument(
+        "--per-group", "--limit", type=int, default=0, metavar="N", help="the first N prompts of each group only"
+    )
     parser.add_argument("--modes", type=_list_of(Mode), metavar="LIST", help="default: all that the model supports")
     parser.add_argument("--max-tokens", type=int, default=64, metavar="N", help="longest reply (default: 64)")
     parser.add_argument(
@@ -48,13 +53,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help='draft from these earlier replies too: JSON lines such as {"reply": "..."}, newest first',
     )
+    parser.add_argument(
+        "--results", metavar="FILE", help="store every run in this file, and resume from there next time"
+    )
     parser.add_argument("--csv", metavar="FILE", help="also write every run to a file")
     parser.add_argument(
         "--picture",
         action="append",
         default=[],
         metavar="FILE",
-        help="also draw the speed-ups as .png, .svg or .pdf; may be repeated",
+        help="also draw the speed-ups as .png or .pdf; may be repeated",
     )
     parser.add_argument(
         "--from",
@@ -75,6 +83,7 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         ("--beam-width", "beam_widths", int, "for drafter"),
         ("--beam-length", "beam_lengths", int, "for drafter"),
         ("--draft-tokens", "draft_tokens", int, "for speculative and lookup"),
+        ("--lookup-branch", "lookup_branches", _switch, "for drafter: on or off (default: on)"),
         (
             "--drafter",
             "drafters",
@@ -176,7 +185,8 @@ def _measure(
     args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
 ) -> None:
     """Load the model and measure."""
-    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415  MLX: only once the arguments are right
+    from rdchat.inference.benchmark.runs_file import RunsFile  # noqa: PLC0415  MLX: only once the arguments are right
+    from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
 
     # output of libraries, such as mlx-lm's about large models, does not belong to the report
     with (
@@ -189,18 +199,35 @@ def _measure(
         options.print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
-        measurement.plan = replace(plan, earlier_file=_reply_store(Path(folder), info.path, replies))
-        with (
-            closing(engine.benchmark(measurement.plan)) as runner,
-            host.keep_awake(),
-            ctrl_c_calls(lambda: measurement.cancel(runner)),
-        ):
-            for event in runner:
-                if isinstance(event, BenchProgress):
-                    progress.show(_shown(event))
-                elif isinstance(event, BenchRun):
-                    measurement.runs.append(event)
+        with closing(RunsFile(Path(args.results), plan, info, replies)) if args.results else nullcontext() as stored:
+            measurement.runs += stored.runs if stored else ()
+            measurement.plan = replace(
+                plan,
+                earlier_file=_reply_store(Path(folder), info.path, replies),
+                finished=frozenset(run.turn for run in measurement.runs),
+            )
+            _follow(engine, measurement, progress, stored)
     measurement.ended = True
+
+
+def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, stored: "RunsFile | None") -> None:
+    """Run the benchmark; store each turn when it is complete."""
+    with (
+        closing(engine.benchmark(measurement.plan)) as runner,
+        host.keep_awake(),
+        ctrl_c_calls(lambda: measurement.cancel(runner)),
+    ):
+        for event in runner:
+            if isinstance(event, BenchProgress):
+                progress.show(_shown(event))
+                if stored:
+                    stored.end_turn()
+            elif isinstance(event, BenchRun):
+                measurement.runs.append(event)
+                if stored:
+                    stored.add(event)
+        if stored and not measurement.cancelled:
+            stored.end_turn()
 
 
 def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
@@ -220,9 +247,9 @@ def _reply_store(folder: Path, model: Path, replies: Sequence[str]) -> str:
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:
-    require(args.limit >= 0, "limit", args.limit, "at least 0")
-    prompts = read_prompts(Path(args.prompts)) if args.prompts is not None else EVERYDAY_PROMPTS
-    return first_of_each_group(prompts, args.limit) if args.limit else prompts
+    require(args.per_group >= 0, "per-group", args.per_group, "at least 0")
+    prompts = read_prompts(paths.expanded(args.prompts, "--prompts")) if args.prompts is not None else EVERYDAY_PROMPTS
+    return first_of_each_group(prompts, args.per_group) if args.per_group else prompts
 
 
 def _check_files(args: argparse.Namespace) -> None:
@@ -235,8 +262,9 @@ def _check_files(args: argparse.Namespace) -> None:
     for name in filter(None, args.drafters):
         if not resolve_drafter(name).is_dir():
             raise RdchatError(f"There is no drafter folder {name}.", "Check the path.")
-    if args.csv is not None:
-        options.check_writable(Path(args.csv))
+    for name in (args.csv, args.results):
+        if name is not None:
+            options.check_writable(Path(name))
 
 
 def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ...]:
@@ -251,6 +279,12 @@ def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ..
 def _shown(progress: BenchProgress) -> LoadProgress:
     left = f", {progress.left_words}" if progress.left_words else ""
     return LoadProgress(f"{progress.words}{left}", progress.done / progress.total if progress.total else None)
+
+
+def _switch(text: str) -> bool:
+    if text not in {"on", "off"}:
+        raise ValueError(f"{text!r} is neither on nor off")
+    return text == "on"
 
 
 def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
@@ -284,6 +318,11 @@ def bench_table(result: BenchResult) -> str:
             found = (report.groups.get(group, {}).get("ratio_to_plain") for group in groups)
             rows.append([report.name, *(_words(ratio, 2) for ratio in found)])
         lines += ["", "Speed-up over plain decoding, by group of prompts:", "", *table(rows)]
+        pooled = [["", *groups, "all"]]
+        for report in reports:
+            found_tokens = (report.pooled.get(group) for group in pooled[0][1:])
+            pooled.append([report.name, *(_NONE if each is None else f"{each:.2f}" for each in found_tokens)])
+        lines += ["", "Tokens per step, all tokens of a group over all its steps:", "", *table(pooled)]
     notes = [f"{report.name}: {report.note}" for report in reports if report.note]
     lines += ["", "Medians, with quartiles in brackets. Ratios compare neighbouring runs of the same prompt.", *notes]
     return "\n".join(lines)

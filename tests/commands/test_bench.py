@@ -8,13 +8,14 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 from rdchat.cli import main
 from rdchat.errors import ModelError
-from rdchat.inference.api.benchmark import BenchPlan, BenchRun
+from rdchat.inference.api.benchmark import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.benchmark.result import FIGURES
@@ -47,7 +48,8 @@ from tests.inference.drafting.drafter_folders import saved_random_drafter
         (["--temperature", "nan"], "temperature nan is out of range"),
         (["--max-tokens", "1"], "max-tokens 1 is out of range: it must be at least 2"),
         (["--trials", "0"], "trials 0 is out of range"),
-        (["--limit", "-1"], "limit -1 is out of range"),
+        (["--per-group", "-1"], "per-group -1 is out of range"),
+        (["--lookup-branch", "perhaps"], "'perhaps' is neither on nor off"),
         (["--seed", "-1"], "seed -1 is out of range"),
         (["--modes", "speculative"], "Mode speculative needs a draft model. Choose one with --draft-model."),
         (["--from", "x.csv", "--modes", "off"], "--from only shows a file: leave out --modes"),
@@ -71,6 +73,7 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
         "There is no drafter folder": ["--drafter", str(tmp_path / "none")],
         "nowhere": ["--draft-model", str(tmp_path / "nowhere"), "--modes", "speculative"],
         "cannot be written: Is a directory": ["--csv", str(tmp_path)],
+        f"{tmp_path} cannot be written": ["--results", str(tmp_path)],
         "broken.jsonl has no reply": ["--reply-store", str(tmp_path / "broken.jsonl")],
         "none.csv cannot be read": ["--from", str(tmp_path / "none.csv")],
     }
@@ -182,6 +185,70 @@ def test_of_two_failures_the_first_is_told(
     assert "cannot be had in this precision" in shown.err.splitlines()[-1]
 
 
+class _EngineThatFailsOnce(_TalkativeEngine):
+    """Fails in the second turn; later it makes the turns that are not finished."""
+
+    plans: ClassVar[list[BenchPlan]] = []
+
+    def benchmark(self, plan: BenchPlan) -> Iterator[BenchEvent]:
+        self.plans.append(plan)
+        for prompt in range(len(plan.prompts)):
+            if (0, prompt, 0) in plan.finished:
+                continue
+            yield BenchProgress(prompt, 4, "Off")
+            yield run(plan, 0, 10, prompt=prompt)
+            if prompt and not plan.finished:
+                raise ModelError("The device was lost.")
+            yield run(plan, 1, 20, prompt=prompt, difference=Difference(prompt, 1, "a", "b", 0.5))
+
+
+@pytest.fixture
+def resumed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """The arguments of a benchmark of two prompts that fails in its second turn."""
+    monkeypatch.setattr(_EngineThatFailsOnce, "plans", [])
+    monkeypatch.setattr("rdchat.inference.local_engine.LocalEngine", _EngineThatFailsOnce)
+    (tmp_path / "prompts.txt").write_text("Say hello.\nCount to nine.\n")
+    arguments = ["bench", "--modes", "lookup", "--trials", "1", "--no-mlx-lm", "--json"]
+    return [*arguments, "--prompts", str(tmp_path / "prompts.txt"), "--results", str(tmp_path / "runs.jsonl")]
+
+
+def test_an_interrupted_benchmark_resumes_after_its_last_whole_turn(
+    resumed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(resumed) == 1
+    assert json.loads(capsys.readouterr().out)["complete"] is False
+    stored = (tmp_path / "runs.jsonl").read_text()
+    assert len(stored.splitlines()) == 2
+    assert "hello" not in stored
+    for _ in range(2):  # the second time nothing is left to do
+        report = printed_json(capsys, *resumed[:-5], *resumed[-4:])
+        assert report["complete"] is True
+        (lookup,) = report["modes"]
+        assert (lookup["decode_tps"]["n"], lookup["ratio_to_plain"]["median"]) == (2, 2)
+        assert lookup["first_difference"]["plain"] == "a"
+    assert [plan.finished for plan in _EngineThatFailsOnce.plans] == [
+        set(),
+        {(0, 0, 0)},
+        {(0, 0, 0), (0, 1, 0)},
+    ]
+
+
+@pytest.mark.parametrize("content", ["no JSON", '{"rdchat": "0"}\n'])
+def test_a_file_of_something_else_is_left_as_it_is(
+    content: str, resumed: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs.jsonl").write_text(content)
+    assert main(resumed) == 1
+    assert "has other content than runs of this benchmark" in capsys.readouterr().err
+    assert (tmp_path / "runs.jsonl").read_text() == content
+
+
+def test_runs_of_other_settings_are_not_mixed(resumed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(resumed) == 1
+    assert main([*resumed, "--seed", "1"]) == 1
+    assert "has other content than runs of this benchmark" in capsys.readouterr().err
+
+
 @pytest.fixture(scope="module")
 def drafter(small_model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random drafter of the small model."""
@@ -248,10 +315,13 @@ def test_a_sweep_has_an_entry_for_each_cell(
     arguments = ("--modes", "lookup,recurrent", "--beam-width", "1,2", "--draft-tokens", "2,4")
     other = shutil.copytree(drafter, tmp_path / "other")
     arguments += ("--model", str(small_model), "--drafter", f"{drafter},{other}")
-    report = printed_json(capsys, "bench", *quick, *arguments, "--no-mlx-lm", "--temperature", "0.7")
-    shapes = [(mode.get("beam_width"), mode.get("beam_length"), mode.get("draft_tokens")) for mode in report["modes"]]
-    assert shapes == [(None, None, 2), (None, None, 4), *[(1, 5, None), (2, 5, None)] * 2]
-    assert [mode.get("drafter") for mode in report["modes"]] == [None, None, *[str(drafter)] * 2, *[str(other)] * 2]
+    arguments += ("--lookup-branch", "off,on", "--no-mlx-lm", "--temperature", "0.7")
+    report = printed_json(capsys, "bench", *quick, *arguments)
+    names = ("beam_width", "lookup_branch", "draft_tokens")
+    shapes = [tuple(mode.get(name) for name in names) for mode in report["modes"]]
+    heads = [(width, branch, None) for branch in (False, True) for width in (1, 2)]
+    assert shapes == [(None, None, 2), (None, None, 4), *heads * 2]
+    assert [mode.get("drafter") for mode in report["modes"]] == [None, None, *[str(drafter)] * 4, *[str(other)] * 4]
     assert all(mode["identical_text"] for mode in report["modes"])
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
 

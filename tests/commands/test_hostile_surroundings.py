@@ -93,7 +93,7 @@ def test_only_the_home_of_nobody_is_refused(monkeypatch: pytest.MonkeyPatch, tmp
     [
         ["train-drafter", "--out", "~nosuchuser/x"],
         ["train-drafter", "--out", "x", "--prompts", "~nosuchuser/x"],
-        ["eval-drafter", "--prompts", "~nosuchuser/x"],
+        ["bench", "--prompts", "~nosuchuser/x"],
         ["bench", "--drafter", "~nosuchuser/x"],
     ],
 )
@@ -105,7 +105,7 @@ def test_prompts_without_end(capsys: pytest.CaptureFixture[str], tmp_path: Path)
     os.mkfifo(tmp_path / "pipe")
     with at_most(60):
         check_refused(capsys, ["ask", "--prompt-file", "/dev/zero"], "/dev/zero is longer than 64 MB.", 1)
-        check_refused(capsys, ["eval-drafter", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
+        check_refused(capsys, ["bench", "--prompts", "/dev/zero"], "is a device, not a file.", 1)
         check_refused(capsys, ["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
 
 

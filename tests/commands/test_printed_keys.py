@@ -1,17 +1,12 @@
 """The commands' JSON has at least the keys that other programs use."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
-from rdchat.inference.target.target import TargetEmbeddings
 from tests.commands.running import printed_json
-from tests.inference.drafting.drafter_folders import saved_random_drafter
-from tests.inference.fakes import tiny_llama
-from tests.inference.training.small_language import LenientTokenizer
 
 WRITTEN: dict[str, list[str]] = json.loads((Path(__file__).parent / "printed_keys.json").read_bytes())
 
@@ -47,13 +42,3 @@ def test_bench_and_its_file(small_model: Path, tmp_path: Path, capsys: pytest.Ca
 
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert not missing("doctor", printed_json(capsys, "doctor"))
-
-
-def test_eval_drafter(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    model = replace(tiny_llama(0), tokenizer=LenientTokenizer())
-    monkeypatch.setattr("rdchat.inference.models.loading.load_model", lambda *_, **__: model)
-    (tmp_path / "prompts.txt").write_text("a a a a\nb\n")
-    options = ("--prompts", str(tmp_path / "prompts.txt"), "--beam-length", "3", "--max-tokens", "8")
-    width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
-    drafter = saved_random_drafter(model, tmp_path / "drafter", width)
-    assert not missing("eval-drafter", printed_json(capsys, "eval-drafter", "--drafter", str(drafter), *options))

@@ -57,8 +57,8 @@ CALLS: Mapping[str, tuple[str, ...]] = {
     "a benchmark of nobody's prompts": ("bench", "--model", "MODEL", "--prompts", "~nouser/x"),
     "training into nobody's folder": ("train-drafter", "--model", "MODEL", "--out", "~nouser/x"),
     "training into a device": ("train-drafter", "--model", "MODEL", "--out", "/dev/null/x"),
-    "a drafter that is measured and is not there": ("eval-drafter", "--model", "MODEL", "--drafter", "/nothing"),
-    "a drafter of nobody's that is measured": ("eval-drafter", "--model", "MODEL", "--drafter", "~nouser/x"),
+    "a drafter that is measured and is not there": ("bench", "--model", "MODEL", "--drafter", "/nothing"),
+    "a drafter of nobody's that is measured": ("bench", "--model", "MODEL", "--drafter", "~nouser/x"),
     "help of what is not there": ("help",),
 }  # fmt: skip
 _FOLDERS = {

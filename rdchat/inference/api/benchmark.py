@@ -76,6 +76,11 @@ class BenchRun:
     overhead: float | None = None
     draft_ms: float | None = None  # mean time of a draft in these rounds, without the rest of the round
 
+    @property
+    def turn(self) -> tuple[int, int, int]:
+        """The turn: index of the baseline, index of the prompt, and trial."""
+        return self.baseline, self.prompt, self.trial
+
 
 @dataclass(frozen=True, slots=True)
 class BenchProgress:
@@ -153,7 +158,9 @@ class BenchCell:
     @property
     def words(self) -> str:
         """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
-        return ", ".join([self.draft.mode.words, *filter(None, [size_words(*self.shape.values())])])
+        alone = self.draft.mode is Mode.DRAFTER and not self.draft.lookup_branch
+        parts = self.draft.mode.words, size_words(*self.shape.values()), "without lookup" if alone else ""
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +183,8 @@ class BenchPlan:
     earlier_file: str = ""  # a file of `drafting.reply_store` that drafts may come from; empty for none
     turn: int = 0  # shifts which cell comes first, so that benchmarks repeated by hand alternate too
     streams: bool = False  # whether the text of a reply is reported while it is written
+    finished: frozenset[tuple[int, int, int]] = frozenset()
+    """Turns that were measured before and are left out, each as `BenchRun.turn`."""
 
     def __post_init__(self) -> None:
         if not self.cells or not self.prompts:
@@ -245,6 +254,8 @@ class Sweep:
     draft_model: str | None = None  # for `speculative`, and for `auto` to choose from
     # For `drafter`, and for `auto` to choose from; None is the one made for the target.
     drafters: tuple[str | None, ...] = (None,)
+    lookup_branches: tuple[bool, ...] = (True,)
+    """For the drafter head: whether its drafts get a branch from prompt lookup."""
 
     def cells(self) -> tuple[BenchCell, ...]:
         """Return the cells, grouped by precision, then temperature, then mode.
@@ -265,8 +276,9 @@ class Sweep:
 
     def _drafts(self, mode: Mode) -> Iterator[DraftSettings]:
         if mode is Mode.DRAFTER:
-            for drafter, width, length in product(self.drafters, self.beam_widths, self.beam_lengths):
-                yield DraftSettings(mode, drafter=drafter, beam_width=width, beam_length=length)
+            lists = self.drafters, self.lookup_branches, self.beam_widths, self.beam_lengths
+            for drafter, branch, width, length in product(*lists):
+                yield DraftSettings(mode, drafter=drafter, beam_width=width, beam_length=length, lookup_branch=branch)
         elif mode in (Mode.SPECULATIVE, Mode.LOOKUP):
             model = self.draft_model if mode is Mode.SPECULATIVE else None
             for tokens in self.draft_tokens:

@@ -1,15 +1,10 @@
-"""Counts of drafted and accepted tokens, which can be added up and are stored reply by reply."""
+"""Counts of drafted and accepted tokens, which can be added up."""
 
-import hashlib
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
-from rdchat.errors import RdchatError
-from rdchat.files.atomic_file import JsonLines
-from rdchat.files.plain_data import plain
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.lookup_index import most_nodes
@@ -55,7 +50,7 @@ Result = tuple[Prompt, DraftSettings, DraftCounts]
 
 
 def draft_name(draft: DraftSettings) -> str:
-    """Return such as `W4 L5`, `W4 L5 + lookup` or `lookup L5`, which is stored, and printed as the setup."""
+    """Return such as `W4 L5`, `W4 L5 + lookup` or `lookup L5`, a name for people."""
     if draft.mode is Mode.LOOKUP:
         return f"lookup L{1 + draft.draft_tokens}"
     return f"W{draft.beam_width} L{draft.beam_length}" + (" + lookup" if draft.lookup_branch else "")
@@ -64,47 +59,6 @@ def draft_name(draft: DraftSettings) -> str:
 def most_drafted(draft: DraftSettings) -> int:
     """Return the most tokens of a draft, without the root."""
     return most_nodes(draft.draft_tokens) if draft.mode is Mode.LOOKUP else draft.beam_length - 1
-
-
-class CountsFile:
-    """Results on disk, so that an interrupted measurement can resume. Must be closed.
-
-    Args:
-        path: Created if missing; its first line of JSON is the facts, each further line a result.
-        facts: Target, drafter, sampling and so on.
-
-    Raises:
-        RdchatError: If the file is something else, or has results with other facts.
-        StorageFullError: If the disk is full.
-        StorageError: If the file cannot be read or written.
-    """
-
-    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
-        self._lines = JsonLines(path)
-        lines = self._lines.read()
-        if not lines:
-            self._lines.append(facts)
-        elif lines[0] != facts:
-            self._lines.close()
-            raise RdchatError(f"{path} has other content than results of this measurement.", "Choose another file.")
-        self._counts = {line["key"]: plain(DraftCounts, line["trial"]) for line in lines[1:]}
-
-    def find(self, prompt: Prompt, draft: DraftSettings) -> DraftCounts | None:
-        """Return a stored result."""
-        return self._counts.get(_key(prompt, draft))
-
-    def add(self, prompt: Prompt, draft: DraftSettings, counts: DraftCounts) -> None:
-        """Store a result."""
-        self._lines.append({"key": _key(prompt, draft), "trial": asdict(counts)})
-
-    def close(self) -> None:
-        """Close the file."""
-        self._lines.close()
-
-
-def _key(prompt: Prompt, draft: DraftSettings) -> str:
-    """Return the key of a result; prompts are hashed, so that the file contains nobody's text."""
-    return f"{draft_name(draft)}: {hashlib.sha256(prompt.text.encode('utf-8', 'replace')).hexdigest()[:16]}"
 
 
 def report(results: Sequence[Result]) -> list[dict[str, Any]]:

@@ -18,7 +18,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
-from rdchat.inference.benchmark.draft_counts import CountsFile, DraftCounts, Result, most_drafted
+from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, most_drafted
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
@@ -128,9 +128,6 @@ def measure_drafts(
     prompts: Sequence[Prompt],
     drafts: Sequence[DraftSettings],
     sampling: SamplingParams,
-    *,
-    seed: int = 0,
-    kept: CountsFile | None = None,
 ) -> Iterator[Result]:
     """Decode every prompt with every draft, and count tokens, target calls and accepted tokens.
 
@@ -139,21 +136,14 @@ def measure_drafts(
         prompts: The questions.
         drafts: Draft settings to compare.
         sampling: Sampling parameters, with the longest reply.
-        seed: Reply seed, the same for all prompts.
-        kept: Results in this file are not measured again; new ones are added.
 
     Raises:
         ModelError: If the target cannot use these drafts.
     """
     for prompt in prompts:
         for draft in drafts:
-            counts = kept.find(prompt, draft) if kept else None
-            if counts is None:
-                request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, seed, draft=draft)
-                counts = _counts(session, request)
-                if kept:
-                    kept.add(prompt, draft, counts)
-            yield prompt, draft, counts
+            request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
+            yield prompt, draft, _counts(session, request)
 
 
 def _counts(session: ChatSession, request: GenerationRequest) -> DraftCounts:

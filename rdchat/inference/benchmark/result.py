@@ -91,6 +91,8 @@ class CellReport:
     name: str  # mode and shape, and whatever else distinguishes it from the other settings
     figures: Figures  # over all prompts
     groups: Mapping[str, Figures] = field(default_factory=dict)  # by group of prompts
+    pooled: Mapping[str, float | None] = field(default_factory=dict)
+    """Sum of the decoded tokens over sum of the target calls, by group of prompts; `all` has all prompts."""
     identical_text: bool | None = True  # whether all replies equal plain decoding's; None if that is unknown
     first_difference: Difference | None = None  # first difference of the reply that differs most seriously
     mode_reason: str | None = None  # why its mode did not run
@@ -125,6 +127,7 @@ class CellReport:
         return {
             "mode": cell.draft.mode.value,
             **cell.shape,
+            **({"lookup_branch": cell.draft.lookup_branch} if cell.draft.mode is Mode.DRAFTER else {}),
             **({"drafter": cell.draft.drafter} if drafter and _has_head(cell) else {}),
             "temperature": cell.temperature,
             "dtype": self.dtype or cell.dtype.value,
@@ -133,6 +136,7 @@ class CellReport:
             "first_difference": difference and asdict(difference),
             **({"chosen": dict(self.chosen)} if cell.draft.mode is Mode.AUTO else {}),
             **_figures_json(self.figures),
+            "pooled_tokens_per_target_call": dict(self.pooled),
             "groups": {name: _figures_json(figures) for name, figures in self.groups.items()},
         }
 
@@ -199,6 +203,7 @@ class BenchResult:
             name,
             self._figures(runs),
             {group: self._figures([run for run in runs if run.group == group]) for group in groups},
+            {group: _pooled(run for run in runs if group in {run.group, "all"}) for group in [*groups, "all"]},
             not differences if runs and all(run.token_ids for run in runs) else None,
             worst,
             next((run.mode_reason for run in all_runs if run.mode_reason), None),
@@ -240,6 +245,13 @@ def environment(info: ModelInfo | None) -> dict[str, str | int | None]:
         "cores": os.cpu_count(),
         "system": host.system_name(),
     }
+
+
+def _pooled(runs: Iterable[BenchRun]) -> float | None:
+    """Return the sum of the runs' decoded tokens over the sum of their target calls; None without calls."""
+    counts = [run.statistics for run in runs]
+    calls = sum(count.target_calls for count in counts)
+    return sum(count.generated_tokens - 1 for count in counts) / calls if calls else None
 
 
 def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:

@@ -104,15 +104,19 @@ class InterleavedRunner:
             while not self._cancelled.is_set() and session.idle():
                 pass  # it measures the cost of target calls, as the app does between replies
         yield from missing
-        self._total -= len(missing) * len(plan.prompts) * plan.trials
         unavailable = {run.cell for run in missing}
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
-        for trial in range(plan.trials):
-            for prompt in range(len(plan.prompts)):
-                if self._cancelled.is_set():
-                    return
+        turns = [(trial, prompt) for trial in range(plan.trials) for prompt in range(len(plan.prompts))]
+        self._total -= len(missing) * len(turns)
+        for trial, prompt in turns:
+            if (baselines[0], prompt, trial) in plan.finished:
+                self._total -= len(entries)
+        for trial, prompt in turns:
+            if self._cancelled.is_set():
+                return
+            if (baselines[0], prompt, trial) not in plan.finished:
                 first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
                 yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
 

@@ -1,10 +1,12 @@
 """Figures of known runs."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure
 from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
@@ -36,6 +38,16 @@ def test_a_ratio_is_taken_within_a_prompt_and_trial_and_the_median_over_all() ->
     assert ratio is not None
     assert (ratio.median, ratio.n) == (pytest.approx((1.3 + 1.5) / 2), 4)
     assert (ratio.low, ratio.high) == (pytest.approx(1.25), pytest.approx(1.625))
+
+
+def test_tokens_per_step_of_a_group_are_sums_over_sums() -> None:
+    asked = plan(OFF, LOOKUP, groups=("qa", "rag", "rag"))
+    plain = [run(asked, BASE, 10, prompt=prompt) for prompt in range(3)]
+    few = BenchRun(2, 2, "rag", 0, (1, 2), (), (), Statistics(generated_tokens=11, target_calls=10))
+    drafted = [run(asked, SECOND, 15, prompt=0), run(asked, SECOND, 15, prompt=1), few]
+    off, lookup = summarise(asked, [*plain, *(replace(each, cell=FIRST) for each in plain), *drafted])
+    assert off.pooled == {"qa": 1, "rag": 1, "all": 1}
+    assert lookup.pooled == pytest.approx({"qa": 2, "rag": 110 / 60, "all": 210 / 110})
 
 
 def test_what_speed_ups_compare_with_is_listed_once() -> None:

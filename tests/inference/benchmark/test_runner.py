@@ -58,6 +58,16 @@ def test_all_cells_take_turns_and_the_first_one_changes() -> None:
     assert last.left_s is not None
 
 
+def test_finished_turns_are_left_out() -> None:
+    whole = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=2), session_of)))
+    finished = frozenset({(0, 0, 0), (0, 1, 1)})
+    events = list(InterleavedRunner(plan(LOOKUP, trials=2, finished=finished), session_of))
+    ids = {(run.cell, *run.turn): run.token_ids for run in runs_of(events)}
+    assert ids == {(run.cell, *run.turn): run.token_ids for run in whole if run.turn not in finished}
+    last = [event for event in events if isinstance(event, BenchProgress)][-1]
+    assert (last.done, last.total) == (3, 4)
+
+
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> None:
     cells = [replace(cell, temperature=temperature) for cell in (OFF, LOOKUP)]
