@@ -22,27 +22,24 @@ def measured(tmp_path: Path) -> Path:
 
 
 def test_a_file_is_drawn_several_times(qapp: QCoreApplication, measured: Path) -> None:
-    pictures = [measured.with_suffix(kind) for kind in (".png", ".svg", ".pdf")]
+    pictures = [measured.with_suffix(kind) for kind in (".png", ".pdf")]
     options = [option for picture in pictures for option in ("--picture", str(picture))]
     assert main(["bench", "--from", str(measured), *options]) == 0
     assert pictures[0].read_bytes().startswith(b"\x89PNG")
-    assert "2.00x" in pictures[1].read_text(encoding="utf-8")
-    assert pictures[2].read_bytes().startswith(b"%PDF-")
+    assert pictures[1].read_bytes().startswith(b"%PDF-")
 
 
 def test_pictures_need_no_display(measured: Path) -> None:
     unset = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
     environment = {name: value for name, value in os.environ.items() if name not in unset}
-    picture = measured.with_suffix(".svg")
+    picture = measured.with_suffix(".pdf")
     command = [sys.executable, "-m", "rdchat", "bench", "--from", str(measured), "--picture", str(picture)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "2.00x" in picture.read_text(encoding="utf-8")
+    assert picture.read_bytes().startswith(b"%PDF-")
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "words"), [("bench.gif", 2, ".png, .svg or .pdf"), ("no/b.png", 1, "folder")]
-)
+@pytest.mark.parametrize(("name", "status", "words"), [("bench.gif", 2, ".png or .pdf"), ("no/b.png", 1, "folder")])
 def test_a_picture_that_cannot_be_is_refused_first(
     measured: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, words: str
 ) -> None:

@@ -59,7 +59,7 @@ class BenchmarkWindow(SideWindow):
         self.open_csv = push_button(
             "Open CSV…", "Show a saved benchmark, of rdchat or of Apple's scripts", self._choose_csv
         )
-        self.export = push_button("Export…", "Save as CSV, JSON, PNG, SVG or PDF", self._choose_place)
+        self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_place)
         self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)
 

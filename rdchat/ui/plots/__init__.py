@@ -1,1 +1,1 @@
-"""Plots of benchmarks and trainings, painted in a window or saved as PNG, PDF or SVG."""
+"""Plots of benchmarks and trainings, painted in a window or saved as PNG or PDF."""

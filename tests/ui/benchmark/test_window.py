@@ -176,7 +176,7 @@ def test_closing_while_it_runs_asks_first(qtbot: QtBot, chat: Chat, bench: Bench
 def test_it_is_exported_and_opened_again(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, tmp_path: Path) -> None:
     assert not bench.export.isEnabled()
     run(qtbot, chat, bench)
-    for kind in ("csv", "json", "png", "svg", "pdf"):
+    for kind in ("csv", "json", "png", "pdf"):
         bench.save(str(tmp_path / f"bench.{kind}"))
         assert bench.status.text() == f"Saved as bench.{kind}"
     assert not QImage(str(tmp_path / "bench.png")).isNull()
@@ -202,7 +202,7 @@ def test_files_that_cannot_be_are_told(qtbot: QtBot, chat: Chat, bench: Benchmar
     bench.save(str(tmp_path / "missing" / "bench.csv"))
     assert "cannot be written" in bench.status.text()
     bench.save(str(tmp_path / "x.txt"))
-    words = "x.txt cannot be exported: its name must end in .csv, .json, .png, .svg or .pdf."
+    words = "x.txt cannot be exported: its name must end in .csv, .json, .png or .pdf."
     assert bench.status.text() == words
 
 

@@ -1,4 +1,3 @@
-import xml.etree.ElementTree as ET
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.look.theme import DARK, LIGHT, Theme
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import Box, Drawing, Plot, ink_on, luminance, speed_color
-from rdchat.ui.plots.pictures import inline_svg, save_picture
+from rdchat.ui.plots.pictures import save_picture
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import LINES, HeatMap, SpeedBars, plots_of
 from tests.services.bench_runs import PLAN
@@ -167,20 +166,6 @@ def test_a_png_has_twice_the_size(qtbot: QtBot, tmp_path: Path) -> None:
     assert {LIGHT.faster.name(), LIGHT.slower.name()} <= colors
 
 
-def test_an_svg_holds_its_words_as_text(tmp_path: Path) -> None:
-    save_picture(BOTH, tmp_path / "bench.svg")
-    root = ET.parse(tmp_path / "bench.svg").getroot()
-    texts = {"".join(text.itertext()).strip() for text in root.iter("{http://www.w3.org/2000/svg}text")}
-    assert {"Speed-up over plain decoding", "Prompt lookup, 4 tokens", "1.50x", "best", "4 beams"} <= texts
-    assert root.get("viewBox", "").startswith("0 0 720 ")
-
-
-def test_an_svg_takes_no_name_for_markup() -> None:
-    named = SpeedBars((("<b>", (("a & b", Figure(1.5, 1.4, 1.75, 12)),)),))
-    assert "&lt;b&gt;" in inline_svg([named], 600)
-    assert "<b>" not in inline_svg([named], 600)
-
-
 def test_a_pdf_is_one_page(qtbot: QtBot, tmp_path: Path) -> None:
     save_picture(BOTH, tmp_path / "bench.pdf")
     written = (tmp_path / "bench.pdf").read_bytes()
@@ -189,10 +174,10 @@ def test_a_pdf_is_one_page(qtbot: QtBot, tmp_path: Path) -> None:
 
 
 def test_other_names_and_places_that_cannot_be_written_are_refused(qtbot: QtBot, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSettingError, match=r"bench\.gif cannot be drawn: .*\.png, \.svg or \.pdf"):
+    with pytest.raises(InvalidSettingError, match=r"bench\.gif cannot be drawn: .*\.png or \.pdf"):
         save_picture([BARS], tmp_path / "bench.gif")
     with pytest.raises(StorageError, match="cannot be written"):
-        save_picture([BARS], tmp_path / "missing" / "bench.svg")
+        save_picture([BARS], tmp_path / "missing" / "bench.pdf")
 
 
 def test_the_keyboard_reaches_every_part(qtbot: QtBot, theme: Theme) -> None:
