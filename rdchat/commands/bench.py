@@ -18,7 +18,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
-from rdchat.inference.benchmark.csv_format import read_csv, write_csv
+from rdchat.inference.benchmark.csv_file import read_csv, write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, environment
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import pytest
 from PySide6.QtCore import QCoreApplication
 
 from rdchat.cli import main
-from rdchat.inference.benchmark.csv_format import write_csv
+from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import BenchResult
 from tests.services.bench_runs import PLAN, bench_run
 

@@ -19,7 +19,7 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat.errors import InvalidSettingError, StorageError
-from rdchat.inference.benchmark.csv_format import write_csv
+from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
 from rdchat.ui.look import formatting
 from rdchat.ui.look.labels import tip_text

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import BenchPlan
-from rdchat.inference.benchmark.csv_format import read_csv
+from rdchat.inference.benchmark.csv_file import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.benchmark.plan_form import PlanForm

@@ -10,7 +10,7 @@ from rdchat.chat.settings import Settings
 from rdchat.cli import main
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.benchmark.csv_format import read_csv
+from rdchat.inference.benchmark.csv_file import read_csv
 from tests.inference.benchmark.csv_samples import result, written
 
 

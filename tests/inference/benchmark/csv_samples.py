@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from rdchat.inference.api.benchmark import MLX_LM, Difference
-from rdchat.inference.benchmark.csv_format import write_csv
+from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import BenchResult
 from tests.inference.benchmark.runs import LOOKUP, OFF, beam, plan, run
 

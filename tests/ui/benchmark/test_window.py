@@ -11,7 +11,7 @@ from rdchat.inference.api.benchmark import BenchProgress
 from rdchat.inference.api.events import DraftOptions, FinishReason, ModeOption, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Mode
-from rdchat.inference.benchmark.csv_format import read_csv
+from rdchat.inference.benchmark.csv_file import read_csv
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark.results import TableCell
 from rdchat.ui.benchmark.window import BenchmarkWindow

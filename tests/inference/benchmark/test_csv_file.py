@@ -10,8 +10,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.benchmark import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.benchmark.csv_format import COLUMNS, read_csv
-from rdchat.inference.benchmark.csv_table import PLAIN_COLUMNS, RECURRENT_COLUMNS
+from rdchat.inference.benchmark.csv_file import COLUMNS, PLAIN_COLUMNS, RECURRENT_COLUMNS, read_csv
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
@@ -146,16 +145,16 @@ def test_apples_file_of_drafting_finds_the_plain_one_beside_it_or_is_drawn_by_it
         ("", "has no runs"),
         ("a,b\n1,2\n", "is not a benchmark: line 1 has other columns"),
         ("some text\nand, well, more\n", "is not a benchmark: line 1 has other columns"),
-        (APPLE_PLAIN.replace("4100.0", "fast"), "Line 2 of {path}: generation_ours is 'fast', not a number"),
-        (APPLE_PLAIN.replace("1,mlx", "x,mlx"), "Line 3 of {path}: run is 'x', not a whole number"),
-        (APPLE_PLAIN.replace("float16", "float12"), "Line 2 of {path}: dtype is 'mlx.core.float12', which is unknown"),
+        (APPLE_PLAIN.replace("4100.0", "fast"), "Line 2 of {path}: generation_ours is 'fast', which is not valid here"),
+        (APPLE_PLAIN.replace("1,mlx", "x,mlx"), "Line 3 of {path}: run is 'x', which is not valid here"),
+        (APPLE_PLAIN.replace("float16", "float12"), "Line 2 of {path}: asked_dtype is 'float12'"),
         (APPLE_PLAIN + "2,mlx.core.float16\n", "Line 4 of {path}: it has more or fewer columns"),
-        (APPLE_PLAIN.replace("4100.0", "inf"), "Line 2 of {path}: generation_ours is 'inf', not a number"),
-        (APPLE_PLAIN.replace("1,mlx", f"{'9' * 5000},mlx"), "not a whole number"),
+        (APPLE_PLAIN.replace("4100.0", "inf"), "Line 2 of {path}: generation_ours is 'inf'"),
+        (APPLE_PLAIN.replace("1,mlx", f"{'9' * 5000},mlx"), "Line 3 of {path}: run is '9999"),
         (APPLE_DRAFTED.replace(",200,", ",1,"), "Line 2 of {path}: max-tokens 1 is out of range"),
         (APPLE_DRAFTED.replace("200,True,126", "200,yes,126"), "Line 2 of {path}: greedy is 'yes'"),
-        (APPLE_DRAFTED.replace("0,1,2,", "0,1,1,", 1), "Line 2 of {path}: beam-length 1 is out of range"),
-        ("part,mode\ncell,off\n", "Line 1 of {path} does not have the column run"),
+        (APPLE_DRAFTED.replace("0,1,2,", "0,1,1,", 1), "Line 2 of {path}: beam_length is '1'"),
+        ("part,mode\ncell,off\n", "is not a benchmark: line 1 has other columns"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Path) -> None:
@@ -171,10 +170,13 @@ def test_what_is_wrong_with_a_file_is_named(text: str, words: str, tmp_path: Pat
     [
         ("mode", "magic", "mode is 'magic'"),
         ("part", "whole", "part is 'whole'"),
-        ("token_ids", "1 b", "token_ids has"),
-        ("token_ids", "1 nan", "token_ids has"),
-        ("overhead", "nan", "overhead is 'nan', not a number"),
-        ("temperature", "11", "temperature 11.0 is out of range"),
+        ("token_ids", "1 b", "token_ids is '1 b'"),
+        ("token_ids", "1 nan", "token_ids is '1 nan'"),
+        ("token_ids", "1 -2", "token_ids is '1 -2'"),
+        ("rounds", "-1", "rounds is '-1'"),
+        ("decode_ms", "inf", "decode_ms is 'inf'"),
+        ("overhead", "nan", "overhead is 'nan'"),
+        ("temperature", "11", "temperature is '11'"),
         ("prompt", "999999999999", "prompt is 999999999999, and the file has 20 lines"),
     ],
 )
