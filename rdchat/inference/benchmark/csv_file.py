@@ -287,12 +287,12 @@ def _completed(drafted: Sequence[_Row], plain: Sequence[_Row]) -> Iterator[_Row]
         times = prefill_ms, row.number("comprehension_and_generation_time") - prefill_ms
         more = {"part": _CELL, "cell": cell, "mode": Mode.DRAFTER.value, "rounds": row.cells["steps"]}
         yield _complete(row, kind, times, more)
-    kinds = dict.fromkeys(key[:2] for key in cells) or dict.fromkeys((dtype, "0") for dtype in prefill)
-    for number, kind in enumerate(kinds):
-        for row in [row for row in plain if row.precision == kind[0]]:
+    kinds = dict.fromkeys((key[0], key[1]) for key in cells) or dict.fromkeys((dtype, "0") for dtype in prefill)
+    for number, plain_kind in enumerate(kinds):
+        for row in [row for row in plain if row.precision == plain_kind[0]]:
             for part, whose in ((_BASELINE if drafted else _CELL, "ours"), (_MLX_LM, "mlx")):
                 times = row.number(f"comprehension_{whose}"), row.number(f"generation_{whose}")
-                yield _complete(row, kind, times, _APPLE_PLAIN | {"part": part, "cell": str(number)})
+                yield _complete(row, plain_kind, times, _APPLE_PLAIN | {"part": part, "cell": str(number)})
 
 
 def _complete(row: _Row, kind: Sequence[str], times: tuple[float, float], more: Mapping[str, str]) -> _Row:

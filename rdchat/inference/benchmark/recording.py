@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
 
 import mlx.core as mx
-import mlx.nn as nn
 from mlx_lm import stream_generate
 from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
@@ -15,14 +14,12 @@ from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
-from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, most_drafted
+from rdchat.inference.benchmark.draft_counts import DraftCounts, Result
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
-_LOOP_RUN = 8  # length of a run of tokens that counts as repeated
 _EXACT_TOKENS = 32  # tokens of a reply that are decoded again with exact times
 
 
@@ -85,14 +82,7 @@ def record(session: ChatSession, request: GenerationRequest, cancelled: Callable
     Returns:
         The reply; None if it was cancelled.
     """
-    session.forget()
-    began = perf_counter_ns()
-    return record_events(session.generate(request), began, cancelled)
-
-
-def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool]) -> Recording | None:
-    """Make a reply that began at `began`, in nanoseconds of `perf_counter_ns`; see `record`."""
-    pieces = stream_events(reply, began, cancelled)
+    pieces = stream(session, request, cancelled)
     while True:
         try:
             next(pieces)
@@ -101,12 +91,13 @@ def record_events(reply: TokenIterator, began: int, cancelled: Callable[[], bool
             return recording
 
 
-def stream_events(
-    reply: TokenIterator, began: int, cancelled: Callable[[], bool], cell: int = 0
+def stream(
+    session: ChatSession, request: GenerationRequest, cancelled: Callable[[], bool], cell: int = 0
 ) -> Generator[BenchPiece, None, Recording | None]:
-    """Yield the text of a cell's reply as it is written; see `record_events`."""
-    found = Recording()
-    with closing(reply) as events:
+    """Yield the text of a cell's reply as it is written; see `record`."""
+    session.forget()
+    found, began = Recording(), perf_counter_ns()
+    with closing(session.generate(request)) as events:
         for event in events:
             if cancelled():
                 return None
@@ -151,39 +142,26 @@ def _counts(session: ChatSession, request: GenerationRequest) -> DraftCounts:
     assert found is not None  # it is never cancelled
     if found.mode_reason:
         raise ModelError(found.mode_reason)
-    places = range(most_drafted(request.draft))
+    places = range(request.draft.beam_length - 1)
     return DraftCounts(
         1,
         len(found.token_ids) - 1,
         found.statistics.target_calls,
         tuple(sum(min(each.accepted + 1, each.drafted) > place for each in found.rounds) for place in places),
         tuple(sum(each.accepted > place for each in found.rounds) for place in places),
-        *repeated_runs(found.token_ids),
     )
 
 
-def repeated_runs(tokens: Sequence[int]) -> tuple[int, int]:
-    """Return the number of runs of 8 tokens, and how many of them occurred before."""
-    runs = [tuple(tokens[start : start + _LOOP_RUN]) for start in range(len(tokens) - _LOOP_RUN + 1)]
-    return len(runs), len(runs) - len(set(runs))
-
-
-def record_mlx_lm(
-    model: LoadedModel,
-    request: GenerationRequest,
-    cancelled: Callable[[], bool],
-    draft_network: nn.Module | None = None,
-) -> Recording | None:
+def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
     """Make a reply with stock `mlx_lm.stream_generate` on the same network, sampling by its own rule.
 
     Args:
         model: The target.
-        request: The prompt; of its draft settings only `draft_tokens` is used, and only with a draft model.
-        cancelled: Called between tokens and, without a draft model, between chunks of the prompt.
-        draft_network: A draft model for mlx-lm.
+        request: The prompt; its draft settings are not used.
+        cancelled: Called between tokens and between chunks of the prompt.
 
     Returns:
-        The reply, counted from the last token of its first call; None if it was cancelled.
+        The reply; None if it was cancelled.
     """
     sampling = request.sampling
     prompt = model.encode_chat(request.messages, continue_last=False)
@@ -193,8 +171,7 @@ def record_mlx_lm(
         if cancelled():
             raise _CancelledError
 
-    found, drafted = Recording(), list[bool]()
-    began = perf_counter_ns()
+    found, began = Recording(), perf_counter_ns()
     responses = stream_generate(
         model.network,
         model.tokenizer,
@@ -203,28 +180,24 @@ def record_mlx_lm(
         sampler=make_sampler(temp=sampling.temperature, top_p=sampling.top_p),
         prefill_step_size=model.prefill_chunk,
         prompt_progress_callback=look,
-        draft_model=draft_network,
-        num_draft_tokens=request.draft.draft_tokens,
     )
     try:
         with closing(responses):
             for response in responses:
                 look(0, 0)
                 found._take(response.token, response.text, (perf_counter_ns() - began) / 1e6)
-                drafted.append(response.from_draft)
     except _CancelledError:
         return None
     finally:
         mx.synchronize(generation_stream)
     first, last = found.times_ms[0], found.times_ms[-1]
-    later = drafted[drafted.index(False) + 1 :] if False in drafted else []  # tokens of all calls after the first
     found.statistics = Statistics(
         prompt_tokens=len(prompt),
-        generated_tokens=1 + len(later),
+        generated_tokens=len(found.token_ids),
         prefill_ms=first,
         ttft_ms=first,
         decode_ms=last - first,
-        target_calls=later.count(False) + (later[-1:] == [True]),
+        target_calls=len(found.token_ids) - 1,
     )
     return found
 

@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import replace
-from time import perf_counter, perf_counter_ns
+from time import perf_counter
 
 from rdchat.inference.api.benchmark import (
     MLX_LM,
@@ -37,7 +37,7 @@ from rdchat.inference.benchmark.recording import (
     measure_rounds,
     record,
     record_mlx_lm,
-    stream_events,
+    stream,
 )
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import device_errors
@@ -168,9 +168,7 @@ class InterleavedRunner:
         """Make a reply; yield its text as it is written, if the plan says so."""
         if not self._plan.streams:
             return record(session, request, self._cancelled.is_set)
-        session.forget()
-        began = perf_counter_ns()
-        return (yield from stream_events(session.generate(request), began, self._cancelled.is_set, cell))
+        return (yield from stream(session, request, self._cancelled.is_set, cell))
 
     def _progress(self, words: str) -> BenchProgress:
         left, now = None, perf_counter()

@@ -9,7 +9,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, report
-from rdchat.inference.benchmark.recording import measure_drafts, repeated_runs
+from rdchat.inference.benchmark.recording import measure_drafts
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.across_rows
 
 PROMPTS = [Prompt("hello there", "a"), Prompt("abc abc abc", "b"), Prompt("more words", "a")]
 BEAMS = DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=4)
-DRAFTS = [replace(BEAMS, beam_width=1, lookup_branch=False), BEAMS, DraftSettings(Mode.LOOKUP, draft_tokens=3)]
+DRAFTS = [replace(BEAMS, beam_width=1, lookup_branch=False), BEAMS]
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,6 @@ def test_a_model_that_cannot_be_drafted_for_so_is_named() -> None:
     session = ChatSession(tiny_llama(0))
     with pytest.raises(ModelError, match="There is no drafter for tiny"):
         next(measure_drafts(session, PROMPTS, [BEAMS], SamplingParams(max_tokens=4)))
-
-
-def test_runs_that_occurred_before_are_counted() -> None:
-    assert repeated_runs(list(range(20))) == (13, 0)
-    assert repeated_runs([*range(10), *range(10)]) == (13, 3)  # of the second ten: 0-7, 1-8, 2-9
-    assert repeated_runs([5] * 10) == (3, 2)
-    assert repeated_runs([1, 2, 3]) == (0, 0)
 
 
 def test_the_report_pools_sums_not_ratios() -> None:
