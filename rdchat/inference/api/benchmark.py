@@ -10,28 +10,38 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_words
 
-MLX_LM = -1  # stock mlx-lm, in place of a cell's index
+# Index of stock mlx-lm in place of a cell's.
+MLX_LM = -1
 
 # Largest gap of a near-tie in nats, by precision: a few steps of the format, for scores of the usual size. A gap within
 # `_ROUNDINGS` times the measured rounding is a near-tie too: at low temperatures rounding is much larger.
 _NEAR_TIES = {"float32": 0.001, "float16": 0.1}
-_NEAR_TIE = 0.5  # bfloat16, which quantised models usually compute in too
+# For bfloat16, in which quantised models usually compute too.
+_NEAR_TIE = 0.5
 _ROUNDINGS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a reply first differs from plain decoding's of the same prompt and trial."""
+    """Where a reply first differs from plain decoding's of the same prompt and trial.
 
-    prompt: int  # index of the prompt
-    index: int  # position in the reply, from 0
-    plain: str  # text of plain decoding's token; empty where that reply had ended
-    other: str  # text of the other reply's token; empty where that one had ended
-    # Difference of the two tokens' final scores (logit over temperature plus noise) under plain decoding, in nats;
-    # near 0 is a near-tie. None where one reply had ended, or a score is not finite.
+    Attributes:
+        prompt: Index of the prompt.
+        index: Position in the reply, from 0.
+        plain: Text of plain decoding's token; empty if that reply had ended.
+        other: Text of the other reply's token; empty if that one had ended.
+        gap: Difference of the two tokens' final scores (logit over temperature plus noise) under plain decoding, in
+            nats; near 0 is a near-tie. None where one reply had ended, or a score is not finite.
+        rounding: Measured rounding at this position: root mean square, over the vocabulary, of the change in scores
+            when the last tokens are fed in one call instead of one by one, in nats. None without a gap, or where it was
+            not measured.
+    """
+
+    prompt: int
+    index: int
+    plain: str
+    other: str
     gap: float | None
-    # Measured rounding at this position: root mean square, over the vocabulary, of the change in scores when the last
-    # tokens are fed in one call instead of one by one, in nats. None without a gap, or where it was not measured.
     rounding: float | None = None
 
     def near_tie(self, dtype: str) -> bool:
@@ -54,27 +64,41 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class BenchRun:
-    """One reply of one cell."""
+    """One reply of one cell.
 
-    cell: int  # index into `BenchPlan.all_cells`, or `MLX_LM`
-    prompt: int  # index into the plan's prompts
-    group: str  # the prompt's group
-    trial: int  # from 0
+    Attributes:
+        cell: Index into `BenchPlan.all_cells`, or `MLX_LM`.
+        prompt: Index into the plan's prompts.
+        group: Group of the prompt.
+        trial: Number of the trial, from 0.
+        pieces: Text that became final with each token.
+        times_ms: Milliseconds from the request until each token was known; tokens of one round share a moment.
+        statistics: Counters of the reply; for mlx-lm only times and numbers of tokens.
+        mode_reason: Why another mode ran than the cell's, or none; None if it is the same.
+        chosen: What the automatic mode chose in the end.
+        difference: Where it first differs from plain decoding of the same prompt, trial, temperature and precision;
+            None where it is the same, and for mlx-lm.
+        baseline: Index of the plain decoding that it is compared with; its own for plain decoding itself.
+        dtype: Precision that the model's weights had, which `auto` does not tell.
+        overhead: Time of its first rounds, divided by the time of their drafts and target calls alone.
+        draft_ms: Mean time of a draft in the first rounds, without the rest of the round.
+    """
+
+    cell: int
+    prompt: int
+    group: str
+    trial: int
     token_ids: tuple[int, ...]
-    pieces: tuple[str, ...]  # text that became final with each token
-    times_ms: tuple[float, ...]  # when each token was known, from the request; tokens of one round share a moment
-    # Milliseconds from the request until each token was known; tokens of one round share a moment.
+    pieces: tuple[str, ...]
+    times_ms: tuple[float, ...]
     statistics: Statistics
-    mode_reason: str | None = None  # of mlx-lm only times and numbers of tokens
-    chosen: str = ""  # automatic mode: what it chose in the end
-    # Where it first differs from plain decoding of the same prompt, trial, temperature and precision; None where it is
-    # the same, and for mlx-lm.
+    mode_reason: str | None = None
+    chosen: str = ""
     difference: Difference | None = None
-    baseline: int = 0  # index of the plain decoding that it is compared with; its own for plain decoding itself
-    dtype: str = ""  # precision that the model's weights had, which `auto` does not tell
-    # Time of its first rounds, divided by the time of their drafts and target calls alone.
+    baseline: int = 0
+    dtype: str = ""
     overhead: float | None = None
-    draft_ms: float | None = None  # mean time of a draft in these rounds, without the rest of the round
+    draft_ms: float | None = None
 
     @property
     def turn(self) -> tuple[int, int, int]:
@@ -84,12 +108,19 @@ class BenchRun:
 
 @dataclass(frozen=True, slots=True)
 class BenchProgress:
-    """Progress of a benchmark."""
+    """Progress of a benchmark.
 
-    done: int  # runs made
-    total: int  # runs to make
-    words: str  # the run in progress, for people
-    left_s: float | None = None  # seconds left at this speed; None until it can be estimated
+    Attributes:
+        done: Finished runs.
+        total: All runs.
+        words: The run in progress, for people.
+        left_s: Seconds left at this speed; None until it can be estimated.
+    """
+
+    done: int
+    total: int
+    words: str
+    left_s: float | None = None
 
     @property
     def left_words(self) -> str:
@@ -101,9 +132,13 @@ class BenchProgress:
 
 @dataclass(frozen=True, slots=True)
 class BenchPiece:
-    """Text of a reply that is being written, where the plan asks for it."""
+    """Text of a reply that is being written, where the plan asks for it.
 
-    cell: int  # index into `BenchPlan.all_cells`
+    Attributes:
+        cell: Index into `BenchPlan.all_cells`.
+    """
+
+    cell: int
     text: str
 
 
@@ -128,17 +163,21 @@ class BenchRunner(Protocol):
 class BenchCell:
     """One setting that is measured.
 
+    Attributes:
+        draft: Draft settings; `profile` and `trace` are off.
+        temperature: Temperature; 0 is greedy.
+        dtype: Precision of the model's weights.
+
     Raises:
         InvalidSettingError: If the temperature is out of range.
     """
 
-    # Draft settings; `profile` and `trace` are off.
     draft: DraftSettings = field(default_factory=lambda: DraftSettings(mode=Mode.OFF))
-    temperature: float = 0.0  # 0 is greedy
-    dtype: Dtype = Dtype.AUTO  # precision of the model's weights
+    temperature: float = 0.0
+    dtype: Dtype = Dtype.AUTO
 
     def __post_init__(self) -> None:
-        SamplingParams(temperature=self.temperature)  # validates
+        SamplingParams(temperature=self.temperature)  # Validates the temperature
 
     @property
     def plain(self) -> bool:
@@ -242,20 +281,29 @@ EVERYDAY_PROMPTS = (
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """All combinations of these settings, where they apply to the mode."""
+    """All combinations of these settings, where they apply to the mode.
 
-    modes: tuple[Mode, ...]  # in the order they are reported
-    # `beam_widths`, `beam_lengths`: For the drafter head; otherwise not used.
+    Attributes:
+        modes: Modes in the order of the report.
+        beam_widths: Beam widths of the drafter head; other modes do not use them.
+        beam_lengths: Beam lengths of the drafter head; other modes do not use them.
+        draft_tokens: Draft tokens of a draft model and of prompt lookup; other modes do not use them.
+        temperatures: Temperatures; 0 is greedy.
+        dtypes: Precisions of the model's weights.
+        draft_model: Draft model for `speculative`, and for `auto` to choose from.
+        drafters: Drafters for `drafter`, and for `auto` to choose from; None is the one made for the target.
+        lookup_branches: For the drafter head: whether its drafts get a branch from prompt lookup.
+    """
+
+    modes: tuple[Mode, ...]
     beam_widths: tuple[int, ...] = (4,)
     beam_lengths: tuple[int, ...] = (5,)
-    draft_tokens: tuple[int, ...] = (4,)  # for a draft model and prompt lookup; otherwise not used
-    temperatures: tuple[float, ...] = (0.0,)  # 0 is greedy
-    dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)  # precisions of the model's weights
-    draft_model: str | None = None  # for `speculative`, and for `auto` to choose from
-    # For `drafter`, and for `auto` to choose from; None is the one made for the target.
+    draft_tokens: tuple[int, ...] = (4,)
+    temperatures: tuple[float, ...] = (0.0,)
+    dtypes: tuple[Dtype, ...] = (Dtype.AUTO,)
+    draft_model: str | None = None
     drafters: tuple[str | None, ...] = (None,)
     lookup_branches: tuple[bool, ...] = (True,)
-    """For the drafter head: whether its drafts get a branch from prompt lookup."""
 
     def cells(self) -> tuple[BenchCell, ...]:
         """Return the cells, grouped by precision, then temperature, then mode.
