@@ -33,8 +33,8 @@ class Database:
     command waits for at most one step of bulk work and a commit.
 
     Args:
-        path: Created if missing, and migrated to the newest version. A file that is damaged, of a newer version, or
-            another program's is moved aside with its companions.
+        path: Created if missing, and migrated to the newest version. A damaged file is moved aside with its
+            companions; one of a later version or of another program stays as it is, and opening it fails.
         migrations: The migrations that this version knows.
         wait: Whether to wait until the file is open. Otherwise call `wait`, or read, which waits too.
 
