@@ -102,6 +102,15 @@ def end_of_begun(prompt: str) -> str:
     return _CLOSINGS[opened[1]] if opened else ""
 
 
+def may_mark(text: str, added: str) -> bool:
+    """Tell whether a marker may begin in what was added to a text, or so near before it that its meaning may change.
+
+    If not, what was added joins the part in which the text ended.
+    """
+    end = text[-_SETTLED - len(added) :]
+    return any(each in end for each in _FIRST_CHARACTERS)
+
+
 def may_part(text: str) -> bool:
     """Tell whether a marker may end in a piece of a reply; if not, it does not change thought or answer."""
     return any(each in text for each in (">", "]", "\u25b7", "thought"))

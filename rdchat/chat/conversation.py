@@ -191,8 +191,8 @@ class MessagePath(Sequence[Message]):
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "MessagePath":
-        """Return messages as a path."""
-        return messages[:] if isinstance(messages, MessagePath) else cls([each.id for each in messages], None, messages)
+        """Return messages as a path, a path itself."""
+        return messages if isinstance(messages, MessagePath) else cls([each.id for each in messages], None, messages)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -87,7 +87,7 @@ class ChatController(QObject):
             happened.connect(self._remember_model)
         self.model_slot.loaded.connect(self._warn_of_memory)
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
-        self.replies.progressed.connect(self.time_ledger.add_progress)
+        self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
         self.replies.engine_ended.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversations_changed.connect(self.earlier.look)

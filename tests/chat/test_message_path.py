@@ -113,7 +113,7 @@ def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) 
     store = open_store()
     messages = long_chat(store)
     path = store.messages(1)
-    copy = MessagePath.of(path)
+    copy = path[:]
     copy.put(replace(copy[40], text="written on"))
     copy.append(replace(messages[0], id=COUNT + 2, text="more"))
     assert path == messages

@@ -30,7 +30,7 @@ class Told(app.App):
     def start(self):
         super().start()
         self.controller.replies.state_changed.connect(self.ask)
-        self.controller.chat.reply_grew.connect(lambda message: print("begun", flush=True))
+        self.controller.chat.reply_grew.connect(lambda _id, _text: print("begun", flush=True))
         self.controller.chat.message_changed.connect(lambda message: print("ended", flush=True))
         self.asked = False
 

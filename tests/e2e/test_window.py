@@ -35,7 +35,7 @@ from rdchat.chat.store import ConversationStore
 
 qt = application()
 app = App(qt, ConversationStore(paths.database_path()), SettingsStore(paths.settings_path()), local_engine)
-app.controller.replies.progressed.connect(lambda progress: print(progress.text, end="", flush=True))
+app.controller.chat.reply_grew.connect(lambda _id, text: print(text, end="", flush=True))
 app.start()
 QTimer.singleShot(0, lambda: app.controller.send("Write a very long story about the sea."))
 sys.exit(qt.exec())

@@ -172,11 +172,12 @@ class Person(QObject):
         if message.status is not _STREAMING:
             self._journal.note("stored", id=message.id, chat=message.conversation_id, text=message.text)
 
-    @Slot(Message)
-    def _on_text(self, message: Message) -> None:
-        begin = min(self._given.get(message.id, 0), len(message.text))
-        self._given[message.id] = len(message.text)
-        self._journal.note("given", id=message.id, text=message.text[begin:])
+    @Slot(int, str)
+    def _on_text(self, message_id: int, _text: str) -> None:
+        text = self._controller.chat.path[-1].text
+        begin = min(self._given.get(message_id, 0), len(text))
+        self._given[message_id] = len(text)
+        self._journal.note("given", id=message_id, text=text[begin:])
 
     @Slot()
     def _on_transcript(self) -> None:

@@ -25,7 +25,7 @@ class Seen:
     storage_failures: list[Notice] = field(default_factory=list)
     removed: list[int] = field(default_factory=list)
     changed: list[Message] = field(default_factory=list)
-    grown: list[str] = field(default_factory=list)  # the text of replies, each time that it grew
+    grown: list[str] = field(default_factory=list)  # the text that replies gained
     statistics: list[Statistics] = field(default_factory=list)
     states: list[EngineState] = field(default_factory=list)
 
@@ -44,7 +44,7 @@ class Window(QObject):
         controller.storage.failed.connect(self.seen.storage_failures.append)
         controller.chats.conversation_removed.connect(self.seen.removed.append)
         controller.chat.message_changed.connect(self.seen.changed.append)
-        controller.chat.reply_grew.connect(lambda message: self.seen.grown.append(message.text))
+        controller.chat.reply_grew.connect(lambda _id, text: self.seen.grown.append(text))
         controller.replies.statistics_changed.connect(self.seen.statistics.append)
         controller.replies.state_changed.connect(self._on_state)
 

@@ -11,7 +11,6 @@ from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role, SamplingParams, fresh_seed, reply_seed
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
@@ -33,7 +32,7 @@ class OpenChat(QObject):
     path_changed = Signal()  # the path has other messages, or another context cut
     message_added = Signal(Message)  # at the end of the path
     message_changed = Signal(Message)  # more than the text of a reply that is being written
-    reply_grew = Signal(Message)  # its text
+    reply_grew = Signal(int, str)  # a message's id, and the text that it has gained
     options_changed = Signal()  # its own, or those of the preferences
     typed_changed = Signal()
 
@@ -45,7 +44,7 @@ class OpenChat(QObject):
         self.files = PendingFiles(replies.model.engine, replies.model, self)  # of the message that is typed
         self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
         self.about = _NEW  # with the options of the chat, also before it is stored
-        self.path = MessagePath()  # with the text of the reply that is being written; to be changed in copies only
+        self.path = MessagePath()  # with the text of the reply that is being written; views hold it
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
@@ -167,11 +166,7 @@ class OpenChat(QObject):
         self.path_changed.emit()
 
     def _tell_opened(self) -> None:
-        """Emit `opened`, and the statistics of the last reply unless another one is being written."""
         self.files.show_chat(self.id)
-        if not self.replies.live:
-            last = self.path.last_measured
-            self.replies.statistics_changed.emit(last.statistics if last and last.statistics else Statistics())
         self.opened.emit()
 
     # Changing
@@ -260,7 +255,9 @@ class OpenChat(QObject):
             made_with=made_with,
         )
         if reply.conversation_id == self.id:
-            grows, self.path = path.ids == self.path.ids, path[:]
+            grows = path.ids == self.path.ids
+            if not grows:
+                self.path = path[:]
             self.path.append(reply)
             if grows:
                 self.message_added.emit(reply)
@@ -279,10 +276,11 @@ class OpenChat(QObject):
 
     # The reply that is being written
 
-    @Slot(Message)
-    def _on_reply_grew(self, reply: Message) -> None:
+    @Slot(Message, str)
+    def _on_reply_grew(self, reply: Message, text: str) -> None:
         if self.has(reply.id):
-            self.reply_grew.emit(self._replace(reply))
+            self._replace(reply)
+            self.reply_grew.emit(reply.id, text)
 
     @Slot(Message)
     def _on_reply_changed(self, reply: Message) -> None:

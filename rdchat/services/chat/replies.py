@@ -38,13 +38,12 @@ class Replies(QObject):
         file_text: Reads the text of a file in a prompt.
     """
 
-    grew = Signal(Message)  # it has more text
+    grew = Signal(Message, str)  # it has gained this text
     changed = Signal(Message)  # something else than its text, while it is written
     ended = Signal(Message)
     prefill_progressed = Signal(PrefillProgress)
-    progressed = Signal(ReplyProgress)
     engine_ended = Signal(object)  # the `ReplyEnd` or `Failure` of a reply that the engine had
-    statistics_changed = Signal(Statistics)  # of the reply that is written, or of the last one of an opened chat
+    statistics_changed = Signal(Statistics)  # of the reply that is being written
     state_changed = Signal()  # the state may be another
 
     def __init__(
@@ -187,7 +186,6 @@ class Replies(QObject):
                 self.engine_ended.emit(event)
                 if isinstance(event, ReplyEnd):
                     self._finish(live, event)
-                    self.statistics_changed.emit(event.statistics)
                 else:
                     self._fail(live, event)
                 self.state_changed.emit()
@@ -199,8 +197,7 @@ class Replies(QObject):
         if in_thought and not live.in_thought:
             self.changed.emit(live.message)  # how long it thought is known now
         elif progress.text:
-            self.grew.emit(live.message)
-        self.progressed.emit(progress)
+            self.grew.emit(live.message, progress.text)
         self.statistics_changed.emit(progress.statistics)
         if is_first:
             self.state_changed.emit()

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.reply_statistics import LedgerEntry
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.api.shown_ledger import LedgerRow, added_up, ledger_rows, shown
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.engine.engine_events import Failure, ReplyProgress
+from rdchat.services.engine.engine_events import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +78,10 @@ class TimeLedger(QObject):
         self._mixed = bool(self._running)
         self.reset()
 
-    @Slot(ReplyProgress)
-    def add_progress(self, progress: ReplyProgress) -> None:
+    @Slot(Statistics)
+    def add_statistics(self, statistics: Statistics) -> None:
         """Take the counters of the reply under way."""
-        self._running = progress.statistics.ledger
+        self._running = statistics.ledger
         self.changed.emit()
 
     @Slot(object)

@@ -60,7 +60,7 @@ class ConversationView(Ground):
         chat.message_added.connect(self._add_message)
         chat.message_changed.connect(transcript.update_message)
         chat.message_changed.connect(self._show_in_find_bar)
-        chat.reply_grew.connect(transcript.show_growth)
+        chat.reply_grew.connect(transcript.append_text)
         chat.typed_changed.connect(self._show_typed)
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.composer.shape.show_shape(chat.about.answer_shape))

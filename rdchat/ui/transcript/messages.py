@@ -7,6 +7,7 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.thoughts import may_mark
 from rdchat.ui.files.chips import SentFiles
 from rdchat.ui.look.buttons import TextButton
 from rdchat.ui.look.layouts import column, row
@@ -28,6 +29,7 @@ _WIDEST = 0.82  # of the column
 _LONG = 4000  # characters: such a text fills its lines, and is laid out only once
 _PAD = MEDIUM + 2
 _JSON_BEGINS = re.compile(r'\s*\{\s*["}]')
+_BRACE = re.compile(r"\s*\{")
 _BUTTONS = 3 * 28 + TIGHT  # the room that a bubble leaves beside it
 
 
@@ -96,7 +98,7 @@ class ReplyMessage(MessageWidget):
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)
         self.body.setAccessibleName("Reply")
-        self._waiting = ""
+        self._waiting, self._thinking = "", False
         self._status = LineLabel(area.theme)
         self._remedy = TextButton("", area.theme, self._mend)
         self._status_line = QWidget()
@@ -107,7 +109,7 @@ class ReplyMessage(MessageWidget):
     def show_message(self, message: Message) -> None:
         self.message = message
         final, parts = not self.is_busy, message.parts
-        thinking = parts.open and not final and bool(message.text)
+        self._thinking = thinking = parts.open and not final and bool(message.text)
         if parts.thought or thinking:
             self.thought = self.thought or self._make_thought()
             cut_off = parts.open and final
@@ -119,6 +121,15 @@ class ReplyMessage(MessageWidget):
         self.body.set_text(fenced(parts.answer), final)
         self._show_status()
         super().show_message(message)
+
+    def append_text(self, message: Message, text: str) -> None:
+        """Show a reply that is being written, which has gained a text."""
+        if self.body.is_empty or self._thinking or may_mark(message.text, text) or _BRACE.match(message.text):
+            self.show_message(message)
+            return
+        self.message = message
+        self.body.append(text)
+        self.area.work_added.emit()
 
     def set_waiting(self, text: str) -> None:
         """Say what an empty reply waits for."""

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 from PySide6.QtCore import Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
@@ -59,7 +58,10 @@ class TranscriptView(MessageColumn):
     # --- what is shown
 
     def set_messages(self, messages: Sequence[Message], place: ReadingPlace | None = None) -> None:
-        """Show these messages, at a place or the end; where some were shown before, the reader keeps their place."""
+        """Show these messages, at a place or the end; where some were shown before, the reader keeps their place.
+
+        A path is not copied: it has the messages of later calls.
+        """
         self._report_place()
         before, self.messages = self.messages, MessagePath.of(messages)
         known = self.messages.has_any(before)
@@ -100,8 +102,7 @@ class TranscriptView(MessageColumn):
             self.reader_moved.emit(self.messages[-1].conversation_id, self.reading_place)
 
     def add_message(self, message: Message) -> None:
-        """Show one message more at the end. The person's own always comes into view."""
-        self.messages.append(message)
+        """Show the message that was added to the end of the path. The person's own always comes into view."""
         self._tell_of_more(self._jump.isVisibleTo(self))
         inside = self.range.add()
         if message.role is Role.USER:
@@ -111,26 +112,18 @@ class TranscriptView(MessageColumn):
             self.draw_first()
 
     def update_message(self, message: Message) -> None:
-        """Show another state of a message."""
-        self.messages.put(message)
+        """Show another state of a message of the path."""
         if widget := self.widgets.get(message.id):
             widget.show_message(message)
             self.place()
 
     def append_text(self, message_id: int, text: str) -> None:
-        """Add characters to a reply that is being written, as `show_growth` does."""
-        message = self.messages.find(message_id)
+        """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""
+        message, widget = self.messages.find(message_id), self.widgets.get(message_id)
         if message is not None:
-            self.show_growth(replace(message, text=message.text + text))
-
-    def show_growth(self, message: Message) -> None:
-        """Show a reply that is being written with more text; it is drawn within a thirtieth of a second."""
-        if self.messages.place_of(message.id) is None:
-            return
-        self.messages.put(message)
-        self._tell_of_more(self._jump.isVisibleTo(self))
-        if widget := self.widgets.get(message.id):
-            widget.show_message(message)
+            self._tell_of_more(self._jump.isVisibleTo(self))
+            if isinstance(widget, ReplyMessage):
+                widget.append_text(message, text)
 
     def set_waiting(self, message_id: int, text: str) -> None:
         """Say inside an empty reply what it waits for."""

@@ -31,7 +31,7 @@ def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Win
     assert window.titles == ["What is a tree?"]
     assert controller.chat.conversation is not None
     assert window.store.messages(controller.chat.conversation.id) == controller.chat.path
-    assert window.seen.grown[-1] == "Hello, you!"
+    assert "".join(window.seen.grown) == "Hello, you!"
     assert window.seen.states == [
         EngineState.LOADING,
         EngineState.IDLE,
@@ -387,7 +387,7 @@ def test_a_start_opens_the_latest_conversation(
     again = window_on(tmp_path)
     again.controller.start()
     assert again.texts == ["Kept", "Hello, you!"]
-    assert again.seen.statistics[-1].generated_tokens == 4
+    assert again.controller.chat.path[-1].statistics == Statistics(prompt_tokens=8, generated_tokens=4)
 
 
 # Models

@@ -12,7 +12,7 @@ from rdchat.inference.api.shown_ledger import added_up
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure, ReplyProgress
+from rdchat.services.engine.engine_events import Failure
 from rdchat.services.engine.model_slot import ModelSlot
 
 
@@ -25,7 +25,7 @@ class Desk:
         self.ledger = TimeLedger(self.drafting)
 
     def progress(self, rounds: int, verify_ms: float) -> None:
-        self.ledger.add_progress(ReplyProgress("", Statistics(ledger=_entries(rounds, verify_ms))))
+        self.ledger.add_statistics(Statistics(ledger=_entries(rounds, verify_ms)))
 
     def finish(self, rounds: int, verify_ms: float, tps: float = 10.0, mode: Mode = Mode.LOOKUP) -> None:
         statistics = Statistics(generated_tokens=11, decode_ms=10_000 / tps, ledger=_entries(rounds, verify_ms))
@@ -39,7 +39,8 @@ class Desk:
 
 
 def _entries(rounds: int, verify_ms: float) -> tuple[LedgerEntry, ...]:
-    return (LedgerEntry("round", "", rounds, verify_ms * 2), LedgerEntry("verify", "round", rounds, verify_ms))
+    wait = LedgerEntry("wait", "round/verify", rounds, verify_ms)
+    return (LedgerEntry("round", "", rounds, verify_ms * 2), LedgerEntry("verify", "round", rounds, verify_ms), wait)
 
 
 @pytest.fixture
@@ -64,7 +65,7 @@ def test_replies_add_up_the_one_under_way_included(desk: Desk) -> None:
 def test_time_that_was_not_measured_is_kept_over_a_reset(desk: Desk) -> None:
     def progress(ms: float) -> None:
         entries = (*_entries(1, 5.0), LedgerEntry("not measured", "", 1, ms))
-        desk.ledger.add_progress(ReplyProgress("", Statistics(ledger=entries)))
+        desk.ledger.add_statistics(Statistics(ledger=entries))
 
     progress(2.0)
     desk.ledger.reset()

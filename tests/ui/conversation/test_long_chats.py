@@ -124,7 +124,7 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
 ) -> None:
     field, seen = window.conversation.composer.field, list[str]()
     chat.controller.chat.message_added.connect(lambda message: seen.append(f"added {message.role.value}"))
-    chat.controller.chat.reply_grew.connect(lambda _message: seen.append("text"))
+    chat.controller.chat.reply_grew.connect(lambda _id, _text: seen.append("text"))
     chat.qtbot.keyClicks(field, "And now?")
     chat.qtbot.keyClick(field, Qt.Key.Key_Return)
     assert slow_disk.begun.wait(60)

@@ -12,7 +12,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.shown_ledger import ledger_rows, shown
-from rdchat.services.engine.engine_events import ReplyProgress
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
 from rdchat.ui.window.main_window import MainWindow
@@ -78,7 +77,7 @@ def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
 
 
 def _measure(chat: Chat) -> None:
-    chat.controller.replies.progressed.emit(ReplyProgress("", Statistics(ledger=_ENTRIES)))
+    chat.controller.replies.statistics_changed.emit(Statistics(ledger=_ENTRIES))
 
 
 def _end(chat: Chat, tps: float) -> None:

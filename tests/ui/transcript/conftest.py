@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from PySide6.QtWidgets import QAbstractButton, QScrollBar, QWidget
@@ -40,6 +41,25 @@ def dialogue(turns: int, answer: str = "Answer {n}.") -> list[Message]:
         messages.append(person(2 * turn - 1, f"Question {turn}?"))
         messages.append(reply(2 * turn, answer.replace("{n}", str(turn))))
     return messages
+
+
+def add_message(view: TranscriptView, message: Message) -> None:
+    """Add a message to the path that the view shows."""
+    view.messages.append(message)
+    view.add_message(message)
+
+
+def update_message(view: TranscriptView, message: Message) -> None:
+    """Put another state of a message onto the path."""
+    view.messages.put(message)
+    view.update_message(message)
+
+
+def append_text(view: TranscriptView, message_id: int, text: str) -> None:
+    """Let a reply of the path grow."""
+    if (message := view.messages.find(message_id)) is not None:
+        view.messages.put(replace(message, text=message.text + text))
+    view.append_text(message_id, text)
 
 
 @pytest.fixture

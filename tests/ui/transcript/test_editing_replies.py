@@ -13,7 +13,16 @@ from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.reply_details import facts, summary
-from tests.ui.transcript.conftest import button, dialogue, edited_text, person, reply, scroll_bar, widget_of
+from tests.ui.transcript.conftest import (
+    button,
+    dialogue,
+    edited_text,
+    person,
+    reply,
+    scroll_bar,
+    update_message,
+    widget_of,
+)
 
 Show = Callable[[Sequence[Message]], TranscriptView]
 
@@ -96,7 +105,7 @@ def test_an_edited_reply_says_so_with_its_place_and_in_its_details(qtbot: QtBot,
 def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(1))
     editor = editor_in(qtbot, view, 2)
-    view.update_message(reply(2, "Answer 1.", siblings=2))
+    update_message(view, reply(2, "Answer 1.", siblings=2))
     assert editor.isVisible()
     assert not widget_of(view, 2).actions_row.isVisible()
     assert not widget_of(view, 2).body.isVisible()

@@ -11,7 +11,16 @@ from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_parts import FoldedText
-from tests.ui.transcript.conftest import button, dialogue, person, reply, wait_until_drawn, widget_of
+from tests.ui.transcript.conftest import (
+    append_text,
+    button,
+    dialogue,
+    person,
+    reply,
+    update_message,
+    wait_until_drawn,
+    widget_of,
+)
 
 Show = Callable[[Sequence[Message]], TranscriptView]
 
@@ -76,7 +85,7 @@ def test_an_empty_reply_says_what_it_waits_for_until_text_comes(qtbot: QtBot, sh
     assert words(view, 2) == ["Waiting for the model…"]
     view.set_waiting(2, "Reading the prompt… 512 of 2,048 tokens")
     assert words(view, 2) == ["Reading the prompt… 512 of 2,048 tokens"]
-    view.append_text(2, "Hello")
+    append_text(view, 2, "Hello")
     assert words(view, 2) == []
 
 
@@ -107,7 +116,7 @@ def test_alternatives_are_stepped_through(qtbot: QtBot, show: Show) -> None:
     with qtbot.waitSignal(view.alternative_requested) as asked:
         qtbot.mouseClick(button(widget_of(view, 2), "Next version"), Qt.MouseButton.LeftButton)
     assert asked.args == [2, 1]
-    view.update_message(reply(2, "Third", sibling=2, siblings=3))
+    update_message(view, reply(2, "Third", sibling=2, siblings=3))
     assert words(view, 2) == ["3 of 3"]
     assert not button(widget_of(view, 2), "Next version").isEnabled()
 
@@ -166,14 +175,14 @@ def test_return_while_an_input_method_composes_does_not_send(qtbot: QtBot, show:
 
 def test_a_thought_is_folded_while_it_is_written_and_stays_as_the_person_has_it(qtbot: QtBot, show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "", MessageStatus.STREAMING, None)])
-    view.append_text(2, "<think>\nI wonder")
+    append_text(view, 2, "<think>\nI wonder")
     wait_until_drawn(qtbot, view)
     box = view.findChild(FoldedText)
     assert (title(box), box.body.isVisible()) == ("Thinking…", False)
     qtbot.mouseClick(button(box, "Show the model's thoughts"), Qt.MouseButton.LeftButton)
     wait_until_drawn(qtbot, view)
     assert box.body.toPlainText() == "I wonder"
-    view.append_text(2, " much.\n</think>\n\nHello")
+    append_text(view, 2, " much.\n</think>\n\nHello")
     wait_until_drawn(qtbot, view)
     assert (box.body.isVisible(), box.body.toPlainText()) == (True, "I wonder much.")
     assert widget_of(view, 2).body.toPlainText() == "Hello"
@@ -202,10 +211,10 @@ def test_a_thought_that_the_template_began_is_one_while_it_is_written(qtbot: QtB
     view = show([person(1, "Hi"), streaming])
     assert words(view, 2) == ["Waiting for the model…"]
     assert view.findChild(FoldedText) is None
-    view.append_text(2, "I wonder")
+    append_text(view, 2, "I wonder")
     wait_until_drawn(qtbot, view)
     assert (title(view.findChild(FoldedText)), widget_of(view, 2).body.toPlainText()) == ("Thinking…", "")
-    view.append_text(2, ".</think>\nHello")
+    append_text(view, 2, ".</think>\nHello")
     wait_until_drawn(qtbot, view)
     assert widget_of(view, 2).body.toPlainText() == "Hello"
 

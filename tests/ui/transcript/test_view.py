@@ -12,6 +12,8 @@ from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_range import MOST, OPENED
 from tests.grids import share
 from tests.ui.transcript.conftest import (
+    add_message,
+    append_text,
     button,
     dialogue,
     person,
@@ -110,7 +112,7 @@ def test_messages_above_and_below_count_while_a_reply_grows(qtbot: QtBot, show: 
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
     wait_until_drawn(qtbot, view)
     first = widgets(view)[0].y()
-    view.append_text(401, LONG)
+    append_text(view, 401, LONG)
     wait_until_drawn(qtbot, view)
     assert widgets(view)[0].y() == first > 0  # nothing else is moved
     assert at_end(view)
@@ -136,7 +138,7 @@ def streaming(show: Show) -> TranscriptView:
 def test_the_end_is_followed_while_the_reader_is_there(qtbot: QtBot, show: Show) -> None:
     view = streaming(show)
     for _ in range(10):
-        view.append_text(22, LONG + "\n\n")
+        append_text(view, 22, LONG + "\n\n")
         wait_until_drawn(qtbot, view)
         assert at_end(view)
 
@@ -146,13 +148,13 @@ def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, sh
     bar = scroll_bar(view)
     bar.setValue(bar.maximum() // 2)
     value = bar.value()
-    view.append_text(22, LONG)
+    append_text(view, 22, LONG)
     wait_until_drawn(qtbot, view)
     assert bar.value() == value
     assert not at_end(view)
     qtbot.mouseClick(button(view, "Jump to latest"), Qt.MouseButton.LeftButton)
     assert at_end(view)
-    view.append_text(22, LONG)
+    append_text(view, 22, LONG)
     wait_until_drawn(qtbot, view)
     assert at_end(view)
 
@@ -170,7 +172,7 @@ def test_the_jump_button_tells_of_more_text_until_it_is_seen(qtbot: QtBot, show:
     scroll_bar(view).setValue(0)
     jump = button(view, "Jump to latest")
     assert jump.accessibleDescription() == ""
-    view.append_text(42, "some text")
+    append_text(view, 42, "some text")
     assert jump.accessibleDescription() == "There is more below"
     qtbot.mouseClick(jump, Qt.MouseButton.LeftButton)
     scroll_bar(view).setValue(0)
@@ -224,7 +226,7 @@ def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: Qt
 def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(20, LONG))
     scroll_bar(view).setValue(0)
-    view.add_message(person(41, "Next question"))
+    add_message(view, person(41, "Next question"))
     wait_until_drawn(qtbot, view)
     assert at_end(view)
     assert widgets(view)[-1].message.id == 41
@@ -270,7 +272,7 @@ def test_text_of_a_message_that_is_not_shown_is_kept(qtbot: QtBot, show: Show) -
     bar = scroll_bar(view)
     while any(widget.message.id == 401 for widget in widgets(view)):
         bar.setValue(widgets(view)[0].y() - 20)
-    view.append_text(401, "Written far below.")
+    append_text(view, 401, "Written far below.")
     view.scroll_to_end()
     wait_until_drawn(qtbot, view)
     assert widget_of(view, 401).body.toPlainText() == "Written far below."
@@ -302,7 +304,7 @@ def test_a_message_of_a_megabyte_shows_its_beginning_and_takes_more(qtbot: QtBot
     hidden = widget_of(view, 2).body.hidden_characters
     assert hidden > 900_000
     assert button(view, f"Show more ({hidden:,} characters hidden)").isVisible()
-    view.append_text(2, "x")
+    append_text(view, 2, "x")
     wait_until_drawn(qtbot, view)
 
 
@@ -325,7 +327,7 @@ def test_the_text_keeps_its_width_when_the_scroll_bar_comes(qtbot: QtBot, show: 
     view = show([*dialogue(1), reply(3, "", MessageStatus.STREAMING, None)])
     view.resize(500, 400)
     before = widget_of(view, 1).geometry()
-    view.append_text(3, LONG)
+    append_text(view, 3, LONG)
     wait_until_drawn(qtbot, view)
     assert scroll_bar(view).maximum() > 0
     assert widget_of(view, 1).geometry() == before
@@ -335,7 +337,7 @@ def test_a_header_stands_above_its_code_also_while_it_is_written(qtbot: QtBot, s
     view = show([person(1, "Code?"), reply(2, "", MessageStatus.STREAMING, None)])
     body = widget_of(view, 2).body
     for piece in ("```py", "thon\ndef f", "():\n", "    return 1\n"):
-        view.append_text(2, piece)
+        append_text(view, 2, piece)
         wait_until_drawn(qtbot, view)
         for header in body.findChildren(CodeHeader):
             line = body.document().documentLayout().blockBoundingRect(body.document().firstBlock())

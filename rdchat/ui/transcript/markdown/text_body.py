@@ -90,14 +90,24 @@ class TextBody(OfflineBrowser):
         """Set the whole text; if it continues the text before, only its end is parsed."""
         if (text, final) == (self._source, self._final):
             return
-        grows = text.startswith(self._source)
-        if self._final or not grows:
+        if self._final or not text.startswith(self._source):
             self._start_over()
-        added = text[len(self._source) :] if grows else text
-        if grows and self._source.endswith("\r"):
-            added = added.removeprefix("\n")  # a delivery may end between a carriage return and its line feed
-        self._source, self._text, self._final = text, (self._text if grows else "") + safe_text(added), final
+            self._source = self._text = ""
+        self._final = final
+        self.append(text[len(self._source) :])
+
+    def append(self, text: str) -> None:
+        """Add text at the end; only that is parsed."""
+        # a delivery may end between a carriage return and its line feed
+        added = text.removeprefix("\n") if self._source.endswith("\r") else text
+        self._source += text
+        self._text += safe_text(added)
         self._read_on()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is no text."""
+        return not self._source
 
     @property
     def hidden_characters(self) -> int:
