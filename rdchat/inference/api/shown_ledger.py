@@ -1,8 +1,7 @@
 """The time ledger as people read it: a reply's time by what was computed, and the stages as a table or CSV.
 
 The engine records what the host does (`decoding/ledger.py`). MLX computes lazily, so the stage that waits is often not
-the one whose work is computed. This module assigns each stage's own time to what it was spent on. Ledgers stored by
-version 0.1 are read too.
+the one whose work is computed. This module assigns each stage's own time to what it was spent on.
 """
 
 import csv
@@ -28,8 +27,8 @@ class Spent(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """Where the time of a recorded stage is shown; `counts`: whether its calls count for that row."""
+class _Row:
+    """The row that shows the time of a recorded stage; `counts`: whether its calls count for that row."""
 
     spent: Spent
     name: str
@@ -51,42 +50,35 @@ class _Part:
 
 _DRAFT_WAIT = "Wait for the draft"
 _PREPARE, _BOTH, _ALL = "Prepare steps", "Forward and choice", "Forward, choice and the next draft"
-_PLACES = {
-    "template and tokenize": _Place(Spent.READING, "Chat template and tokens"),
-    "prefill": _Place(Spent.READING, "Reading the prompt"),
-    "prefill of the drafter": _Place(Spent.READING, "Reading by the drafter"),
-    "first token": _Place(Spent.READING, "First token"),
-    "choose": _Place(Spent.READING, "First token"),
-    "queue step": _Place(Spent.OTHER, _PREPARE),
-    "queue step/forward": _Place(Spent.OTHER, _PREPARE, counts=False),
-    "queue step/forward/wait": _Place(Spent.WRITING, "Forward"),
-    "queue step/choose": _Place(Spent.OTHER, _PREPARE, counts=False),
-    "queue step/choose/queue": _Place(Spent.WRITING, _BOTH, counts=False),
-    "queue step/choose/wait": _Place(Spent.WRITING, "Choice"),
-    "wait for token": _Place(Spent.WRITING, _BOTH),
-    "wait for token/wait with draft": _Place(Spent.WRITING, _ALL),
-    "round": _Place(Spent.OTHER, _PREPARE, counts=False),
-    "round/verify": _Place(Spent.OTHER, _PREPARE),
-    "round/verify/wait": _Place(Spent.CHECKING, "Forward"),
-    "round/choose": _Place(Spent.OTHER, _PREPARE, counts=False),
-    "round/choose/wait": _Place(Spent.CHECKING, _BOTH),
-    "round/choose/wait with draft": _Place(Spent.CHECKING, _ALL),
-    "round/accept": _Place(Spent.OTHER, "Accept"),
-    "round/accept/detokenize": _Place(Spent.OTHER, "Text"),
-    "detokenize": _Place(Spent.OTHER, "Text"),
-    "round/commit": _Place(Spent.OTHER, "Commit"),
-    "plan": _Place(Spent.OTHER, "Automatic mode", counts=False),
-    "follow": _Place(Spent.OTHER, "Automatic mode"),
-    "follow/queue": _Place(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
-    Stage.HAND_OVER: _Place(Spent.OTHER, "Hand over tokens"),
-    Stage.NOT_MEASURED: _Place(Spent.OTHER, "Not measured"),
-}
-_BEFORE_WAITS = {  # version 0.1 charged waits to the stage that they happened in
-    "queue step": _Place(Spent.WRITING, _BOTH, counts=False),
-    "queue step/forward": _Place(Spent.WRITING, _BOTH, counts=False),
-    "queue step/choose": _Place(Spent.WRITING, _BOTH),
-    "round/verify": _Place(Spent.CHECKING, _BOTH, counts=False),
-    "round/choose": _Place(Spent.CHECKING, _BOTH),
+_ROWS = {
+    "template and tokenize": _Row(Spent.READING, "Chat template and tokens"),
+    "prefill": _Row(Spent.READING, "Reading the prompt"),
+    "prefill of the drafter": _Row(Spent.READING, "Reading by the drafter"),
+    "first token": _Row(Spent.READING, "First token"),
+    "choose": _Row(Spent.READING, "First token"),
+    "queue step": _Row(Spent.OTHER, _PREPARE),
+    "queue step/forward": _Row(Spent.OTHER, _PREPARE, counts=False),
+    "queue step/forward/wait": _Row(Spent.WRITING, "Forward"),
+    "queue step/choose": _Row(Spent.OTHER, _PREPARE, counts=False),
+    "queue step/choose/queue": _Row(Spent.WRITING, _BOTH, counts=False),
+    "queue step/choose/wait": _Row(Spent.WRITING, "Choice"),
+    "wait for token": _Row(Spent.WRITING, _BOTH),
+    "wait for token/wait with draft": _Row(Spent.WRITING, _ALL),
+    "round": _Row(Spent.OTHER, _PREPARE, counts=False),
+    "round/verify": _Row(Spent.OTHER, _PREPARE),
+    "round/verify/wait": _Row(Spent.CHECKING, "Forward"),
+    "round/choose": _Row(Spent.OTHER, _PREPARE, counts=False),
+    "round/choose/wait": _Row(Spent.CHECKING, _BOTH),
+    "round/choose/wait with draft": _Row(Spent.CHECKING, _ALL),
+    "round/accept": _Row(Spent.OTHER, "Accept"),
+    "round/accept/detokenize": _Row(Spent.OTHER, "Text"),
+    "detokenize": _Row(Spent.OTHER, "Text"),
+    "round/commit": _Row(Spent.OTHER, "Commit"),
+    "plan": _Row(Spent.OTHER, "Automatic mode", counts=False),
+    "follow": _Row(Spent.OTHER, "Automatic mode"),
+    "follow/queue": _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
+    Stage.HAND_OVER: _Row(Spent.OTHER, "Hand over tokens"),
+    Stage.NOT_MEASURED: _Row(Spent.OTHER, "Not measured"),
 }
 _WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
 # Paths that only a ledger with exact times has.
@@ -121,14 +113,14 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     if not recorded:
         return ()
     parts: dict[Spent, dict[str, _Part]] = defaultdict(dict)
-    exact, old = any(path in recorded for path in _EXACT), Stage.NOT_MEASURED not in recorded
+    exact = any(path in recorded for path in _EXACT)
     for path, own_ms in _own_times(recorded).items():
-        place = _BEFORE_WAITS.get(path, _place(path)) if old else _place(path)
-        if exact and place.name == _BOTH:
+        row = _row(path)
+        if exact and row.name == _BOTH:
             # The forward pass is a stage of its own.
-            place = replace(place, name="Choice")
-        part, calls = parts[place.spent].setdefault(place.name, _Part()), recorded[path].calls
-        part.counted += calls * place.counts
+            row = replace(row, name="Choice")
+        part, calls = parts[row.spent].setdefault(row.name, _Part()), recorded[path].calls
+        part.counted += calls * row.counts
         part.most = max(part.most, calls)
         part.ms += own_ms
     replies = recorded["template and tokenize"].calls if "template and tokenize" in recorded else 1
@@ -147,11 +139,8 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
 
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:
     """Return milliseconds by what a reply's time was spent on; empty where no ledger was stored."""
-    found = {Spent(entry.name): entry.total_ms for entry in shown(statistics.ledger) if entry.parent == REPLY}
-    if found and all(entry.path != Stage.NOT_MEASURED for entry in statistics.ledger):  # stored by version 0.1
-        missing = statistics.ttft_ms + statistics.decode_ms - sum(found.values())
-        found[Spent.OTHER] = found.get(Spent.OTHER, 0.0) + max(missing, 0.0)
-    return {spent: found[spent] for spent in Spent if found.get(spent)}
+    rows = (entry for entry in shown(statistics.ledger) if entry.parent == REPLY)
+    return {Spent(row.name): row.total_ms for row in rows if row.total_ms}
 
 
 def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
@@ -163,24 +152,24 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
     return {path: max(ms, 0.0) for path, ms in own.items()}
 
 
-def _place(path: str) -> _Place:
+def _row(path: str) -> _Row:
     *outer, name = path.split(PATH_SEPARATOR)
     if outer and outer[0] in ("prefill of the drafter", "first token", "choose"):
-        return _Place(Spent.READING, _PLACES[outer[0]].name, counts=False)
+        return _Row(Spent.READING, _ROWS[outer[0]].name, counts=False)
     if "draft" in (*outer, name) or name in _DRAFT_PARTS or (outer and outer[-1] in _DRAFT_PARTS):
-        return _draft_place(name, outer)
-    if path in _PLACES:
-        return _PLACES[path]
+        return _draft_row(name, outer)
+    if path in _ROWS:
+        return _ROWS[path]
     waited = Spent.CHECKING if "round" in outer else Spent.WRITING
-    return _Place(waited, _BOTH, counts=False) if name in _WAITS else _Place(Spent.OTHER, name)
+    return _Row(waited, _BOTH, counts=False) if name in _WAITS else _Row(Spent.OTHER, name)
 
 
-def _draft_place(name: str, outer: list[str]) -> _Place:
+def _draft_row(name: str, outer: list[str]) -> _Row:
     # With exact times a stage waits for its own results; a shape always waits for the draft.
     if name == Stage.WAIT and outer[-1] not in ("draft", "shape"):
-        return _Place(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
+        return _Row(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
     part = _DRAFT_WAIT if name in _WAITS else _DRAFT_PARTS.get(name, name)
-    return _Place(Spent.DRAFTING, part, counts=name != Stage.QUEUE)
+    return _Row(Spent.DRAFTING, part, counts=name != Stage.QUEUE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The time ledger for people: each stage's own time is assigned to what it was spent on."""
 
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.shown_ledger import Spent, ledger_rows, shown, spent_ms
+from rdchat.inference.api.shown_ledger import ledger_rows, shown, spent_ms
 
 
 def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
@@ -130,23 +130,6 @@ def test_a_reply_with_a_shape() -> None:
         (2, "Fit the shape", 2, 1.0),
         (2, "Wait for the draft", 2, 8.0),
     ]
-
-
-def test_a_ledger_of_version_0_1_charges_its_waits_to_the_model() -> None:
-    old = Statistics(
-        ttft_ms=22.0,
-        decode_ms=88.0,
-        ledger=ledger(
-            ("template and tokenize", 1, 2.0),
-            ("prefill", 1, 20.0),
-            ("queue step", 9, 80.0),
-            ("queue step/forward", 9, 5.0),
-            ("queue step/choose", 9, 74.0),
-            ("wait for token", 10, 1.0),
-            ("detokenize", 10, 1.0),
-        ),
-    )
-    assert spent_ms(old) == {Spent.READING: 22.0, Spent.WRITING: 81.0, Spent.OTHER: 7.0}
 
 
 def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() -> None:

@@ -23,6 +23,7 @@ _ENTRIES = (
     LedgerEntry("draft", "round", 4, 40.0),
     LedgerEntry("verify", "round", 4, 150.0),
 )
+_RECORDED = (*_ENTRIES, LedgerEntry("wait", "round/verify", 4, 150.0))
 
 
 def _table(model: QAbstractItemModel, parent: QModelIndex = QModelIndex()) -> list[object]:  # noqa: B008
@@ -77,11 +78,11 @@ def ledger(chat: Chat, window: MainWindow) -> LedgerWindow:
 
 
 def _measure(chat: Chat) -> None:
-    chat.controller.replies.statistics_changed.emit(Statistics(ledger=_ENTRIES))
+    chat.controller.replies.statistics_changed.emit(Statistics(ledger=_RECORDED))
 
 
 def _end(chat: Chat, tps: float) -> None:
-    statistics = Statistics(generated_tokens=11, target_calls=10, decode_ms=10_000 / tps, ledger=_ENTRIES)
+    statistics = Statistics(generated_tokens=11, target_calls=10, decode_ms=10_000 / tps, ledger=_RECORDED)
     chat.controller.replies.engine_ended.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
 
 
@@ -149,7 +150,7 @@ def test_stages_say_what_they_are(qtbot: QtBot, theme: Theme) -> None:
     tree = LedgerTree(theme)
     qtbot.addWidget(tree)
     model = tree.model()
-    tree.show_rows(ledger_rows(shown((*_ENTRIES, LedgerEntry("new stage", "", 1, 1.0)))))
+    tree.show_rows(ledger_rows(shown((*_RECORDED, LedgerEntry("new stage", "", 1, 1.0)))))
     assert "The model checks drafted tokens" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
     host = model.index(3, 0, model.index(0, 0))
     assert "new stage" in model.index(1, 0, host).data(Qt.ItemDataRole.ToolTipRole)
