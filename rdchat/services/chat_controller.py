@@ -59,6 +59,7 @@ class ChatController(QObject):
         preferences = self.preferences = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
         self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
+        preferences.changed.connect(self.drafting.read_settings)
         self.kept_chats = KeptChats(model, preferences, self)
         self.server = ServerControl(model, self.drafting, preferences, self)
         self.earlier = ReplyKeeper(store.path, self.storage, preferences, model)
@@ -105,7 +106,7 @@ class ChatController(QObject):
                 self.notice_raised.emit(notice)
         settings = self.preferences.settings
         if settings.last_chat is not None:
-            self.preferences.change(replace(settings, last_chat=None))  # should opening it crash the app
+            self.preferences.update(last_chat=None)  # should opening it crash the app
         self.chats.start(settings.last_chat)
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
@@ -141,7 +142,7 @@ class ChatController(QObject):
     def _remember_chat(self) -> None:
         """Keep which chat is open for the next start."""
         if self.preferences.settings.last_chat != self.chat.id:
-            self.preferences.change(replace(self.preferences.settings, last_chat=self.chat.id))
+            self.preferences.update(last_chat=self.chat.id)
 
     # Messages
 

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import date
 from functools import partial
 
@@ -53,7 +52,7 @@ class UpdateCheck(QObject):
 
     def answer(self, look: bool) -> None:
         """Keep the person's answer, and look at once if it is yes."""
-        self._preferences.change(replace(self._preferences.settings, looks_for_updates=look))
+        self._preferences.update(looks_for_updates=look)
         self.look()
 
     @Slot()
@@ -62,7 +61,7 @@ class UpdateCheck(QObject):
         settings, today = self._preferences.settings, self._today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
             return
-        self._preferences.change(replace(settings, looked_for_updates=today))
+        self._preferences.update(looked_for_updates=today)
         self._work.do(partial(newer_version, self.address), self._take)
 
     def _take(self, result: object) -> None:

@@ -29,6 +29,9 @@ class DraftControl(QObject):
         model: The loaded model.
         read: Returns the app's settings.
         save: Stores changed ones.
+
+    Attributes:
+        settings: The loaded model's; the defaults where none is loaded or it has none of its own.
     """
 
     changed = Signal()  # settings, options, or when they apply
@@ -38,6 +41,7 @@ class DraftControl(QObject):
     def __init__(self, model: ModelSlot, read: Callable[[], Settings], save: Callable[[Settings], None]) -> None:
         super().__init__(model)
         self._model, self._read, self._save = model, read, save
+        self.settings = DraftSettings()
         self._options: dict[Mode, ModeOption] = {}
         self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
         self.exact_times = False  # stages wait for their results, so that the time ledger is exact
@@ -47,15 +51,9 @@ class DraftControl(QObject):
         self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
         self.last_problem = ""  # why the last reply was not drafted to its end although that was asked for
         model.load_started.connect(self._forget_options)
-        model.failed.connect(self.changed)
+        model.failed.connect(self._forget_options)
         model.unload_started.connect(self._forget_options)
         model.loaded.connect(self._on_loaded)
-
-    @property
-    def settings(self) -> DraftSettings:
-        """The loaded model's settings; the defaults where none is loaded or it has none of its own."""
-        model = self._model_name()
-        return next((item.draft for item in self._read().drafts if item.model == model), DraftSettings())
 
     @property
     def ready(self) -> bool:
@@ -116,6 +114,12 @@ class DraftControl(QObject):
         """Return whether a mode can run; None before the engine has answered."""
         return self._options.get(mode)
 
+    @Slot()
+    def read_settings(self) -> None:
+        """Read the settings again, after another model was loaded or the app's settings were changed."""
+        model = self._model_name()
+        self.settings = next((item.draft for item in self._read().drafts if item.model == model), DraftSettings())
+
     def change(self, settings: DraftSettings) -> None:
         """Use these settings from now on, as far as a running reply allows."""
         settings, before = replace(settings, profile=False, trace=False), self.settings
@@ -125,6 +129,7 @@ class DraftControl(QObject):
         others = tuple(item for item in kept.drafts if item.model != model)
         self.last_problem = ""
         self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_MODELS_KEPT]))
+        self.settings = settings
         self._update_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
             self._check_options()
@@ -207,12 +212,14 @@ class DraftControl(QObject):
     @Slot()
     def _forget_options(self) -> None:
         self._set_loading(False)
+        self.read_settings()
         self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
         self._running = None  # it is stopped, and its problems are not the next model's
         self.changed.emit()
 
     @Slot(ModelInfo)
     def _on_loaded(self, _info: ModelInfo) -> None:
+        self.read_settings()
         self.changed.emit()
         self._check_options()  # before a reply that waited for the model: it says what it waits for
         self.look_for_drafters()

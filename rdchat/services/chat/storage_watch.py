@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal
 
@@ -85,6 +86,10 @@ class SettingsControl(QObject):
         with self._storage.reading():
             self._store.read()
         self.changed.emit(self.settings)
+
+    def update(self, **values: object) -> None:
+        """Change settings by their names."""
+        self.change(replace(self.settings, **values))  # type: ignore[arg-type]
 
     def change(self, settings: Settings) -> None:
         """Save other settings and emit `changed`."""

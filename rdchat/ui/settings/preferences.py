@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -68,7 +67,7 @@ class Preferences(SideWindow):
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
-        self.server = ServerPage(controller.server, theme, self._change)
+        self.server = ServerPage(controller.server, theme, self._preferences.update)
         self._pages = {
             "General": self._build_general(),
             "New Chats": self._build_chat(),
@@ -150,16 +149,16 @@ class Preferences(SideWindow):
 
     def _build_general(self) -> QWidget:
         page, form = _page()
-        self.appearance = _combo(_APPEARANCES, lambda chosen: self._change(appearance=Appearance(chosen)))
+        self.appearance = _combo(_APPEARANCES, lambda chosen: self._preferences.update(appearance=Appearance(chosen)))
         self.text_size = QSpinBox(minimum=SMALLEST_TEXT, maximum=LARGEST_TEXT, suffix=" pt")
-        self.text_size.valueChanged.connect(lambda points: self._change(text_size=points))
+        self.text_size.valueChanged.connect(lambda points: self._preferences.update(text_size=points))
         self.titles = QCheckBox("Let larger models write the titles of new chats")
-        self.titles.toggled.connect(lambda on: self._change(titles_by_model=on))
+        self.titles.toggled.connect(lambda on: self._preferences.update(titles_by_model=on))
         titles = "Models of a billion parameters or more write titles. Titles that you wrote stay."
         add_row(form, "Appearance", self.appearance, "Light, dark, or the same as the system.")
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         self.earlier = QCheckBox("Use earlier replies to draft")
-        self.earlier.toggled.connect(lambda on: self._change(earlier_replies=on))
+        self.earlier.toggled.connect(lambda on: self._preferences.update(earlier_replies=on))
         self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._keeper.clear)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         earlier = (
@@ -169,7 +168,7 @@ class Preferences(SideWindow):
         add_row(form, "Speed", self.earlier, earlier)
         form.addRow("", row(self.clear_earlier, self.earlier_size, None))
         self.updates = QCheckBox("Look for new versions once a day", page)
-        self.updates.toggled.connect(lambda on: self._change(looks_for_updates=on))
+        self.updates.toggled.connect(lambda on: self._preferences.update(looks_for_updates=on))
         address = updates_address()
         self.updates.setVisible(bool(address))
         if address:
@@ -214,7 +213,7 @@ class Preferences(SideWindow):
         self._add_note(form, "Changes here load the model again.")
         self.kept_limit = QDoubleSpinBox(decimals=1, maximum=_MOST_KEPT_GB, singleStep=0.5, suffix=" GB")
         self.kept_limit.setKeyboardTracking(False)
-        self.kept_limit.valueChanged.connect(lambda size: self._change(kept_chats_bytes=round(size * 1e9)))
+        self.kept_limit.valueChanged.connect(lambda size: self._preferences.update(kept_chats_bytes=round(size * 1e9)))
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
         kept = "Memory for what the model has read of earlier chats, here and of other programs."
         add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
@@ -235,7 +234,7 @@ class Preferences(SideWindow):
     def _build_downloads(self) -> QWidget:
         page, form = _page()
         self.downloads_at_once = QSpinBox(minimum=1, maximum=MOST_DOWNLOADS)
-        self.downloads_at_once.valueChanged.connect(lambda number: self._change(downloads_at_once=number))
+        self.downloads_at_once.valueChanged.connect(lambda number: self._preferences.update(downloads_at_once=number))
         self.token = push_button("Hugging Face Token…", act=self.token_requested.emit)
         at_once = "How many models are downloaded at the same time."
         add_row(form, "Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
@@ -257,22 +256,19 @@ class Preferences(SideWindow):
     def _add_note(self, form: QFormLayout, text: str) -> None:
         form.addRow("", ThemedLabel(self._theme, text, "muted", -1))
 
-    def _change(self, **values: object) -> None:
-        self._preferences.change(replace(self._preferences.settings, **values))  # type: ignore[arg-type]
-
     def _choose_sampling(self, values: SamplingParams) -> None:
         self._preferences.change(self._preferences.settings.choosing(values, self._slot.sampling))
 
     def _restore_sampling(self) -> None:
         self.form.set_sampling(self._slot.sampling.params)  # first: it clears a problem
-        self._change(sampling=SamplingParams(), sampling_chosen=())
+        self._preferences.update(sampling=SamplingParams(), sampling_chosen=())
 
     def _save_text(self) -> None:
         words = self.seed.text().strip()
         valid = not words or (words.isascii() and words.isdigit() and int(words) < 2**64)
         self.seed_problem.say("" if valid else _WRONG_SEED)
         seed = self._preferences.settings.seed if not valid else int(words) if words else None
-        self._change(system_prompt=self.prompt.toPlainText(), seed=seed)
+        self._preferences.update(system_prompt=self.prompt.toPlainText(), seed=seed)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if self._typing.isActive():

@@ -4,7 +4,6 @@ Speed and times fit into a window of 900 x 560 without scrolling; the sections b
 """
 
 import os
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QSize, Qt, Signal
@@ -216,4 +215,4 @@ class SpeedPanel(QScrollArea):
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._preferences.settings
         others = tuple(each for each in settings.panel_collapsed if each != name)
-        self._preferences.change(replace(settings, panel_collapsed=(*others, name) if folded else others))
+        self._preferences.update(panel_collapsed=(*others, name) if folded else others)
