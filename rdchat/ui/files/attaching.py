@@ -1,7 +1,6 @@
 """The files of the message that is being written: their chips in the composer, and how files are added and removed."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
 from PySide6.QtGui import QResizeEvent
@@ -19,9 +18,6 @@ from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.layouts import column, scrolled
 from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open
 from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
-
-if TYPE_CHECKING:
-    from rdchat.ui.conversation.composer import Composer
 
 _MOST_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2  # of the chips: three lines, more scroll
 _REFUSALS = 3  # shown at once
@@ -115,24 +111,25 @@ def _broken(text: str) -> str:
 
 
 class FileAttacher(QObject):
-    """Connects the composer's button, paste and chips with the files of the unsent message.
+    """Adds files to the unsent message, removes them, and shows them as chips.
 
     Args:
         controller: Its `files` are those of the unsent message.
-        composer: Shows them.
+        chips: Shows them.
         theme: The appearance to follow.
         parent: Dialogs stay above it.
     """
 
-    def __init__(self, controller: ChatController, composer: "Composer", theme: Theme, parent: QWidget) -> None:
+    noted = Signal(str)  # why a file was not added; empty where that is no longer true
+    done = Signal()  # a file was added, chosen or removed: typing may go on
+
+    def __init__(self, controller: ChatController, chips: PendingRow, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._controller, self._files = controller, controller.chat.files
-        self._composer, self._theme, self._parent = composer, theme, parent
+        self._chips, self._theme, self._parent = chips, theme, parent
         self._refusals: list[str] = []
-        composer.attach.clicked.connect(self.choose)
-        composer.files_pasted.connect(self.add)
-        composer.files.remove_requested.connect(self._remove)
-        composer.files.choice_requested.connect(self.choose_part)
+        chips.remove_requested.connect(self._remove)
+        chips.choice_requested.connect(self.choose_part)
         controller.prompt_refused.connect(self._on_prompt_refused)
         self._files.changed.connect(self._show)
         self._files.refused.connect(self._show_refusal)
@@ -141,9 +138,9 @@ class FileAttacher(QObject):
     def add(self, paths: Sequence[str]) -> None:
         """Attach files, wherever they come from."""
         self._refusals.clear()
-        self._composer.show_note("")
+        self.noted.emit("")
         self._files.add(paths)
-        self._composer.setFocus()
+        self.done.emit()
 
     def choose(self) -> None:
         """Ask for files to attach."""
@@ -154,15 +151,15 @@ class FileAttacher(QObject):
         FileView(file, self._controller.replies.file_text, self._theme, self._parent.window()).show()
 
     def choose_part(self, file_id: int, question: str = "") -> None:
-        """Ask which part of a file to send, for a question or for the text in the composer."""
+        """Ask which part of a file to send, for a question or for the typed text."""
         choice = self._files.part_choice(file_id)
         if choice is None:
             return
-        text = question or self._composer.text
+        text = question or self._controller.chat.typed
         sheet = PartSheet(choice, self._context, text, self._theme, self._parent.window())
         sheet.chosen.connect(lambda part: self._files.choose(file_id, part))
-        sheet.chosen.connect(lambda: self._composer.show_note(""))
-        sheet.finished.connect(self._composer.setFocus)
+        sheet.chosen.connect(lambda: self.noted.emit(""))
+        sheet.finished.connect(lambda _result: self.done.emit())
         sheet.open()
 
     @property
@@ -177,14 +174,14 @@ class FileAttacher(QObject):
 
     def _remove(self, file_id: int) -> None:
         self._files.remove(file_id)
-        self._composer.setFocus()
+        self.done.emit()
 
     def _show(self) -> None:
-        self._composer.files.show_files(self._files, self._context)
+        self._chips.show_files(self._files, self._context)
 
     def _show_refusal(self, why: str) -> None:
         self._refusals.append(why)
-        self._composer.show_note("\n".join(self._refusals[-_REFUSALS:]))
+        self.noted.emit("\n".join(self._refusals[-_REFUSALS:]))
 
 
 def chip_words(file: PendingFile, context: int | None, *, too_long: bool) -> tuple[str, str]:

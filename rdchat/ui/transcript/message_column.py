@@ -38,7 +38,7 @@ class MessageColumn(MessageArea):
     """
 
     scrolled = Signal()  # or laid out anew
-    jumped = Signal()  # to messages that had no widget
+    jumped = Signal()  # to messages that may not be drawn yet
     reading_failed = Signal(StorageError)  # of messages that were to be shown
 
     def __init__(self, theme: Theme, unsent: UnsentMemory, parent: QWidget | None = None) -> None:

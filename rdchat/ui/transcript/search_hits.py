@@ -1,15 +1,12 @@
 """Goes through the words of a search, from one message to the next."""
 
 import time
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, QRect
 
 from rdchat.chat.search_words import WordMatcher
+from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_widget import MessageWidget
-
-if TYPE_CHECKING:
-    from rdchat.ui.transcript.view import TranscriptView
 
 _DRAWING_S = 0.03  # for a message whose words are not drawn yet
 
@@ -17,7 +14,7 @@ _DRAWING_S = 0.03  # for a message whose words are not drawn yet
 class SearchHits:
     """The words that are marked in a transcript, and the one of them that the reader is at."""
 
-    def __init__(self, view: "TranscriptView") -> None:
+    def __init__(self, view: MessageColumn) -> None:
         self._view = view
         self._message_id = -1  # the message whose words are gone through
 
@@ -63,7 +60,7 @@ class SearchHits:
             body.scrolling.bring_into_view(rect)
             rect.translate(body.mapTo(widget, QPoint(0, 0)))
         self._view.bring_into_view(widget, rect)
-        self._view.draw_first()
+        self._view.jumped.emit()
 
 
 def _unmark(widget: MessageWidget) -> None:

@@ -2,12 +2,11 @@
 
 import platform
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QObject, Qt, qVersion
+from PySide6.QtCore import QObject, Qt, Signal, qVersion
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEdit, QTextEdit, QWidget
 
 import rdchat
@@ -17,12 +16,17 @@ from rdchat.inference.api.requests import Mode, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
+from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.look.buttons import OpenMenu
 from rdchat.ui.look.icons import app_pixmap
 from rdchat.ui.look.labels import message_box
 from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open, show_in_front
 from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
+from rdchat.ui.sidebar import Sidebar
+from rdchat.ui.speed.speed_panel import SpeedPanel
+from rdchat.ui.window.model_button import ModelButton
+from rdchat.ui.window.side_windows import SideWindows
 from rdchat.ui.window.type_anywhere import takes_text
 
 _ABOUT = """Chat with language models that run on your own machine.
@@ -32,8 +36,16 @@ Python {}, Qt {}, MLX {}, mlx-lm {}
 Licensed under the Apache License 2.0. The default model is SmolLM2 135M Instruct by Hugging Face, Apache License 2.0. \
 Qt is used under the LGPL 3."""
 
-if TYPE_CHECKING:
-    from rdchat.ui.window.main_window import MainWindow
+
+@dataclass(frozen=True, slots=True)
+class WindowParts:
+    """What the main window is made of."""
+
+    sidebar: Sidebar
+    conversation: ConversationView
+    panel: SpeedPanel
+    model: ModelButton
+    windows: SideWindows
 
 
 class Commands(QObject):
@@ -41,6 +53,7 @@ class Commands(QObject):
 
     Args:
         window: The window of the actions.
+        parts: Its parts.
         controller: The conversations.
         theme: The appearance to follow.
 
@@ -49,9 +62,15 @@ class Commands(QObject):
         has_deleted: Whether deleted messages of the open chat can be restored.
     """
 
-    def __init__(self, window: "MainWindow", controller: ChatController, theme: Theme) -> None:
+    side_requested = Signal(QWidget)  # the sidebar or the panel is to be shown
+    side_toggled = Signal(QWidget)  # or hidden, if it is shown
+    options_requested = Signal()  # of the open chat
+    settings_requested = Signal(str)  # a page; empty for the last one
+
+    def __init__(self, window: QWidget, parts: WindowParts, controller: ChatController, theme: Theme) -> None:
         super().__init__(window)
         self._window, self._theme, self.controller, self._chats = window, theme, controller, controller.chats
+        self.parts = parts
         self.move_menu = OpenMenu(self._fill_move_menu, window)
         self.has_deleted = False
 
@@ -83,11 +102,6 @@ class Commands(QObject):
         else:
             self.controller.stop()
 
-    def show_server(self) -> None:
-        """Open the settings of the server for other programs."""
-        self._window.preferences.show_page("Server")
-        show_in_front(self._window.preferences)
-
     def has_reply(self) -> bool:
         """Tell whether the chat ends with a reply."""
         messages = self.controller.chat.path
@@ -108,34 +122,34 @@ class Commands(QObject):
         """Begin a chat, and list the chats."""
         self._chats.chat.start_new()
         if self._chats.place is not Place.CHATS:
-            self._window.sidebar.show_place(Place.CHATS)
-        self._window.conversation.composer.setFocus()
+            self.parts.sidebar.show_place(Place.CHATS)
+        self.parts.conversation.composer.setFocus()
 
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
         self.show_place(Place.CHATS)
-        self._window.sidebar.row_actions.make_folder()
+        self.parts.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
         """Return the text of an action on the open chat, or `text` if there is none."""
         chat = self.chat
-        return self._window.sidebar.row_actions.chat_actions(chat)[name][0].format(" Chat") if chat else text
+        return self.parts.sidebar.row_actions.chat_actions(chat)[name][0].format(" Chat") if chat else text
 
     def run_chat_action(self, name: str) -> None:
         """Carry out an action on the open chat."""
         if (chat := self.chat) is not None:
             if name == "rename":
-                self._window.show_side(self._window.sidebar)
-            self._window.sidebar.row_actions.chat_actions(chat)[name][1]()
+                self.side_requested.emit(self.parts.sidebar)
+            self.parts.sidebar.row_actions.chat_actions(chat)[name][1]()
 
     def _fill_move_menu(self) -> None:
         if (chat := self.chat) is not None:
-            self._window.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
+            self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
     def show_place(self, place: Place) -> None:
         """List the archive, the bin or the chats; a place that is listed already gives way to the chats."""
-        self._window.show_side(self._window.sidebar)
-        self._window.sidebar.show_place(Place.CHATS if self._chats.place is place else place)
+        self.side_requested.emit(self.parts.sidebar)
+        self.parts.sidebar.show_place(Place.CHATS if self._chats.place is place else place)
 
     def find(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""
@@ -144,10 +158,10 @@ class Commands(QObject):
             front.search.setFocus(Qt.FocusReason.ShortcutFocusReason)  # which selects its text
         elif in_chat and self.chat is not None:
             show_in_front(self._window)
-            self._window.conversation.find_bar.open()
+            self.parts.conversation.find_bar.open()
         else:
-            self._window.show_side(self._window.sidebar)
-            self._window.sidebar.focus_search()
+            self.side_requested.emit(self.parts.sidebar)
+            self.parts.sidebar.focus_search()
 
     # Editing
 
@@ -157,13 +171,13 @@ class Commands(QObject):
         if isinstance(focused, QLineEdit | QPlainTextEdit | QTextEdit) and not focused.isReadOnly():
             focused.undo()
             return
-        self._window.conversation.banners.close_banner("undo")
+        self.parts.conversation.banners.close_banner("undo")
         self._chats.undo()
 
     def paste(self) -> None:
         """Paste into the focused text field of the window in front; without one, into the message field."""
         if self._front is self._window and not takes_text(QApplication.focusWidget()):
-            self._window.conversation.composer.setFocus()
+            self.parts.conversation.composer.setFocus()
         self.edit("paste")
 
     def edit(self, slot: str) -> None:
@@ -184,7 +198,7 @@ class Commands(QObject):
 
     def regenerate_with(self, message_id: int | None = None) -> None:
         """Ask with which model and options to write a reply again, by default the last one."""
-        controller, model = self.controller, self._window.header.model
+        controller, model = self.controller, self.parts.model
         reply = controller.chat.path[-1].id if message_id is None else message_id
         own = controller.model_slot.info.name if controller.model_slot.info else ""
         if controller.borrowed.loan is not None:
@@ -198,10 +212,6 @@ class Commands(QObject):
         sheet.wished.connect(lambda wish: controller.regenerate(reply, wish))
         sheet.open()
 
-    def open_options(self) -> None:
-        """Open the chat's options below their button."""
-        self._window.header.open_options()
-
     def choose_mode(self, mode: Mode) -> None:
         """Change the draft mode; show why, if it is not available."""
         drafting = self.controller.drafting
@@ -212,12 +222,12 @@ class Commands(QObject):
 
     def show_drafting(self) -> None:
         """Go to the draft settings of the speed panel."""
-        self._window.show_side(self._window.panel)
-        self._window.panel.show_drafting()
+        self.side_requested.emit(self.parts.panel)
+        self.parts.panel.show_drafting()
 
     def show_tokens(self) -> None:
         """Show the tokens and drafts of the last reply."""
-        self._window.windows.show_tokens(self.controller.chat.path[-1].id)
+        self.parts.windows.show_tokens(self.controller.chat.path[-1].id)
 
     # Model folders
 
@@ -238,7 +248,7 @@ class Commands(QObject):
         self.controller.model_slot.load(chosen[0])
 
     def _begin_in(self, chosen: list[str]) -> None:
-        self._window.change(models_folder=chosen[0])
+        self.controller.preferences.update(models_folder=chosen[0])
 
     # Windows
 
@@ -261,13 +271,13 @@ class Commands(QObject):
 
     def quit(self) -> None:
         """Close the main window, unless a benchmark runs and the person wants to keep it."""
-        if self._window.windows.may_quit():
+        if self.parts.windows.may_quit():
             self._window.close()
 
     def change_text_size(self, by: int) -> None:
         """Make the text of conversations larger or smaller, in points."""
         points = self.controller.preferences.settings.text_size + by
-        self._window.change(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
+        self.controller.preferences.update(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
     def show_about(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""

@@ -1,129 +1,26 @@
-"""The toolbar: the model with its menu, buttons of the window's actions, and the downloads under way."""
+"""The toolbar: the button of the model, buttons of the window's actions, and the downloads under way."""
 
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import QSize, Qt, Signal
-from PySide6.QtGui import QAction, QActionGroup, QPalette
-from PySide6.QtWidgets import QMenu, QPushButton, QSizePolicy, QToolBar, QWidget
+from PySide6.QtCore import QSize, Qt
+from PySide6.QtGui import QAction, QPalette
+from PySide6.QtWidgets import QSizePolicy, QToolBar, QWidget
 
 from rdchat import paths
-from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.requests import Dtype
-from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import IconButton, OpenMenu, add_action
+from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.labels import ThemedLabel, button_text, set_tip
+from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.look.theme import Theme
 from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.speed.fields import add_models
 from rdchat.ui.window.menus import WindowActions
+from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows
 
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
     from rdchat.services.models.models_desk import ModelsDesk
-
-
-class ModelButton(QPushButton):
-    """Shows the model's name and precision; its menu loads another model or precision."""
-
-    folder_requested = Signal()
-    models_requested = Signal()
-    choices_changed = Signal()
-
-    def __init__(self, slot: ModelSlot, preferences: SettingsControl) -> None:
-        super().__init__()
-        self._slot, self._preferences = slot, preferences
-        self._installed: FolderSearch | None = None
-        self._menu = OpenMenu(self._fill_menu, self)
-        self._menu.setToolTipsVisible(True)
-        self._precisions = self._build_precisions()
-        self._menu.aboutToShow.connect(self.look)
-        self.setMenu(self._menu)
-        self.setFlat(True)
-        self.setAccessibleName("Model")
-        for changed in (slot.load_started, slot.loaded, slot.failed, slot.unload_started):
-            changed.connect(self.refresh)
-        slot.load_progressed.connect(self._show_load)
-        self.refresh()
-
-    def offer(self, installed: FolderSearch) -> None:
-        """Also list the models on this machine."""
-        self._installed = installed
-        installed.changed.connect(self._menu.refresh)
-        installed.changed.connect(self.choices_changed)
-
-    def look(self) -> None:
-        """Look for models on this machine; `choices_changed` follows if there are other ones."""
-        if self._installed is not None:
-            self._installed.look()
-
-    def choices(self) -> list[tuple[str, str | None]]:
-        """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
-        found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
-        found |= {model: Path(model).name for model in self._preferences.settings.recent_models}
-        for each in self._installed.found if self._installed is not None else ():
-            if not each.problem:
-                found.setdefault(each.model, each.name)
-        return [(name, model) for model, name in found.items() if model != self._slot.chosen]
-
-    def refresh(self) -> None:
-        """Show the loaded model, or that there is none."""
-        model = self._slot.info
-        if self._slot.loading:
-            self._show("Loading the model…", "Loading the model. Click to choose another.")
-        elif model is None:
-            self._show("No model", "No model is loaded. Click to choose one.")
-        else:
-            words = f"{model.name}  ·  {formatting.dtype_words(model.dtype)}"
-            self._show(words, f"{model.path}\nClick to choose another model.")
-
-    def _show(self, words: str, tip: str) -> None:
-        self.setText(button_text(words))
-        set_tip(self, tip)
-        self.setAccessibleDescription(words)
-
-    def _show_load(self, progress: LoadProgress) -> None:
-        if self._slot.loading:  # else a draft model is loaded beside it
-            self._show(formatting.load_words(progress), "Loading the model. Click to choose another.")
-
-    def _fill_menu(self) -> None:
-        for action in self._precisions.actions():
-            action.setChecked(action.data() == self._slot.dtype)
-        recent, slot = self._preferences.settings.recent_models, self._slot
-        found = self._installed.found if self._installed is not None else ()
-        sections = {card.place: f"From {card.place}" for card in found} | {"rdchat": "Converted"}
-        words = "model", "loaded"
-        add_models(
-            self._menu,
-            slot.load,
-            slot.chosen,
-            recent,
-            found,
-            none=formatting.DEFAULT_MODEL,
-            words=words,
-            sections=sections,
-        )
-        self._menu.addSeparator()
-        self._menu.addMenu(self._precisions)
-        self._menu.addSeparator()
-        self._menu.addAction("Models…", self.models_requested.emit)
-        self._menu.addAction("Open Model Folder…", self.folder_requested.emit)
-
-    def _build_precisions(self) -> QMenu:
-        menu = QMenu("Precision", self._menu)
-        group = QActionGroup(menu)
-        for dtype in Dtype:
-            load = partial(self._slot.load_precision, dtype)
-            group.addAction(add_action(menu, formatting.DTYPE_WORDS[dtype], load, chosen=False)).setData(dtype)
-        return menu
 
 
 class Header(QToolBar):

@@ -1,6 +1,5 @@
 """The main window: sidebar, conversation and speed panel beside each other, with the toolbar and the menus."""
 
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -13,16 +12,17 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.look.layouts import splitter
-from rdchat.ui.look.opening import SideWindow
+from rdchat.ui.look.opening import SideWindow, show_in_front
 from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.commands import Commands
-from rdchat.ui.window.header import Header, ModelButton
+from rdchat.ui.window.commands import Commands, WindowParts
+from rdchat.ui.window.header import Header
 from rdchat.ui.window.menus import WindowActions, menus
+from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows, decoded, encoded
 from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
@@ -67,11 +67,13 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(controller, theme)
-        self.commands = Commands(self, controller, theme)
-        self.actions_ = WindowActions(self.menuBar(), menus(self, self.commands), self)
+        model = ModelButton(controller.model_slot, controller.preferences)
+        parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
+        self.commands = Commands(self, parts, controller, theme)
+        self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)
         self.windows.keys = self.actions_.keys
         options = ChatOptions(controller.chats, controller.preferences, controller.model_slot, theme)
-        self.header = Header(ModelButton(controller.model_slot, controller.preferences), options, theme, self.actions_)
+        self.header = Header(model, options, theme, self.actions_)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()
         self.setCentralWidget(self._splitter)
@@ -98,6 +100,11 @@ class MainWindow(QMainWindow):
         self._unsaved.answer_within(_ANSWER_MS)
         self.close()
 
+    def _show_settings(self, page: str) -> None:
+        if page:
+            self.preferences.show_page(page)
+        show_in_front(self.preferences)
+
     def show_side(self, side: QWidget) -> None:
         """Show the sidebar or the panel if it is hidden."""
         if side.isHidden():
@@ -110,14 +117,9 @@ class MainWindow(QMainWindow):
             self._opened_by_hand = side if shown else None  # a narrow window has room for one side
             self._fold()
         elif side is self.sidebar:
-            self.change(sidebar_visible=shown)
+            self._controller.preferences.update(sidebar_visible=shown)
         else:
-            self.change(panel_visible=shown)
-
-    def change(self, **values: object) -> None:
-        """Change settings by their names."""
-        preferences = self._controller.preferences
-        preferences.change(replace(preferences.settings, **values))  # type: ignore[arg-type]
+            self._controller.preferences.update(panel_visible=shown)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -174,7 +176,9 @@ class MainWindow(QMainWindow):
             event.ignore()
             return
         state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
-        self.change(window_state=state, window_geometry=geometry, side_windows=self.windows.places())
+        self._controller.preferences.update(
+            window_state=state, window_geometry=geometry, side_windows=self.windows.places()
+        )
         for window in (self, *self.findChildren(SideWindow)):
             window.hide()  # ending the engine thread may take as long as one chunk of a prompt
         self.windows.close()
@@ -189,6 +193,10 @@ class MainWindow(QMainWindow):
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows
+        commands.side_requested.connect(self.show_side)
+        commands.side_toggled.connect(self.toggle)
+        commands.options_requested.connect(self.header.open_options)
+        commands.settings_requested.connect(self._show_settings)
         self.header.model.models_requested.connect(self.actions_.models.trigger)
         self.header.model.folder_requested.connect(commands.choose_model)
         self.panel.ledger_requested.connect(self.actions_.ledger.trigger)

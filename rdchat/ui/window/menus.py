@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeySequence
@@ -15,10 +14,7 @@ from rdchat.services.order.chat_order import Place
 from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.look.opening import SideWindow, show_folder, show_in_front
 from rdchat.ui.look.theme import DEFAULT_TEXT
-
-if TYPE_CHECKING:
-    from rdchat.ui.window.commands import Commands
-    from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.commands import Commands
 
 _Standard, _Role = QKeySequence.StandardKey, QAction.MenuRole
 _WINDOW = "&Window"
@@ -147,23 +143,23 @@ def _sequences(key: _Key) -> list[QKeySequence]:
     return [QKeySequence(key)] if isinstance(key, str) else QKeySequence.keyBindings(key)
 
 
-def menus(window: "MainWindow", do: "Commands") -> dict[str, list[Command | None]]:
+def menus(do: Commands) -> dict[str, list[Command | None]]:
     """Return the menus in the order of a Mac app."""
     return {
-        "&File": _file(window, do),
-        "&Edit": _edit(window, do),
-        "&Chat": _chat(window, do),
-        "&Drafting": _drafting(window, do),
-        "&View": _view(window, do),
+        "&File": _file(do),
+        "&Edit": _edit(do),
+        "&Chat": _chat(do),
+        "&Drafting": _drafting(do),
+        "&View": _view(do),
         _WINDOW: [Command("minimize", "Minimise", do.minimize, "Ctrl+M")],
         "&Help": [
             Command(
                 "about_drafting",
                 "What Is Drafting?",
-                lambda: show_in_front(window.windows.about_drafting),
+                lambda: show_in_front(do.parts.windows.about_drafting),
                 _Standard.HelpContents,
             ),
-            Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(window.windows.shortcuts), "Ctrl+/"),
+            Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(do.parts.windows.shortcuts), "Ctrl+/"),
             None,
             Command("show_log", "Show Log", partial(show_folder, paths.log_path())),
             Command("about", "About rdchat", do.show_about, role=_Role.AboutRole),
@@ -171,15 +167,17 @@ def menus(window: "MainWindow", do: "Commands") -> dict[str, list[Command | None
     }
 
 
-def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
+def _file(do: Commands) -> list[Command | None]:
     return [
         Command("new_chat", "New Chat", do.new_chat, _Standard.New, in_front=True),
         Command("new_folder", "New Folder", do.new_folder, "Ctrl+Shift+N", in_front=True),
-        Command("attach", "Attach Files…", window.conversation.files.choose, "Ctrl+Shift+U", in_front=True),
+        Command("attach", "Attach Files…", do.parts.conversation.files.choose, "Ctrl+Shift+U", in_front=True),
         None,
         Command("open_folder", "Open Model Folder…", do.choose_model, _Standard.Open),
-        Command("models", "Models…", lambda: show_in_front(window.windows.models), "Ctrl+Shift+M"),
-        Command("server", "Server…", do.show_server, tip="Let other programs use the model"),
+        Command("models", "Models…", lambda: show_in_front(do.parts.windows.models), "Ctrl+Shift+M"),
+        Command(
+            "server", "Server…", partial(do.settings_requested.emit, "Server"), tip="Let other programs use the model"
+        ),
         None,
         Command("import_chats", "Import Chats…"),
         Command("export_chat", "Export Chat…", None, "Ctrl+Shift+E", when=do.has_chat),
@@ -193,8 +191,8 @@ def _file(window: "MainWindow", do: "Commands") -> list[Command | None]:
     ]
 
 
-def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
-    find_bar, role = window.conversation.find_bar, _Role.PreferencesRole
+def _edit(do: Commands) -> list[Command | None]:
+    find_bar, role = do.parts.conversation.find_bar, _Role.PreferencesRole
     return [
         Command("undo", "Undo", do.undo, _Standard.Undo),
         Command("redo", "Redo", partial(do.edit, "redo"), _Standard.Redo),
@@ -203,19 +201,19 @@ def _edit(window: "MainWindow", do: "Commands") -> list[Command | None]:
         Command("copy", "Copy", partial(do.edit, "copy"), _Standard.Copy),
         Command("paste", "Paste", do.paste, _Standard.Paste),
         Command("select_all", "Select All", partial(do.edit, "selectAll"), _Standard.SelectAll),
-        Command("quote", "Quote Selection", window.conversation.quote_selection, "Ctrl+'"),
+        Command("quote", "Quote Selection", do.parts.conversation.quote_selection, "Ctrl+'"),
         None,
         Command("find", "Find in Chat", do.find, _Standard.Find),
         Command("find_next", "Find Next", partial(find_bar.step, 1), _Standard.FindNext),
         Command("find_previous", "Find Previous", partial(find_bar.step, -1), _Standard.FindPrevious),
         Command("search", "Search Chats", partial(do.find, in_chat=False), "Ctrl+Alt+F", in_front=True),
         None,
-        Command("preferences", "Settings…", lambda: show_in_front(window.preferences), "Ctrl+,", role=role),
+        Command("preferences", "Settings…", partial(do.settings_requested.emit, ""), "Ctrl+,", role=role),
     ]
 
 
-def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
-    conversation, tip = window.conversation, "System prompt, shape of the answers and sampling of this chat"
+def _chat(do: Commands) -> list[Command | None]:
+    conversation, tip = do.parts.conversation, "System prompt, shape of the answers and sampling of this chat"
     copy, editor, regenerate = conversation.transcript.copy_last_reply, do.controller.editor, do.regenerate_text()
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
@@ -224,7 +222,7 @@ def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
         Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
         Command("restore_message", "Restore Deleted Message", editor.restore_deleted, when=lambda: do.has_deleted),
         None,
-        Command("options", "Chat Options…", do.open_options, "Ctrl+Shift+O", tip=tip, in_front=True),
+        Command("options", "Chat Options…", do.options_requested.emit, "Ctrl+Shift+O", tip=tip, in_front=True),
         Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
         None,
         _on_chat(do, "rename", "Rename Chat"),
@@ -237,52 +235,52 @@ def _chat(window: "MainWindow", do: "Commands") -> list[Command | None]:
     ]
 
 
-def _on_chat(do: "Commands", name: str, text: str, *keys: str) -> Command:
+def _on_chat(do: Commands, name: str, text: str, *keys: str) -> Command:
     """Return a command on the open chat, which the sidebar's context menu also has."""
     label = partial(do.chat_action_text, name, text)
     return Command(name, text, partial(do.run_chat_action, name), keys, when=do.has_chat, label=label, in_front=True)
 
 
-def _drafting(window: "MainWindow", do: "Commands") -> list[Command | None]:
+def _drafting(do: Commands) -> list[Command | None]:
     return [
         *(_mode(do, mode, f"Ctrl+Alt+{place}") for place, mode in enumerate(Mode, start=1)),
         None,
         Command("draft_settings", "Drafting Settings", do.show_drafting, "Ctrl+Shift+D", in_front=True),
         None,
-        Command("race", "Race…", lambda: window.windows.open_race(window.conversation.composer.text), "Ctrl+Alt+R"),
-        Command("benchmark", "Benchmark…", lambda: show_in_front(window.windows.benchmark), "Ctrl+Alt+B"),
+        Command("race", "Race…", lambda: do.parts.windows.open_race(do.parts.conversation.composer.text), "Ctrl+Alt+R"),
+        Command("benchmark", "Benchmark…", lambda: show_in_front(do.parts.windows.benchmark), "Ctrl+Alt+B"),
     ]
 
 
-def _mode(do: "Commands", mode: Mode, keys: str) -> Command:
+def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting, name, choose = do.controller.drafting, f"draft_{mode.value}", partial(do.choose_mode, mode)
     is_used, is_ready = (lambda: drafting.settings.mode is mode), (lambda: drafting.ready)
     return Command(name, mode.words.title(), choose, keys, group="draft", when=is_ready, checked=is_used)
 
 
-def _view(window: "MainWindow", do: "Commands") -> list[Command | None]:
+def _view(do: Commands) -> list[Command | None]:
     return [
-        _side(window, window.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
+        _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
         _place(do, "show_archive", "Archive", Place.ARCHIVE),
         _place(do, "show_bin", "Trash", Place.BIN),
         None,
-        _side(window, window.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
+        _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
-        Command("ledger", "Time Ledger", lambda: show_in_front(window.windows.ledger), "Ctrl+Alt+L"),
+        Command("ledger", "Time Ledger", lambda: show_in_front(do.parts.windows.ledger), "Ctrl+Alt+L"),
         None,
         Command("larger", "Larger Text", partial(do.change_text_size, 1), _Standard.ZoomIn),
         Command("smaller", "Smaller Text", partial(do.change_text_size, -1), _Standard.ZoomOut),
-        Command("usual", "Actual Size", partial(window.change, text_size=DEFAULT_TEXT), "Ctrl+0"),
+        Command("usual", "Actual Size", partial(do.controller.preferences.update, text_size=DEFAULT_TEXT), "Ctrl+0"),
         None,
         Command("full_screen", "Full Screen", do.turn_full_screen, _Standard.FullScreen),
     ]
 
 
-def _side(window: "MainWindow", side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
+def _side(do: Commands, side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
     shown = lambda: not side.isHidden()  # noqa: E731
-    return Command(name, text, partial(window.toggle, side), keys, tip=tip, checked=shown, in_front=True)
+    return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=shown, in_front=True)
 
 
-def _place(do: "Commands", name: str, text: str, place: Place) -> Command:
+def _place(do: Commands, name: str, text: str, place: Place) -> Command:
     listed = lambda: do.controller.chats.place is place  # noqa: E731
     return Command(name, text, partial(do.show_place, place), checked=listed, in_front=True)

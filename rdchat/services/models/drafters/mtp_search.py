@@ -1,20 +1,38 @@
 """Looks at the hub for the MTP layers of a model, and begins their download."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.parts_order import PartsOrder
 from rdchat.hub.endpoint import Tokens
+from rdchat.hub.hub_api import HubApi
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.services.models.model_service import ModelService
 
-if TYPE_CHECKING:
-    from rdchat.hub.hub_api import HubApi
-    from rdchat.inference.models.mtp_source import MtpPlan
+
+class MtpPlan(Protocol):
+    """Layers to be fetched. `inference.models.mtp_source` makes plans; it reads model files, which services do not."""
+
+    @property
+    def order(self) -> PartsOrder:
+        """What is fetched."""
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the order is on disk, from a download that was not finished."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to store."""
+
+    def begin(self) -> Download:
+        """Keep the order, and return the download to start. Raises StorageError."""
+
 
 type Find = Callable[[HubApi, ModelCard, str], MtpPlan | None]
 """Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
@@ -78,7 +96,7 @@ class MtpSearch(ModelService):
     def _set(
         self,
         model: ModelCard | None,
-        plan: "MtpPlan | None" = None,
+        plan: MtpPlan | None = None,
         *,
         problem: RdchatError | None = None,
         searching: bool = False,
