@@ -13,14 +13,13 @@ from rdchat.chat.asked_questions import asked_questions
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.training import TrainedKind
+from rdchat.inference.api.training import DEFAULT_TOKENS, TrainedKind
 
 if TYPE_CHECKING:
     from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
-_DEFAULT_TOKENS = 1_000_000  # from `TrainingSettings.of_kind`, which is imported late
-_NAMES = {"recurrent": "a recurrent", "eagle3": "an EAGLE-3", "dspark": "a DSpark", "mtp": "an MTP"}
+_NAMES = {TrainedKind.RECURRENT: "a recurrent", TrainedKind.EAGLE3: "an EAGLE-3"}
 _LINES_EVERY = 30.0  # seconds between two lines if the output is not a terminal
 
 
@@ -36,15 +35,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--kind",
         choices=[kind.value for kind in TrainedKind],
         default=TrainedKind.RECURRENT.value,
-        help="kind of head: a small RNN (recurrent, the default), a layer over the text that drafts token by token "
-        "(eagle3), one that drafts blocks (dspark), or a layer like the model's own (mtp); the last three have "
-        "published formats",
+        help="kind of head: a small RNN (recurrent, the default), or a layer over the text that drafts token by token "
+        "(eagle3), which has a published format",
     )
-    limits = parser.add_mutually_exclusive_group()
-    limits.add_argument(
-        "--tokens", type=int, metavar="N", help=f"tokens of answers to learn from (default: {_DEFAULT_TOKENS:,})"
+    parser.add_argument(
+        "--tokens",
+        type=int,
+        metavar="N",
+        default=DEFAULT_TOKENS,
+        help=f"tokens of answers to learn from (default: {DEFAULT_TOKENS:,})",
     )
-    limits.add_argument("--hours", type=float, metavar="H", help="time limit; as much data is made as it allows")
     parser.add_argument("--resume", action="store_true", help="continue an interrupted training")
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: one per line, or JSON lines")
@@ -93,7 +93,6 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
         TrainedKind(args.kind),
         paths.expanded(args.out, "--out").absolute(),
         tokens=args.tokens,
-        hours=args.hours,
         seed=args.seed,
         start=paths.expanded(args.start_from, "--start-from").absolute() if args.start_from else None,
         anyway=args.load_anyway,
@@ -107,10 +106,9 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
 
 def _budget(plan: "TrainingPlan", resume: bool) -> str:
     settings, budget = plan.settings, plan.budget
-    limit = f"{settings.tokens:,} answer tokens" if settings.hours is None else f"{settings.hours:g} hours"
     begun = "Resuming" if plan.resumed else "Training"
     text = (
-        f"{begun} {_NAMES[settings.kind]} drafter for {plan.binding.name}: {limit}, up to "
+        f"{begun} {_NAMES[settings.kind]} drafter for {plan.binding.name}: {settings.tokens:,} answer tokens, up to "
         f"{budget.disk_bytes / 1e9:.2f} GB of disk in {plan.folder}, {budget.memory_bytes / 1e9:.1f} GB of memory "
         f"besides the model."
     )

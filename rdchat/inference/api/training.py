@@ -5,27 +5,27 @@ from enum import StrEnum
 from typing import Any
 
 from rdchat.files.plain_data import plain
+from rdchat.inference.api.requests import BeamShape
 
 
 class TrainedKind(StrEnum):
     """A kind of head, by its usual name.
 
     `recurrent` is a small RNN over the target's last hidden state; `eagle3` one transformer layer over the text, which
-    drafts token by token; `dspark` drafts a block in one pass, with a light correction by the token before; `mtp` is a
-    decoder layer of the target's own class.
+    drafts token by token.
     """
 
     RECURRENT = "recurrent"
     EAGLE3 = "eagle3"
-    DSPARK = "dspark"
-    MTP = "mtp"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Its name for people."""
-        return {"eagle3": "EAGLE-3", "dspark": "DSpark", "mtp": "MTP"}.get(self.value, self.value.capitalize())
+        return "EAGLE-3" if self is TrainedKind.EAGLE3 else "Recurrent"
 
 
+DEFAULT_TOKENS = 1_000_000  # of answers to learn from
+COMPARED_BEAMS = BeamShape(4, 5)  # the beams with which a new and an old drafter are compared
 DRAFTER, CURVE, RESULT = "new-drafter", "curve.jsonl", "result.json"
 """Files in the job folder of a training: the drafter's folder, the learning curve, and the comparison."""
 LOADING, COMPARING = "load", "compare"
@@ -34,18 +34,27 @@ LOADING, COMPARING = "load", "compare"
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrder:
-    """The order of a training. Either `hours` or `tokens` is given."""
+    """The order of a training.
 
-    model: str | None  # an argument of `Engine.load`; None is the default model
-    name: str  # the model's name, for people
-    kind: TrainedKind = TrainedKind.RECURRENT  # of the drafter's head
-    hours: float | None = None  # hours for everything, pauses excluded
-    tokens: int | None = None  # answer tokens to train on
-    with_chats: bool = False  # whether the first questions of the person's chats are mixed in
-    dtype: str = "auto"  # precision to load the model in
-    # The drafter in use, a folder or hub id, to compare with; None for the one made for the model, if there is one.
+    Attributes:
+        model: An argument of `Engine.load`; None is the default model.
+        name: The model's name, for people.
+        kind: The kind of the drafter's head.
+        tokens: Answer tokens to train on.
+        with_chats: Whether the first questions of the person's chats are mixed in.
+        dtype: Precision to load the model in.
+        old: The drafter in use, a folder or hub id, to compare with; None for the one made for the model, if any.
+        seed: Seed of all random draws.
+    """
+
+    model: str | None
+    name: str
+    kind: TrainedKind = TrainedKind.RECURRENT
+    tokens: int = DEFAULT_TOKENS
+    with_chats: bool = False
+    dtype: str = "auto"
     old: str | None = None
-    seed: int = 0  # of all random draws
+    seed: int = 0
 
 
 class Phase(StrEnum):
@@ -108,5 +117,4 @@ class Comparison:
 
     groups: tuple[ComparedGroup, ...]  # the figures
     old: str = ""  # the old one's name; empty where there was none
-    setup: str = ""  # how both drafted, such as `W4 L5`
     problem: str = ""  # why the old one could not be measured; empty where it could, or where there was none

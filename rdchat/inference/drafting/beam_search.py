@@ -42,7 +42,7 @@ class PathScorer:
         sampling: Sampling parameters of the reply.
         seed: 64-bit reply seed.
         vocabulary: (draft_vocabulary_size,) ids of the tokens that can be drafted.
-        inverse_temperature: The drafter's fitted scalar.
+        inverse_temperature: See `Head`.
         candidates: Most likely tokens among which a filter's border is looked for.
     """
 

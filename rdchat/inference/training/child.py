@@ -118,10 +118,7 @@ def window_hint(hint: str) -> str:
 
 def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
     """Return the order as settings of `rdchat train-drafter`."""
-    tokens, hours = order.tokens, order.hours
-    return TrainingSettings.of_kind(
-        order.kind, folder / DRAFTER, tokens=tokens, hours=hours, seed=order.seed, asked=asked
-    )
+    return TrainingSettings.of_kind(order.kind, folder / DRAFTER, tokens=order.tokens, seed=order.seed, asked=asked)
 
 
 def _memory_bytes() -> int:

@@ -97,10 +97,9 @@ def _fit(network: nn.Module) -> None:
 
 
 def training(model: LoadedModel, out: Path, resume: bool, kind: TrainedKind = TrainedKind.RECURRENT) -> DrafterTraining:
-    tokens = 6000 if kind is TrainedKind.RECURRENT else 3000  # their steps take longer
-    recipe: Recipe = Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
-    if kind is not TrainedKind.RECURRENT:
-        recipe = replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20)
+    tokens, recipe = 6000, Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
+    if kind is TrainedKind.EAGLE3:  # its steps take longer
+        tokens, recipe = 3000, replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20)
     settings = TrainingSettings(out, tokens=tokens, seed=1, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
     return DrafterTraining(model, make_plan(model, settings, resume))
 

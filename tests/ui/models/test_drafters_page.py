@@ -16,7 +16,7 @@ from rdchat import paths
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
+from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainedKind, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
@@ -297,13 +297,13 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDe
     qtbot.waitUntil(page.training.main.isEnabled)
     chosen = order.order()
     assert chosen is not None
-    assert (chosen.hours, chosen.tokens) == (2.0, None)
+    assert (chosen.kind, chosen.tokens) == (TrainedKind.RECURRENT, 1_000_000)
     assert not order.little.isVisible()
-    order.by_tokens.setChecked(True)
+    click(qtbot, order.kinds[TrainedKind.EAGLE3])
     order.tokens.setValue(5000)
     chosen = order.order()
     assert chosen is not None
-    assert (chosen.hours, chosen.tokens) == (None, 5000)
+    assert (chosen.kind, chosen.tokens) == (TrainedKind.EAGLE3, 5000)
     assert order.little.isVisible()
     qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
     assert page.train.isVisible()
@@ -369,7 +369,7 @@ def finished(new: float, old: float) -> None:
     folder = JobFolder()
     (folder.path / DRAFTER).mkdir(parents=True)
     folder.write(TrainingRecord(TrainingOrder("/models/short", "short", tokens=1000)))
-    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", new, old),), "Model's own", "W4 L5")))
+    write_json(folder.path / RESULT, asdict(Comparison((ComparedGroup("all", new, old),), "Model's own")))
 
 
 @pytest.fixture

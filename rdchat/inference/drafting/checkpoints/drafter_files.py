@@ -12,7 +12,6 @@ from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 
 CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
-ACCEPTANCE = "acceptance.json"  # written by version 0.1 and the next ones; no longer read
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +54,7 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
         config.write_text(json.dumps(drafter.config, indent=2) + "\n", encoding="utf-8")
         text.write_text(card, encoding="utf-8")
         mx.save_safetensors(str(weights), dict(drafter.tensors), {"format": "mlx"})
-        for older in (CONFIG, ACCEPTANCE):  # they do not describe the new weights
-            (folder / older).unlink(missing_ok=True)
+        (folder / CONFIG).unlink(missing_ok=True)  # an older one does not describe the new weights
 
 
 def read_own_drafter(folder: Path) -> PublishedDrafter:

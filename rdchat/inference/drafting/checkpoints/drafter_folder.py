@@ -16,7 +16,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
     not_a_drafter,
     open_checkpoint,
 )
-from rdchat.inference.drafting.checkpoints.drafter_files import ACCEPTANCE, CARD, CONFIG, WEIGHTS
+from rdchat.inference.drafting.checkpoints.drafter_files import CARD, CONFIG, WEIGHTS
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
 from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
 from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
@@ -50,7 +50,7 @@ def target_named_in(folder: Path) -> str | None:
     None means that a drafter may be written there: the folder is empty, or writing was interrupted there.
     """
     names = {path.name for path in folder.iterdir()}
-    ours = {CONFIG, WEIGHTS, CARD, ACCEPTANCE}
+    ours = {CONFIG, WEIGHTS, CARD}
     temporary = {temporary_of(folder / name).name for name in ours}
     if names - ours - temporary:
         return ""

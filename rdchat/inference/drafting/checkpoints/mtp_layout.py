@@ -38,7 +38,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 )
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, Reading, StoredMtp, Weights
+from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, StoredMtp, Weights
 from rdchat.inference.models.model_config import text_config
 from rdchat.inference.models.mtp_families import (
     DEEPSEEK,
@@ -55,7 +55,6 @@ from rdchat.inference.models.safetensors_file import StoredTensor, read_header
 from rdchat.inference.target.device import memory_room
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 
-READING = "rdchat_reading"  # setting of layers trained here: the values of the `Reading` that they were trained with
 _SIDE_FOLDER = "mtp"
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
 _FIRST = (0, "eh_proj.weight")
@@ -208,15 +207,9 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         vocabulary_size=settings.size("vocab_size"),
         norm_epsilon=settings.number("rms_norm_eps", 1e-6),
         hidden_first=naming.hidden_first,
-        readings=_readings(checkpoint.config, naming),
+        readings=READINGS if naming.disputed else READINGS[:1],
         layers=1 + max(place[0] for name in checkpoint.tensors if (place := naming.place(name, depth))),
     )
-
-
-def _readings(config: Mapping[str, Any], naming: _Naming) -> tuple[Reading, ...]:
-    """Return the possible readings, the most likely first; a layer trained here names its own."""
-    trained = next((each for each in READINGS if list(each) == config.get(READING)), READINGS[0])
-    return tuple(sorted(READINGS, key=lambda each: each != trained)) if naming.disputed else READINGS[:1]
 
 
 def _placed(checkpoint: Checkpoint, naming: _Naming) -> dict[str, tuple[str, StoredTensor]]:
@@ -242,12 +235,12 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
     placed = _placed(checkpoint, naming)
     if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for _, tensor in placed.values()):
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
-    number, caches = attention_layer(model)
+    number, caches = _attention_layer(model)
     _check_memory(checkpoint, [tensor for _, tensor in placed.values()], model)
     checkpoint.read([name for name, _ in placed.values()])  # checks that all numbers are finite
     return StoredMtp(
         config,
-        lambda: MtpNetwork(config, fresh_layer(model.network, number), caches),
+        lambda: MtpNetwork(config, _fresh_layer(model.network, number), caches),
         partial(_weights, checkpoint, naming, placed, model.network, number),
     )
 
@@ -266,20 +259,7 @@ def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model
         raise DoesNotFitError(f"{words} available.", "Close other apps, or choose another drafting mode.")
 
 
-def check_trainable(model: LoadedModel) -> None:
-    """Refuse a target for which trained layers could not be read.
-
-    Raises:
-        ModelError: If it is of another family, or none of its layers attends to all of the text.
-    """
-    if model.info.architecture not in _NEXTN.architectures:
-        raise ModelError(
-            f"No MTP layer can be trained for a model of the type {model.info.architecture}.", "Choose another --kind."
-        )
-    attention_layer(model)
-
-
-def attention_layer(model: LoadedModel) -> tuple[int, int]:
+def _attention_layer(model: LoadedModel) -> tuple[int, int]:
     """Return the number of the target's last layer that attends to all of the text, and how many caches it takes.
 
     Raises:
@@ -293,17 +273,7 @@ def attention_layer(model: LoadedModel) -> tuple[int, int]:
     raise ModelError(f"{model.info.name} has no layer that attends to all of the text.", "Choose another drafter.")
 
 
-def published_names(weights: Weights, depth: int) -> dict[str, mx.array]:
-    """Return the weights of an `MtpNetwork` by their published names, for a target of `depth` layers."""
-    stored = {part: name for name, part in _NEXTN.parts.items() if part}
-    places = {name: name.rpartition(".") for name in weights}
-    own = {name: f"{stored[part]}.{leaf}" for name, (part, _, leaf) in places.items() if part in stored}
-    return {
-        f"model.layers.{depth}.{own.get(name, name.removeprefix('block.'))}": tensor for name, tensor in weights.items()
-    }
-
-
-def fresh_layer(network: nn.Module, number: int) -> nn.Module:
+def _fresh_layer(network: nn.Module, number: int) -> nn.Module:
     """Return a decoder layer of the class and the sizes of one of the target's."""
     # a layer whose outputs are recorded has a subclass of its own; see `hooks`
     classes = type(getattr(network, "layers")[number]).__mro__  # noqa: B009  mlx's modules have no such attribute

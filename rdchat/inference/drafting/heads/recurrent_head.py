@@ -62,7 +62,7 @@ class HeadConfig:
     project_input: bool = True
     activate_input: bool = True  # whether SiLU follows that layer
     output: Output = Output.TIED  # whose output rows are used
-    # Factor on log-probabilities before noise is added; fitted after training. In JSON it is `sharpen`.
+    # Factor on log-probabilities before noise is added. In JSON it is `sharpen`.
     inverse_temperature: float = 1.0
     quantization_bits: int = 0  # bits of a stored weight: 4, 8, or 0 for floats
     quantization_group: int = 64  # weights that share a scale

@@ -260,7 +260,7 @@ class Objective(ABC):
         """Return the number of steps that a window has in an epoch."""
 
     @abstractmethod
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Any, ...], Goals]:
+    def batch(self, window: int, numbers: Ints) -> tuple[tuple[Any, ...], Goals]:
         """Return the arguments of `loss` for some samples."""
 
     @abstractmethod
@@ -305,7 +305,7 @@ class Trainer:
         """Train from the current step to the end; yield the loss of each step, in nats."""
         for step, window, numbers in self._batches():
             mx.random.seed((self._recipe.seed << 32) + step)
-            loss = self._update(*self.objective.batch(window, numbers, step))
+            loss = self._update(*self.objective.batch(window, numbers))
             mx.eval(self._state, loss)
             self.step = step + 1
             yield float(loss)

@@ -1,7 +1,6 @@
 """Computes the disk space and memory of a training before it begins."""
 
 import shutil
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +10,6 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import DoesNotFitError, StorageFullError
 from rdchat.inference.target.device import memory_room, total_memory_bytes
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
-from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.data_maker import MOST_SEQUENCE_TOKENS
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 
@@ -59,14 +57,6 @@ class TrainingMemory:
         """Return how many conversations to decode together: `wanted`, or as many as fit; the same at every start."""
         room = int(total_memory_bytes() * _BATCH_SHARE) - self._model.info.weights_bytes
         return max(min(wanted, int(room // self._batch_bytes)), 1)
-
-    def tokens_in(self, hours: float, sequences: int, now: Callable[[], float]) -> int:
-        """Return the most answer tokens that can be made, at the speed of short sequences, which is the highest."""
-        decoder = BatchedDecoder.read(self._model, [0], [[0]] * sequences)
-        mx.eval(decoder.step([0] * sequences))
-        began = now()
-        mx.eval(decoder.step([0] * sequences))
-        return int(hours * 3600 * sequences / max(now() - began, 1e-6)) + 1
 
     def budget(
         self, tokens: int, sequences: int, folder: Path, keep_states: bool | None, *, anyway: bool = False

@@ -1,14 +1,12 @@
-"""The phases of a training, and their clocks: the limit of hours, the pace, the cost of learning.
+"""The phases of a training: making the data, and learning from it.
 
-Data: makes the wanted number of answers, or as many as `--hours` allows. Training: prepares the data and trains, with
-an evaluation every minute and checkpoints.
+Learning measures the head on held-out answers every minute and writes checkpoints.
 """
 
 import logging
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -21,51 +19,17 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import answer_states, conversation_states
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
-from rdchat.inference.training.heads.mtp_objective import MtpObjective
-from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
-from rdchat.inference.training.heads.recipes import SequenceRecipe
+from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
-from rdchat.inference.training.heads.sequence_objective import SequenceObjective
 from rdchat.inference.training.heads.trainer import Objective, Target, Trainer, TrainingData
 from rdchat.inference.training.run.training_plan import TrainingPlan, shipped_answers
 
-_EVALUATION_SHARE = 0.05  # share of the hours kept for the evaluation
-_MARGIN = 1.2  # for held-out evaluation, saving, and other programs on the machine
+Shards = Sequence[Sequence[TrainingConversation]]
 
-
-class TimeLimit:
-    """Counts the seconds of a training, without interruptions.
-
-    Args:
-        hours: The limit; None without one.
-        spent_s: Seconds of earlier runs.
-        now: A clock, in seconds.
-    """
-
-    def __init__(self, hours: float | None, spent_s: float, now: Callable[[], float]) -> None:
-        self.hours = hours
-        self._limit_s = math.inf if hours is None else hours * 3600
-        self._now, self._began = now, now() - spent_s
-
-    def __bool__(self) -> bool:
-        """Whether there is a limit."""
-        return self.hours is not None
-
-    @property
-    def spent_s(self) -> float:
-        """Seconds of all runs."""
-        return self._now() - self._began
-
-    @property
-    def left_s(self) -> float:
-        """Seconds left; negative once the limit is passed."""
-        return self._limit_s - self.spent_s
-
-    @property
-    def reserved_s(self) -> float:
-        """Seconds kept for the evaluation."""
-        return _EVALUATION_SHARE * self._limit_s if self else 0.0
+_SAVE_EVERY = 45.0  # seconds of training that an interruption may lose
+_LOOK_EVERY = 60.0  # seconds between two evaluations on held-out answers
+_LOG = logging.getLogger(__name__)
 
 
 class Pace:
@@ -92,65 +56,28 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class LearningCost:
-    """Seconds of preparing and learning, measured on a part of the data."""
-
-    reading_s: float  # seconds per answer token, for computing and preparing hidden states
-    learning_s: float  # seconds per answer token and epoch, without reading
-    epochs: int  # passes over the data
-    read_once: float  # up to this many answer tokens the states are computed once; beyond, once more in every epoch
-
-    def seconds(self, tokens: int) -> float:
-        """Return the seconds of these phases for a number of answer tokens."""
-        readings = 1 if tokens <= self.read_once else 1 + self.epochs
-        return _MARGIN * tokens * (readings * self.reading_s + self.epochs * self.learning_s)
-
-
-Shards = Sequence[Sequence[TrainingConversation]]
-
-_SAVE_EVERY = 45.0  # seconds of training that an interruption may lose
-_MEASURED_STEPS = 10  # steps to measure the cost of one
-_LOOK_EVERY = 60.0  # seconds between two evaluations on held-out answers
-_LOG = logging.getLogger(__name__)
-
-
-@dataclass
 class DataPhase:
     """Makes the data of one training, or reads it from earlier runs."""
 
-    plan: TrainingPlan  # its record keeps the number of shards in a training with a time limit, decided once
+    plan: TrainingPlan
     maker: DataMaker
-    limit: TimeLimit
-    measure: Callable[[], LearningCost]  # measures the cost of preparing and learning on the first shard
     now: Callable[[], float]  # a clock, in seconds
-    _cost: LearningCost | None = None
 
     def run(self) -> Generator[TrainingProgress, None, list[list[TrainingConversation]]]:
         """Make the missing shards; return those to train on, which may be fewer than there are."""
-        limit, record, most = self.limit, self.plan.record, self.plan.settings.tokens
-        if limit and record.hours == limit.hours and record.shards is not None:
-            return [self.maker.shards.read(number) for number in range(record.shards)]
-        (self.plan.folder / "wave.safetensors").unlink(missing_ok=True)  # an unfinished batch of earlier versions
+        limit = self.plan.settings.tokens
         self._take_shipped()
         made = self.maker.resume()
         before = total = sum(map(answer_tokens, made))
-        pace, left = Pace(self.now), self._time_for_data(total)
-        longest_s = 0.0  # of a batch; those about long texts take several times as long as others
-        while total < most and left > 0:
-            began = self.now()
+        pace = Pace(self.now)
+        while total < limit:
             for tokens in self.maker.make_shard():
                 if pace.due():
-                    left = min(left, max(limit.left_s, 0))
-                    yield self._progress(total + tokens, before, pace.spent_s, left)
-            longest_s = max(longest_s, self.now() - began)
+                    yield self._progress(total + tokens, before, pace.spent_s)
             made.append(self.maker.shards.read(len(made)))
             total += answer_tokens(made[-1])
-            left = self._time_for_data(total, answer_tokens(made[-1]), longest_s)
-            yield self._progress(total, before, pace.spent_s, left)
-        if limit:
-            record.hours, record.shards = limit.hours, len(made)
-            return made
-        while total - answer_tokens(made[-1]) >= most:
+            yield self._progress(total, before, pace.spent_s)
+        while total - answer_tokens(made[-1]) >= limit:
             total -= answer_tokens(made.pop())
         return made
 
@@ -170,25 +97,11 @@ class DataPhase:
         for start in range(0, len(taken), settings.sequences):
             shards.append(taken[start : start + settings.sequences])
 
-    def _time_for_data(self, tokens: int, following: int = 0, batch_s: float = 0.0) -> float:
-        """Return the seconds left for data.
-
-        Args:
-            tokens: Answer tokens so far.
-            following: Answer tokens of another batch.
-            batch_s: Seconds for that batch.
-        """
-        if not self.limit or not tokens:
-            return math.inf
-        self._cost = self._cost or self.measure()
-        later_s = self._cost.seconds(tokens + following) + self.limit.reserved_s
-        return max(self.limit.left_s - later_s - batch_s, 0)
-
-    def _progress(self, total: int, before: int, spent_s: float, left: float) -> TrainingProgress:
-        speed, most = (total - before) / spent_s, self.plan.settings.tokens
-        left = min(left, max(most - total, 0) / speed if speed else math.inf)
-        fraction = spent_s / (spent_s + left) if self.limit else min(total / most, 1.0)
-        return TrainingProgress(Phase.DATA, fraction, speed, left_s=left if math.isfinite(left) else None)
+    def _progress(self, total: int, before: int, spent_s: float) -> TrainingProgress:
+        """Return the progress with `total` answer tokens, `before` of them from earlier runs."""
+        speed, limit = (total - before) / spent_s, self.plan.settings.tokens
+        left_s = max(limit - total, 0) / speed if speed else None
+        return TrainingProgress(Phase.DATA, min(total / limit, 1.0), speed, left_s=left_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +111,6 @@ class TrainPhase:
     model: LoadedModel  # the target
     plan: TrainingPlan
     shards: ShardFolder  # the data, perhaps with hidden states
-    limit: TimeLimit
     now: Callable[[], float]  # a clock, in seconds
 
     def run(self, data: Shards, place: Path) -> Generator[TrainingProgress, None, tuple[PublishedDrafter, list[int]]]:
@@ -221,7 +133,7 @@ class TrainPhase:
         return objective.drafter(self.plan.binding), [trainer.step, trainer.total]
 
     def _train(self, trainer: Trainer, checkpoint: Path) -> Iterator[TrainingProgress]:
-        """Train to the last step, or until the time limit."""
+        """Train to the last step."""
         if checkpoint.exists():
             try:
                 read_header(checkpoint)
@@ -235,8 +147,7 @@ class TrainPhase:
             if not math.isfinite(loss):
                 raise ModelError("The training failed: its loss is no longer a number.", "Try another --seed.")
             losses.append(loss)
-            out_of_time = self.limit.left_s < self.limit.reserved_s  # slower than measured
-            last = trainer.step == trainer.total or out_of_time
+            last = trainer.step == trainer.total
             if last or self.now() - saved > _SAVE_EVERY:
                 trainer.save(checkpoint)
                 saved = self.now()
@@ -258,27 +169,6 @@ class TrainPhase:
                     trainer.save(checkpoint)
                     raise
                 losses = []
-            if out_of_time:
-                return
-
-    def cost(self) -> LearningCost:
-        """Measure the cost of preparing and learning on the first shard."""
-        began, shard, settings = self.now(), self.shards.read(0), self.plan.settings
-        self._check_answers(shard)
-        objective = self._objective([shard])
-        for _ in objective.prepare():
-            pass
-        tokens = answer_tokens(shard)
-        reading_s = (self.now() - began) / tokens
-        learning_s = self._step_s(Trainer(objective, settings.recipe)) / objective.tokens_per_step
-        share = tokens / sum(map(objective.state_tokens, shard))
-        read_once = math.inf if self.plan.record.keep_states else self.plan.budget.window_tokens * share
-        return LearningCost(reading_s, learning_s, settings.recipe.epochs, read_once)
-
-    def _step_s(self, trainer: Trainer) -> float:
-        """Return the mean seconds of a training step, without the first."""
-        times = [self.now() for _ in islice(trainer.run(), _MEASURED_STEPS)]
-        return (times[-1] - times[0]) / max(len(times) - 1, 1) if times else 0.0
 
     def _objective(self, shards: Shards) -> Objective:
         """Return the objective for the plan's kind of head on some shards, not prepared yet."""
@@ -292,14 +182,9 @@ class TrainPhase:
         model.hooks.read(plan.reads)
         target = Target.of(model)
         data = TrainingData(shards, read_states, plan.budget.window_tokens, settings.vocabulary)
-        if not isinstance(settings.recipe, SequenceRecipe):
+        if settings.kind is TrainedKind.RECURRENT:
             return RecurrentObjective(target, data, settings.recipe, plan.head_config(model), plan.start)
-        made: dict[TrainedKind, type[SequenceObjective]] = {
-            TrainedKind.EAGLE3: Eagle3Objective,
-            TrainedKind.DSPARK: DSparkObjective,
-            TrainedKind.MTP: MtpObjective,
-        }
-        return made[settings.kind](target, data, settings.recipe, model=model, layers=plan.reads.layers)
+        return Eagle3Objective(target, data, settings.recipe, plan.reads.layers)
 
     def _answer_states(self, number: int, shard: Sequence[TrainingConversation]) -> Halves:
         """Return the hidden states of a shard's answers, stored or computed again."""

@@ -2,7 +2,6 @@
 
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import write_json
@@ -12,7 +11,6 @@ from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import Template
 
 _FILE = "begun.json"
-_OLDER = ("time.json", "data.json")  # of versions that kept `spent_s`, `hours` and `shards` in files of their own
 
 
 @dataclass(slots=True)
@@ -25,10 +23,6 @@ class RunRecord:
     before: tuple[int, ...]
     after: tuple[int, ...]
     asked: tuple[str, ...] = ()  # questions from stored chats, fixed at the start since chats change
-    spent_s: float = 0.0  # seconds of all runs with a limit of hours
-    # `hours`, `shards`: The last time limit, and how many shards of data fit into it; None before that is known.
-    hours: float | None = None
-    shards: int | None = None
     # Steps done and planned of each recipe whose training has ended.
     trained: dict[str, list[int]] = field(default_factory=dict)
 
@@ -51,10 +45,7 @@ class RunRecord:
         if not path.exists():
             return None
         try:
-            noted: dict[str, Any] = {}
-            for file in (*(folder / name for name in _OLDER), path):
-                noted |= read_json(file, hint) if file.exists() else {}
-            record = plain(cls, noted, older=True)
+            record = plain(cls, read_json(path, hint))
             record._check(model)
         except (ValueError, TypeError) as error:
             raise RdchatError(f"{path} is damaged: {error}.", hint) from error
@@ -68,5 +59,5 @@ class RunRecord:
     def _check(self, model: LoadedModel) -> None:
         if any(not 0 <= each < model.info.vocabulary_size for each in (*self.before, *self.after)):
             raise ValueError("it has tokens that the model does not have")
-        if self.spent_s < 0 or any(len(steps) != 2 for steps in self.trained.values()):
-            raise ValueError("its seconds or its steps cannot be right")
+        if any(len(steps) != 2 for steps in self.trained.values()):
+            raise ValueError("its steps are not pairs of steps done and planned")

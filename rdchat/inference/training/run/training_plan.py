@@ -3,10 +3,8 @@
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 import mlx.core as mx
@@ -14,10 +12,9 @@ import mlx.core as mx
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError, file_error
 from rdchat.inference.api.requests import require
-from rdchat.inference.api.training import TrainedKind
+from rdchat.inference.api.training import DEFAULT_TOKENS, TrainedKind
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
-from rdchat.inference.drafting.checkpoints.mtp_layout import check_trainable
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
@@ -26,15 +23,13 @@ from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
-from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens, read_answers, shipped_path
-from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, SequenceRecipe, default_recipe
+from rdchat.inference.training.data.shards import TrainingConversation, read_answers, shipped_path
+from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, default_recipe
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 from rdchat.inference.training.run.budget import Budget, TrainingMemory
 from rdchat.inference.training.run.run_record import RunRecord
 
-_FEWEST_TOKENS, _MOST_TOKENS = 1000, 100_000_000
-_USUAL_TOKENS, _TOKENS_IN_HOURS = 1_000_000, 10_000_000  # without a limit; the most with a limit of hours alone
-_MOST_HOURS, _MOST_EPOCHS = 1000, 100
+_MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
 # Longer questions of the person's own are left out, because their whole batch would wait for them.
 MOST_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
@@ -50,9 +45,7 @@ class TrainingSettings:
     """
 
     out: Path  # folder of the drafter
-    tokens: int = _USUAL_TOKENS  # answer tokens to train on
-    # Limit of time, without interruptions; as much data is made as it allows, up to `tokens`. None for no limit.
-    hours: float | None = None
+    tokens: int = DEFAULT_TOKENS  # answer tokens to train on
     seed: int = 0  # of all random draws
     prompts: tuple[str, ...] = ()  # the person's own questions, mixed with the built-in ones
     # More of them, from stored chats; the card says that there were some. A resumed training keeps those it began with.
@@ -60,7 +53,7 @@ class TrainingSettings:
     sequences: int = 128  # conversations decoded in one batch; fewer where memory is short
     vocabulary: int = 12288  # most tokens that can be drafted
     # Layers of the target that are read; a recurrent head also reads the trunk's output. None leaves the choice to
-    # `spread_layers` or, for the other kinds, to `sequence_layers`.
+    # `spread_layers` or, for EAGLE-3, to `eagle3_layers`.
     target_layers: tuple[int, ...] | None = None
     recipe: Recipe = field(default_factory=Recipe)  # the hyperparameters, for `kind`
     kind: TrainedKind = TrainedKind.RECURRENT  # of the head
@@ -75,28 +68,25 @@ class TrainingSettings:
         kind: TrainedKind,
         out: Path,
         *,
-        tokens: int | None,
-        hours: float | None,
+        tokens: int = DEFAULT_TOKENS,
         seed: int = 0,
         start: Path | None = None,
         **others: Any,
     ) -> "TrainingSettings":
-        """Return the usual settings of a kind of head; `tokens` may be None: the usual number, or what time allows."""
-        most = (_USUAL_TOKENS if hours is None else _TOKENS_IN_HOURS) if tokens is None else tokens
-        recipe, size = default_recipe(kind, seed, most, further=start is not None), DRAFT_VOCABULARY[kind]
-        return cls(out, most, hours, seed, vocabulary=size, recipe=recipe, kind=kind, start=start, **others)
+        """Return the usual settings of a kind of head."""
+        recipe = default_recipe(kind, seed, tokens, further=start is not None)
+        return cls(
+            out, tokens, seed, vocabulary=DRAFT_VOCABULARY[kind], recipe=recipe, kind=kind, start=start, **others
+        )
 
     def __post_init__(self) -> None:
-        bounds = f"from {_FEWEST_TOKENS:,} to {_MOST_TOKENS:,}"
-        require(_FEWEST_TOKENS <= self.tokens <= _MOST_TOKENS, "tokens", self.tokens, bounds)
-        in_range = self.hours is None or 0 < self.hours <= _MOST_HOURS
-        require(in_range, "hours", self.hours, f"above 0 and at most {_MOST_HOURS}")
+        bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
+        require(_MIN_TOKENS <= self.tokens <= _MAX_TOKENS, "tokens", self.tokens, bounds)
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
         require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
-        assert isinstance(self.recipe, SequenceRecipe) != (self.kind is TrainedKind.RECURRENT)
         epochs = self.recipe.epochs
-        require(1 <= epochs <= _MOST_EPOCHS, "epochs", epochs, f"from 1 to {_MOST_EPOCHS}")
+        require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,16 +111,13 @@ class TrainingPlan:
         return HeadConfig(width, self.settings.vocabulary, width, width, target_layers=self.reads.layers)
 
 
-def make_plan(
-    model: LoadedModel, settings: TrainingSettings, resume: bool, now: Callable[[], float] = monotonic
-) -> TrainingPlan:
+def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:
     """Check model, settings, folders, disk and memory before any long work begins.
 
     Args:
         model: The target.
         settings: As asked for.
         resume: Whether an interrupted training may be continued.
-        now: A clock, in seconds.
 
     Raises:
         ModelError: If no drafter can be trained for the model, for example without hidden states or chat template.
@@ -146,10 +133,7 @@ def make_plan(
         settings = replace(settings, target_layers=start.head.config.target_layers)
     layers = settings.target_layers
     if layers is None:
-        layers = spread_layers(model) if recurrent else sequence_layers(model)
-        if settings.kind is TrainedKind.MTP:
-            check_trainable(model)
-            layers = (len(model.network.layers) - 1,)
+        layers = spread_layers(model) if recurrent else eagle3_layers(model)
         settings = replace(settings, target_layers=layers)
     reads = HiddenReads(layers, normalised=recurrent)
     width = _check_hidden_states(model, reads)
@@ -167,14 +151,10 @@ def make_plan(
         raise RdchatError(
             f"All questions are longer than {MOST_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
         )
-    tokens = settings.tokens
-    if settings.hours is not None:
-        made = need.tokens_in(settings.hours, fitting.sequences, now)
-        tokens = min(tokens, answer_tokens(shipped_answers(binding, fitting)) + made)
     keep_states = record.keep_states if record else None
     if not recurrent:
         keep_states = False  # those of whole conversations would need several times the space
-    budget = need.budget(tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
+    budget = need.budget(settings.tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
     known = record
     if known is None:
         template = chat_template(model)
@@ -200,8 +180,8 @@ def spread_layers(model: LoadedModel) -> tuple[int, ...]:
     return tuple(sorted({layer for layer in (count // 4, count // 2, count - count // 4) if layer < count}))
 
 
-def sequence_layers(model: LoadedModel) -> tuple[int, ...]:
-    """Return the layers after a quarter, after a half, and the last but one, for EAGLE-3 and DSpark.
+def eagle3_layers(model: LoadedModel) -> tuple[int, ...]:
+    """Return the layers after a quarter, after a half, and the last but one.
 
     Other tools read the input of a layer, so they cannot read the last one's output. EAGLE-3's own choice ends three
     layers earlier; for a head with a single layer, states that are almost final are better.
@@ -218,7 +198,7 @@ def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDra
         RdchatError: If another kind is to be trained.
     """
     if kind is not TrainedKind.RECURRENT:
-        raise RdchatError(f"{kind.words} heads cannot be trained further.", "Leave out --start-from, or --kind.")
+        raise RdchatError(f"{kind.label} heads cannot be trained further.", "Leave out --start-from, or --kind.")
     if inspect_drafter(folder) is not HeadKind.RECURRENT:
         raise ModelError(
             f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
@@ -273,7 +253,7 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
     """Return the folder of this kind of data; questions from chats do not change it, since chats change meanwhile."""
     chats = ["chats"] if settings.asked else []
-    # kinds that store no hidden states can share their data
+    # EAGLE-3 stores no hidden states, so its data does not depend on the layers
     layers = settings.target_layers if settings.kind is TrainedKind.RECURRENT else None
     facts = json.dumps([settings.seed, settings.sequences, layers, settings.prompts, *chats])
     name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"

@@ -6,22 +6,28 @@ Each phase can be interrupted.
 import hashlib
 import json
 import logging
-import time
 from collections.abc import Callable, Generator, Sequence
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic
 
 from rdchat import __version__
 from rdchat.errors import RdchatError, StorageError
-from rdchat.files.atomic_file import JsonLines, make_folder
+from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
-from rdchat.inference.api.training import ComparedGroup, Comparison, Phase, TrainedKind, TrainingProgress
-from rdchat.inference.benchmark.draft_counts import Result, draft_name, report
+from rdchat.inference.api.training import (
+    COMPARED_BEAMS,
+    ComparedGroup,
+    Comparison,
+    Phase,
+    TrainedKind,
+    TrainingProgress,
+)
+from rdchat.inference.benchmark.draft_counts import Result, report
 from rdchat.inference.benchmark.recording import measure_drafts
 from rdchat.inference.drafting.checkpoints.drafter_files import WEIGHTS, read_own_drafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
@@ -35,15 +41,15 @@ from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.training.run.card import card
-from rdchat.inference.training.run.phases import DataPhase, Pace, TimeLimit, TrainPhase
+from rdchat.inference.training.run.phases import DataPhase, Pace, TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
 
 _EVALUATED = 12  # held-out questions decoded at the end
 _EVALUATED_TOKENS = 96
 _COMPARED_TOKENS = 64
 _DRAFTS = tuple(  # the second is used for the comparison
-    DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=5, lookup_branch=branch)
-    for width, branch in ((1, False), (4, False), (4, True))
+    DraftSettings(Mode.DRAFTER, beam_width=width, beam_length=COMPARED_BEAMS.length, lookup_branch=branch)
+    for width, branch in ((1, False), (COMPARED_BEAMS.width, False), (COMPARED_BEAMS.width, True))
 )
 
 
@@ -58,19 +64,17 @@ def held_out_questions(
 
 
 def evaluate(
-    model: LoadedModel, prompts: Sequence[Prompt], place: Path, limit: TimeLimit, now: Callable[[], float]
+    model: LoadedModel, prompts: Sequence[Prompt], drafter: Path, now: Callable[[], float]
 ) -> Generator[TrainingProgress, None, list[Result]]:
-    """Decode held-out questions with the drafter in `place`, as many as the time allows."""
+    """Decode held-out questions with the drafter in a folder."""
     results = list[Result]()
-    drafts = [replace(draft, drafter=str(place / "drafter")) for draft in _DRAFTS]
+    drafts = [replace(draft, drafter=str(drafter)) for draft in _DRAFTS]
     pace, total, decoded = Pace(now), len(prompts) * len(drafts), 0
     for result in measure_drafts(ChatSession(model), prompts, drafts, _greedy(_EVALUATED_TOKENS)):
         results.append(result)
         decoded += result[2].decoded
         left = pace.spent_s / len(results) * (total - len(results))
         yield TrainingProgress(Phase.EVALUATE, len(results) / total, decoded / pace.spent_s, left_s=max(left, 0.0))
-        if limit.left_s < 0 and len(results) % len(drafts) == 0:
-            break
     return results
 
 
@@ -97,7 +101,7 @@ def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Calla
         figures.append({row["group"]: row["tokens_per_target_call"] for row in report(results)})
     before = figures[1] if len(figures) > 1 else {}
     groups = tuple(ComparedGroup(group, figure, before.get(group)) for group, figure in figures[0].items())
-    return Comparison(groups, name, draft_name(_DRAFTS[1]), problem)
+    return Comparison(groups, name, problem)
 
 
 def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:
@@ -120,7 +124,6 @@ def _greedy(tokens: int) -> SamplingParams:
 
 _LOG = logging.getLogger(__name__)
 _RESTART = "Learning starts again, because the settings or the version changed."
-_CLOCK_SAVED_EVERY = 10.0  # seconds of --hours that a crash may not count
 
 
 class DrafterTraining:
@@ -138,11 +141,10 @@ class DrafterTraining:
     def __init__(self, model: LoadedModel, plan: TrainingPlan, now: Callable[[], float] = monotonic) -> None:
         self._model, self._plan, self._now = model, plan, now
         self._record = plan.record
-        self._limit = TimeLimit(plan.settings.hours, plan.record.spent_s, now)
         model.hooks.read(plan.reads)
 
     def run(self) -> Generator[TrainingProgress]:
-        """Continue from the end of the last run to the end of the training; each event is also a line of `log.jsonl`.
+        """Continue from the end of the last run to the end of the training.
 
         Raises:
             StorageLockedError: If another process runs the same training.
@@ -172,29 +174,12 @@ class DrafterTraining:
         with ExitStack() as stack:
             stack.callback(lock.release)
             stack.enter_context(device_errors("for this training"))
-            self._write_record()
-            stack.callback(self._write_last)
+            self._record.write(folder)
             self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
-            log, written = stack.enter_context(closing(JsonLines(folder / "log.jsonl"))), self._now()
-            for progress in stack.enter_context(closing(self._phases())):  # it saves before the lock is released
-                log.append({"at": round(time.time(), 1)} | asdict(progress))
-                if self._limit and self._now() - written >= _CLOCK_SAVED_EVERY:
-                    self._write_record()
-                    written = self._now()
-                yield progress
-
-    def _write_record(self) -> None:
-        if self._limit:
-            self._record.spent_s = self._limit.spent_s
-        self._record.write(self._plan.folder)
-
-    def _write_last(self) -> None:
-        with suppress(RdchatError):  # an error being raised says more
-            self._write_record()
+            yield from stack.enter_context(closing(self._phases()))  # it saves before the lock is released
 
     def _phases(self) -> Generator[TrainingProgress]:
         settings, record = self._plan.settings, self._record
-        train = TrainPhase(self._model, self._plan, self._shards, self._limit, self._now)
         maker = DataMaker(
             self._model,
             record.template(self._model),
@@ -204,27 +189,27 @@ class DrafterTraining:
             sequences=settings.sequences,
             keep_states=record.keep_states,
         )
-        shards = yield from DataPhase(self._plan, maker, self._limit, train.cost, self._now).run()
-        self._write_record()
+        shards = yield from DataPhase(self._plan, maker, self._now).run()
         conversations = [item for shard in shards for item in shard]
         key = self._recipe_key(len(shards))
-        place = self._plan.folder / f"recipe-{key}"
-        kept = place / "drafter"
+        run_folder = self._plan.folder / f"recipe-{key}"
+        drafter = run_folder / "drafter"
         if key not in record.trained:
-            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._restart_words(place))
-            make_folder(place)
-            drafter, steps = yield from train.run(shards, place)
-            write_drafter(kept, drafter, "")
+            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._restart_text(run_folder))
+            make_folder(run_folder)
+            trained, steps = yield from TrainPhase(self._model, self._plan, self._shards, self._now).run(
+                shards, run_folder
+            )
+            write_drafter(drafter, trained, "")
             record.trained[key] = steps
-            self._write_record()
+            record.write(self._plan.folder)
         questions = held_out_questions(self._model, record.template(self._model), conversations)
-        results = yield from evaluate(self._model, questions, place, self._limit, self._now)
+        results = yield from evaluate(self._model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
-        written = read_own_drafter(kept)
+        written = read_own_drafter(drafter)
         text = card(
             self._plan,
             self._model.info,
-            head=written.config,
             steps=record.trained[key],
             conversations=conversations,
             rows=report(results),
@@ -232,15 +217,15 @@ class DrafterTraining:
         write_drafter(settings.out, written, text)
         yield TrainingProgress(Phase.DONE, 1.0)
 
-    def _restart_words(self, place: Path) -> str:
+    def _restart_text(self, run_folder: Path) -> str:
         """Return a sentence if learning starts again with existing data; else an empty string."""
-        others = [path for path in self._plan.folder.glob("recipe-*/training.safetensors") if path.parent != place]
-        return "" if place.exists() or not others else _RESTART
+        checkpoints = [path.parent for path in self._plan.folder.glob("recipe-*/training.safetensors")]
+        return _RESTART if checkpoints and not run_folder.exists() else ""
 
     def _recipe_key(self, shards: int) -> str:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
         settings = self._plan.settings
-        facts = [asdict(settings.recipe), settings.vocabulary, settings.hours, shards]
+        facts = [asdict(settings.recipe), settings.vocabulary, shards]
         if settings.kind is not TrainedKind.RECURRENT:
             facts += [settings.kind, settings.target_layers]
         if settings.start is not None:

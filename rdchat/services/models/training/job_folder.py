@@ -65,7 +65,7 @@ class JobFolder:
         Where the app ended between taking the drafter and removing the rest, the rest is removed now.
         """
         try:
-            record = plain(TrainingRecord, json.loads((self.path / _RECORD).read_bytes()), older=True)
+            record = plain(TrainingRecord, json.loads((self.path / _RECORD).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
         comparison = self._comparison()
@@ -134,7 +134,7 @@ class JobFolder:
 
     def _comparison(self) -> Comparison | None:
         try:
-            return plain(Comparison, json.loads((self.path / RESULT).read_bytes()), older=True)
+            return plain(Comparison, json.loads((self.path / RESULT).read_bytes()))
         except (OSError, ValueError, TypeError):
             return None
 

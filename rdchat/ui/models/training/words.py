@@ -1,10 +1,10 @@
 """Texts, curves and figures of a training. Pure functions."""
 
-import re
 from collections.abc import Sequence
 
 from rdchat.inference.api.requests import size_words
 from rdchat.inference.api.training import (
+    COMPARED_BEAMS,
     COMPARING,
     LOADING,
     ComparedGroup,
@@ -49,13 +49,6 @@ _ALL = "all"
 _SAME = 0.005  # a smaller difference, in tokens a call, counts as none
 
 
-def amount(order: TrainingOrder) -> str:
-    """Return how much is trained: `2 hours` or `1,000,000 tokens`."""
-    if order.hours is not None:
-        return f"{order.hours:g} {'hour' if order.hours == 1 else 'hours'}"
-    return counted(order.tokens or 0, "token")
-
-
 def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return the state of a training that is not finished, or its phase."""
     return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
@@ -75,7 +68,7 @@ def short_words(training: TrainingControl) -> str:
 
 def step_words(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return what is trained, and the number of the step."""
-    what = f"{order.kind.words} drafter for {order.name}, {amount(order)}."
+    what = f"{order.kind.label} drafter for {order.name}, {counted(order.tokens, 'token')}."
     if progress is None:
         return what
     if state is TrainingState.STARTING and progress.phase == LOADING:
@@ -143,18 +136,14 @@ def result_title(comparison: Comparison) -> str:
 
 def result_words(comparison: Comparison) -> str:
     """Explain the figures of the table, and say which could not be measured."""
-    setup = f"each drafter ({_setup_words(comparison.setup)})" if comparison.old else "the drafter"
+    drafter = (
+        f"each drafter ({size_words(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
+    )
     words = (
-        f"Average tokens per step on six everyday questions, with {setup}. Without drafting it is 1. Drafting takes "
+        f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "
         "time too: a race shows which is faster."
     )
     return f"{words}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else words
-
-
-def _setup_words(setup: str) -> str:
-    """Return `4 beams of 5 tokens` for `W4 L5`, as files have it."""
-    sizes = re.fullmatch(r"W(\d{1,6}) L(\d{1,6})", setup)
-    return size_words(*map(int, sizes.groups())) if sizes else setup
 
 
 def result_rows(comparison: Comparison) -> list[tuple[str, ...]]:

@@ -5,7 +5,6 @@ import os
 import shutil
 from collections import namedtuple
 from dataclasses import replace
-from itertools import count
 from pathlib import Path
 
 import mlx.core as mx
@@ -85,10 +84,6 @@ def test_other_data_has_a_folder_of_its_own(model: LoadedModel, settings: Traini
         {"tokens": 0},
         {"tokens": -5},
         {"tokens": 10**12},
-        {"hours": 0.0},
-        {"hours": -1.0},
-        {"hours": float("nan")},
-        {"hours": float("inf")},
         {"seed": -1},
     ],
 )
@@ -202,18 +197,6 @@ def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monke
     with pytest.raises(DoesNotFitError, match=r"needs .* GB of memory .* 0\.0 GB are free"):
         make_plan(model, settings, resume=False)
     assert make_plan(model, replace(settings, anyway=True), resume=False).budget.memory_bytes > 10**6
-
-
-def test_with_hours_the_disk_is_reckoned_for_what_can_be_made_in_them(
-    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Not for the most tokens there may be: hidden states would be computed again and again for want of room."""
-    disk_with(10**9, monkeypatch)
-    hours = replace(settings, tokens=10**7, hours=1.0, sequences=4)
-    clock = count(step=4)  # a step of four sequences takes as long
-    budget = make_plan(model, hours, resume=False, now=lambda: float(next(clock))).budget
-    assert budget.keep_states
-    assert budget.disk_bytes == (3600 + 1) * (2 * 32 + 10)
 
 
 def test_questions_that_are_too_long_are_left_out(model: LoadedModel, settings: TrainingSettings) -> None:

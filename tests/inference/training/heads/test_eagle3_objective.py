@@ -1,4 +1,4 @@
-"""EAGLE-3 and DSpark in training compute what they compute in drafting, and their gradients are those of that."""
+"""EAGLE-3 in training computes what it computes in drafting, and its gradients are those of that."""
 
 from functools import partial
 from pathlib import Path
@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_map
 
-from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.training.heads.published_objectives import _of_both, block_mask
-from rdchat.inference.training.heads.sequence_objective import Sample, SequenceObjective
+from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective, Sample
 from tests.inference.fakes import shared_llama, tiny_llama
-from tests.inference.training.heads.sequence_task import KINDS, prepared, recipe_of
+from tests.inference.training.heads.eagle3_task import prepared, recipe_of
 
 
 def target(bits: int) -> LoadedModel:
@@ -31,9 +29,9 @@ def target(bits: int) -> LoadedModel:
     return model
 
 
-def shaken(kind: TrainedKind, model: LoadedModel, **changes: Any) -> SequenceObjective:
+def shaken(model: LoadedModel, **changes: Any) -> Eagle3Objective:
     """Return a head whose weights are all other than those of a fresh one, that drops nothing."""
-    found = prepared(kind, model, recipe_of(kind, dropout=0.0, **changes))
+    found = prepared(model, recipe_of(dropout=0.0, **changes))
     mx.random.seed(5)
     found.network.update(
         tree_map(lambda array: array + 0.2 * mx.random.normal(array.shape), found.network.parameters())
@@ -42,19 +40,16 @@ def shaken(kind: TrainedKind, model: LoadedModel, **changes: Any) -> SequenceObj
     return found
 
 
-def sample_of(trained: SequenceObjective) -> Sample:
+def sample_of(trained: Eagle3Objective) -> Sample:
     return trained.held_out[0]
 
 
 @pytest.mark.parametrize("bits", [0, 4])
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.across_rows
-def test_logits_in_training_are_those_of_the_stored_head_in_drafting(
-    kind: TrainedKind, bits: int, tmp_path: Path
-) -> None:
+def test_logits_in_training_are_those_of_the_stored_head_in_drafting(bits: int, tmp_path: Path) -> None:
     """Below every place: whitening is folded, positions and masks are the same, and so is the layout that is read."""
     model = target(bits)
-    trained = shaken(kind, model, question_tokens=4)
+    trained = shaken(model, question_tokens=4)
     sample = sample_of(trained)
     roots = sample.roots()[:-5]
     expected = np.array(trained.features(sample, roots) @ trained.output_rows().T)
@@ -73,12 +68,10 @@ def test_logits_in_training_are_those_of_the_stored_head_in_drafting(
         memory.take([tokens[root]], hidden[root : root + 1], sample.position + root)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_what_is_stored_has_the_published_layout_and_knows_its_target(kind: TrainedKind, tmp_path: Path) -> None:
+def test_what_is_stored_has_the_published_layout_and_knows_its_target(tmp_path: Path) -> None:
     model = shared_llama()
-    write_drafter(tmp_path / "out", prepared(kind, model, recipe_of(kind)).drafter(TargetBinding.of(model.info)), "")
-    expected = {TrainedKind.EAGLE3: HeadKind.EAGLE3, TrainedKind.DSPARK: HeadKind.BLOCK}[kind]
-    assert inspect_drafter(tmp_path / "out") is expected
+    write_drafter(tmp_path / "out", prepared(model, recipe_of()).drafter(TargetBinding.of(model.info)), "")
+    assert inspect_drafter(tmp_path / "out") is HeadKind.EAGLE3
     assert check_drafter(tmp_path / "out", model).sure
     tensors = mx.load(str(tmp_path / "out" / "model.safetensors"))
     assert isinstance(tensors, dict)
@@ -86,10 +79,10 @@ def test_what_is_stored_has_the_published_layout_and_knows_its_target(kind: Trai
     assert (np.array(tensors["d2t"]) + np.arange(len(chosen)) == chosen).all()
     floats = {array.dtype for name, array in tensors.items() if name not in ("d2t", "t2d")}
     assert floats == {mx.float16}
-    assert any(name.startswith("midlayer.") for name in tensors) == (kind is TrainedKind.EAGLE3)
+    assert any(name.startswith("midlayer.") for name in tensors)
 
 
-def unrolled(trained: SequenceObjective, sample: Sample, roots: list[int]) -> mx.array:
+def unrolled(trained: Eagle3Objective, sample: Sample, roots: list[int]) -> mx.array:
     """Return the features of each root's own draft, computed by itself: (roots, steps, width)."""
     network = trained.network
     layer, tokens = network.layers[0], mx.array(sample.tokens)
@@ -113,7 +106,7 @@ def unrolled(trained: SequenceObjective, sample: Sample, roots: list[int]) -> mx
 
 @pytest.mark.across_rows
 def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_by_one() -> None:
-    trained = shaken(TrainedKind.EAGLE3, shared_llama())
+    trained = shaken(shared_llama())
     sample = sample_of(trained)
     roots = sample.roots()
     weights = mx.random.normal((len(roots), trained.recipe.steps, trained.output_rows().shape[1]))
@@ -129,23 +122,11 @@ def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_b
         assert mx.allclose(expected, found, rtol=1e-3, atol=1e-3 * float(mx.abs(expected).max())).item(), name
 
 
-def test_fresh_heads_look_first_where_the_next_token_is_decided() -> None:
-    """An EAGLE-3 row at itself, which holds the token before; a block at the end of the text."""
-    model = shared_llama()
-    eagle3, dspark = (prepared(kind, model, recipe_of(kind)).network for kind in KINDS)
-    attention = eagle3.layers[0].self_attn
+def test_a_row_of_a_fresh_head_attends_to_itself_first() -> None:
+    """It holds the token before the drafted one."""
+    network = prepared(shared_llama(), recipe_of()).network
+    attention = network.layers[0].self_attn
     mx.random.seed(2)
-    rows = mx.random.normal((7, 2 * eagle3.config.hidden_size))
-    for queries, keys in [(attention.q_proj(rows), attention.k_proj(rows))]:
-        scores = queries @ keys.T
-        assert mx.array_equal(mx.argmax(scores, axis=-1), mx.arange(7)).item()
-    width = dspark.config.hidden_size
-    first, second = mx.random.normal((2, width))
-    both = _of_both(first, second)
-    assert mx.allclose(mx.stack([first, second]) @ both, mx.ones(2), atol=1e-4).item()
-
-
-def test_a_block_sees_the_text_before_its_root_and_itself() -> None:
-    mask = block_mask(np.array([1, 3], np.int32), 2, 4)
-    shown = ["".join("x" if seen else "." for seen in row) for row in mask]
-    assert shown == ["x...xx..", "x...xx..", "xxx...xx", "xxx...xx"]
+    rows = mx.random.normal((7, 2 * network.config.hidden_size))
+    scores = attention.q_proj(rows) @ attention.k_proj(rows).T
+    assert mx.array_equal(mx.argmax(scores, axis=-1), mx.arange(7)).item()

@@ -1,9 +1,10 @@
-"""The whole training of heads that are stored as others publish theirs."""
+"""The whole training of an EAGLE-3 head, which is stored as others publish theirs."""
 
 import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import pytest
@@ -23,7 +24,6 @@ from rdchat.inference.training.run.training_plan import TrainingSettings, make_p
 from rdchat.inference.training.run.training_run import DrafterTraining
 from tests.inference.fakes import ask, lenient_llama
 from tests.inference.plain_replies import drafted, plain
-from tests.inference.training.heads.sequence_task import KINDS
 from tests.inference.training.short_runs import short_evaluation
 
 
@@ -40,9 +40,9 @@ def model() -> LoadedModel:
     return lenient_llama()
 
 
-def settings_of(kind: TrainedKind, out: Path) -> TrainingSettings:
-    recipe = replace(default_recipe(kind), epochs=1, warm_up=5)
-    return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
+def settings_of(out: Path, **changes: Any) -> TrainingSettings:
+    recipe = replace(default_recipe(TrainedKind.EAGLE3), epochs=1, warm_up=5, **changes)
+    return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=TrainedKind.EAGLE3)
 
 
 def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[Phase]:
@@ -56,21 +56,20 @@ def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.D
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 def test_a_training_ends_in_a_drafter_of_the_model_s_own(
-    kind: TrainedKind, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
     out = tmp_path / "data" / "drafters" / "own"
-    assert train(model, settings_of(kind, out)) == list(Phase)
+    assert train(model, settings_of(out)) == list(Phase)
     assert {path.name for path in out.iterdir()} == {"config.json", "model.safetensors", "card.md"}
     assert bound_hash(out) == TargetBinding.of(model.info).hash
     assert search_drafters(target_hash(model.info.path)).folder == out
     assert check_drafter(out, model).sure
     card = (out / "card.md").read_text(encoding="utf-8")
-    assert f"{kind.words} drafter for tiny" in card
-    assert f"--kind {kind.value}" in card
+    assert "EAGLE-3 drafter for tiny" in card
+    assert "| kind | eagle3 |" in card
     head = HeadModel(model, load_drafter(out, model))
     request = ask(temperature=0.7)
     drafter = head.drafter(model.encode_chat(request.messages, False), request)
@@ -91,17 +90,15 @@ def test_a_training_ends_in_a_drafter_of_the_model_s_own(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_training_ends_in_the_same_weights_and_shares_its_data(
-    kind: TrainedKind, model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    model: LoadedModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    other = next(each for each in KINDS if each is not kind)
     found = []
     for name in ("whole", "parts"):
         monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / name))
-        settings = settings_of(kind, tmp_path / name / "out")
+        settings = settings_of(tmp_path / name / "out")
         if name == "parts":
-            train(model, settings_of(other, tmp_path / "other"), until=Phase.PREPARE)
+            train(model, settings_of(tmp_path / "other", steps=2), until=Phase.PREPARE)
             assert Phase.DATA not in train(model, settings, until=Phase.PREPARE)
             train(model, settings, until=Phase.TRAIN)
             train(model, settings, until=Phase.EVALUATE)

@@ -1,48 +1,60 @@
-"""Training of heads that read whole conversations: EAGLE-3 and DSpark.
+"""Training of an EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) by the training-time test, on whole conversations.
+
+Below every root at once the head takes the same steps as in a draft: the first one on the target's features, the others
+on its own outputs. A row sees the true rows up to its root's and the earlier rows of its own draft. The layer is called
+as in drafting, with all these rows and one mask. The paper's code computes the products within a draft separately, with
+the same result.
 
 Each input dimension is divided by its root mean square, and output rows are scaled to a unit second moment. Otherwise a
-few dimensions that are far larger than the rest would dominate (see `whitening`). Neither needs a bias, which published
-layouts do not have: a remaining mean is a constant input.
+few dimensions that are far larger than the rest would dominate (see `Whitening`). A bias, which the published layout
+does not have, is not needed: a remaining mean is a constant input.
 """
 
-from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, ClassVar
+from typing import Any
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
+from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, Eagle3Network
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.recipes import SequenceRecipe
+from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import output_preconditioner
 from rdchat.inference.training.heads.samples import Halves, Ints
-from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData
+from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData, drop_inputs
 
-_THETA, _POSITIONS = 10_000.0, 8192
-EPSILON = 1e-6
+_EPSILON = 1e-6
 _HEAD_WIDTH = 64
 _HELD_OUT = 12  # conversations drafted along while training
+_OWN_SCORE = 8.0  # score of a row with itself in initial attention: a few hundred other rows together weigh less
+_ROPE = RopeConfig(10_000.0, max_positions=8192)
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One conversation of n tokens, perhaps without the beginning of its question."""
+    """One conversation of n tokens, perhaps without the beginning of its question.
 
-    tokens: Ints  # (n,) ids
-    features: Halves  # (n, width): the target's hidden states at these tokens, as the head reads them
-    position: int  # absolute position of the first token
-    answer: int  # index of the answer's first token in `tokens`
-    start: int  # index of the answer's first token among all answer tokens
+    Attributes:
+        tokens: (n,) ids.
+        features: (n, width): the target's hidden states at these tokens, as the head reads them.
+        position: Absolute position of the first token.
+        answer: Index of the answer's first token in `tokens`.
+        start: Index of the answer's first token among all answer tokens.
+    """
+
+    tokens: Ints
+    features: Halves
+    position: int
+    answer: int
+    start: int
 
     @classmethod
     def of(cls, item: TrainingConversation, features: Halves, start: int, question_tokens: int) -> "Sample":
@@ -60,11 +72,12 @@ class Sample:
         return roots - self.answer + self.start
 
 
-class SequenceObjective(Objective):
-    """Data, loss and head of a training on whole conversations; see `Objective` for the other arguments.
+class Eagle3Objective(Objective):
+    """Data, loss and head of an EAGLE-3 training; see `Objective` for the other arguments.
+
+    The head has one layer and no embeddings. Its output rows are stored with it, so its MLP is smaller than usual.
 
     Args:
-        model: The target.
         layers: Layers of the target that the head reads; `read_states` returns them after the trunk's output.
 
     Attributes:
@@ -76,19 +89,11 @@ class SequenceObjective(Objective):
     """
 
     licence = "Its output rows are computed from the target's; nothing else of the target is in it."
-    draws_roots: ClassVar[bool] = False  # whether a step uses only some roots of its conversation
+    network: Eagle3Network
 
-    def __init__(
-        self,
-        target: Target,
-        data: TrainingData,
-        recipe: SequenceRecipe,
-        *,
-        model: LoadedModel,
-        layers: tuple[int, ...],
-    ) -> None:
+    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
         super().__init__(target, data, recipe)
-        self.model, self.layers, self.recipe = model, layers, recipe
+        self.layers, self.recipe = layers, recipe
         self._starts = [0, *accumulate(map(self.state_tokens, self.conversations))]
         self._squares, self._tokens = np.zeros(0), 0
         self.held_out: list[Sample] = []
@@ -113,13 +118,13 @@ class SequenceObjective(Objective):
         """See `Objective`; samples are conversations."""
         learnt = []
         for number in self.inside(window):
-            item, place = self.conversations[number], self.answer_starts[number]
-            here = self._states(window, number)[item.answer_start :, self.rows.shape[1] :].astype(np.float64)
-            self._squares = (here**2).sum(axis=0) + (self._squares if self._squares.size else 0)
-            self._tokens += len(here)
-            if not self.answers.held_out[place]:
+            item, first = self.conversations[number], self.answer_starts[number]
+            features = self._states(window, number)[item.answer_start :, self.rows.shape[1] :].astype(np.float64)
+            self._squares = (features**2).sum(axis=0) + (self._squares if self._squares.size else 0)
+            self._tokens += len(features)
+            if not self.answers.held_out[first]:
                 learnt += [number] if len(item.answer) > 1 else []
-            elif self.answers.greedy[place] and len(self.held_out) < _HELD_OUT:
+            elif self.answers.greedy[first] and len(self.held_out) < _HELD_OUT:
                 self.held_out.append(self.sample(window, number))
         return np.array([*learnt], np.int32)
 
@@ -133,39 +138,43 @@ class SequenceObjective(Objective):
         """See `Objective`."""
         self.input_scales = mx.array(_floored(np.sqrt(self._squares / max(self._tokens, 1))).astype(np.float32))
         seen = np.flatnonzero(self.counts)
-        normal = fetch(mx.fast.rms_norm(self.embed(mx.array(seen)), None, EPSILON))
+        normal = fetch(mx.fast.rms_norm(self.embed(mx.array(seen)), None, _EPSILON))
         sizes = np.sqrt(np.average(normal**2, axis=0, weights=self.counts[seen]))
         self.embedding_weights = mx.array((1 / _floored(sizes)).astype(np.float32))
         self.whitened = self.rows @ output_preconditioner(fetch(self.rows))
         mx.eval(self.whitened)
         mx.random.seed(self._seed)
-        self.network = self.make_network()
+        self.network = self._fresh_network()
         norm = self.network.norm  # logits begin with a standard deviation of 1
         norm.weight = norm.weight * (1 / float(mx.mean(mx.linalg.norm(self.whitened, axis=-1))))
         mx.eval(self.network.parameters())
         lengths = [len(self.conversations[number].answer) for number in np.concatenate(self.samples).tolist()]
         self.tokens_per_step = sum(lengths) / max(len(lengths), 1)
 
-    @abstractmethod
-    def make_network(self) -> nn.Module:
-        """Return a fresh network."""
-
-    def sizes(self) -> dict[str, Any]:
-        """Return the fields of `DecoderConfig` that all networks share."""
-        width = self.target.embeddings.width
+    def _fresh_network(self) -> Eagle3Network:
+        width, size = self.target.embeddings.width, self.target.vocabulary_size
         heads, kv_heads = _attention_heads(width)
-        return {
-            "hidden_size": width,
-            "vocabulary_size": self.target.vocabulary_size,
-            "heads": heads,
-            "kv_heads": kv_heads,
-            "head_size": width // heads,
-            "inner_size": 4 * width // 3,
-            "norm_epsilon": EPSILON,
-            "rope": RopeConfig(_THETA, max_positions=_POSITIONS),
-            "target_layers": self.layers,
-            "target_width": width,
-        }
+        config = Eagle3Config(
+            hidden_size=width,
+            vocabulary_size=size,
+            heads=heads,
+            kv_heads=kv_heads,
+            head_size=width // heads,
+            inner_size=4 * width // 3,
+            norm_epsilon=_EPSILON,
+            rope=_ROPE,
+            target_layers=self.layers,
+            target_width=width,
+            draft_vocabulary_size=size,
+            windows=(None,),
+            takes_embedding=(True,),
+        )
+        network = Eagle3Network(config)
+        layer = network.layers[0]
+        layer.input_layernorm.weight = self.embedding_weights
+        _attend_to_itself(config, layer.self_attn)
+        drop_inputs((network.fc, layer.mlp.gate_proj, layer.mlp.up_proj), self.recipe.dropout)
+        return network
 
     def embed(self, tokens: mx.array) -> mx.array:
         """Return the embeddings of token ids, (...) -> (..., width) float32, as the head's input."""
@@ -179,22 +188,41 @@ class SequenceObjective(Objective):
         """See `Objective`."""
         return len(self.samples[window])
 
-    def batch(self, window: int, numbers: Ints, step: int) -> tuple[tuple[Sample, Ints], Goals]:
+    def batch(self, window: int, numbers: Ints) -> tuple[tuple[Sample, Ints], Goals]:
         """See `Objective`."""
         sample = self.sample(window, int(numbers[0]))
-        roots, most = sample.roots(), self.recipe.roots
-        if self.draws_roots and len(roots) > most:
-            roots = np.sort(np.random.default_rng([self._seed, step, 2]).permutation(roots)[:most])
+        roots = sample.roots()
         return (sample, roots), self.goals(sample.among_answers(roots))
 
-    @abstractmethod
     def features(self, sample: Sample, roots: Ints) -> mx.array:
         """See `Objective`.
 
         Args:
             sample: The conversation.
-            roots: Some of `Sample.roots`, ascending.
+            roots: Some of `Sample.roots`, ascending and without gaps.
         """
+        network, layer = self.network, self.network.layers[0]
+        tokens = mx.array(sample.tokens)
+        count, first = len(roots), int(roots[0])
+        hidden = network.fuse(self.scaled(sample)[:-1])
+        inputs, residual = layer.inputs(self.embed(tokens[1:]), hidden)
+        rows = layer.self_attn.rows(inputs, range(sample.position, sample.position + len(sample.tokens) - 1))
+        before = slice(first - 1, first - 1 + count)  # the row before a root contains the root
+        inputs, residual = inputs[before], residual[before]
+        mask = mx.arange(len(sample.tokens) - 1) < mx.array(roots)[:, None]
+        outputs: list[mx.array] = []
+        for step in range(self.recipe.steps):
+            start = sample.position + first - 1 + step
+            positions = range(start, start + count)
+            if step:
+                ahead = np.minimum(roots + step, len(sample.tokens) - 1)
+                inputs, residual = layer.inputs(self.embed(tokens[mx.array(ahead)]), network.carried(outputs[-1]))
+                own = layer.self_attn.rows(inputs, positions)
+                rows = [mx.concatenate(list(pair), axis=2) for pair in zip(rows, own, strict=True)]
+                mask = mx.concatenate([mask, mx.eye(count, dtype=mx.bool_)], axis=1)
+            outputs.append(layer.outputs(residual, layer.self_attn(inputs, positions, rows, mask)))
+        features: mx.array = network.norm(mx.stack(outputs, axis=1))
+        return features
 
     def output_rows(self) -> mx.array:
         """See `Objective`."""
@@ -206,14 +234,24 @@ class SequenceObjective(Objective):
             if len(roots := sample.roots()):
                 yield sample.among_answers(roots), (sample, roots)
 
-    @abstractmethod
-    def settings(self) -> dict[str, Any]:
-        """Return the published configuration."""
+    def published(self) -> PublishedDrafter:
+        """Return the head in SafeAILab's layout, in float32, with the scaling folded into its weights."""
+        parameters = dict(tree_flatten(self.network.parameters()))
+        weights = {name.replace("layers.0.", "midlayer."): array for name, array in parameters.items()}
+        weights["fc.weight"] = weights["fc.weight"] / self.input_scales
+        weights["lm_head.weight"] = self.whitened
+        ids = self.vocabulary.astype(np.int64)
+        weights["d2t"] = mx.array(ids - np.arange(len(ids)))
+        weights["t2d"] = mx.array(np.isin(np.arange(self.target.vocabulary_size), ids))
+        return PublishedDrafter(self._settings(), weights)
 
-    def shared_settings(self) -> dict[str, Any]:
-        """Return the settings that both layouts have."""
+    def _settings(self) -> dict[str, Any]:
+        """Return the published configuration."""
         config = self.network.config
         return {
+            "architectures": ["LlamaForCausalLMEagle3"],
+            "model_type": "llama",
+            "num_hidden_layers": 1,
             "hidden_size": config.hidden_size,
             "intermediate_size": config.inner_size,
             "num_attention_heads": config.heads,
@@ -227,21 +265,28 @@ class SequenceObjective(Objective):
             "draft_vocab_size": len(self.vocabulary),
             "tie_word_embeddings": False,
             "torch_dtype": "float16",
+            "eagle_config": {
+                "eagle_aux_hidden_state_layer_ids": list(config.target_layers),
+                "use_aux_hidden_state": True,
+            },
         }
-
-    def published(self) -> PublishedDrafter:
-        """Return the head in its published layout, in float32, with the scaling folded into its weights."""
-        weights = dict(tree_flatten(self.network.parameters()))
-        weights["fc.weight"] = weights["fc.weight"] / self.input_scales
-        weights["lm_head.weight"] = self.whitened
-        ids = self.vocabulary.astype(np.int64)
-        weights["d2t"] = mx.array(ids - np.arange(len(ids)))
-        weights["t2d"] = mx.array(np.isin(np.arange(self.target.vocabulary_size), ids))
-        return PublishedDrafter(self.settings(), weights)
 
     def drafter(self, binding: TargetBinding) -> PublishedDrafter:
         """See `Objective`."""
         return self.published().in_half_precision().bound_to(binding)
+
+
+def _attend_to_itself(config: Eagle3Config, attention: Any) -> None:
+    """Initialise queries along a row's own key, so that each row attends to itself first.
+
+    The token before the drafted one is seen through attention alone. If all rows look alike, it is one of hundreds, and
+    for a long time the head learns only word frequencies.
+    """
+    keys = attention.k_proj.weight.reshape(config.kv_heads, config.head_size, -1)
+    shared = mx.repeat(keys, config.heads // config.kv_heads, axis=0)
+    # inputs have a mean square of 1, fresh weights a variance of a third of 1 / their number
+    gain = _OWN_SCORE * 3 / config.head_size**0.5
+    attention.q_proj.weight = gain * shared.reshape(attention.q_proj.weight.shape)
 
 
 def _floored(sizes: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:

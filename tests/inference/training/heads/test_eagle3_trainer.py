@@ -1,4 +1,4 @@
-"""Training a sequence head learns, and stopping at any step and going on ends in the same weights."""
+"""Training an EAGLE-3 head learns, and stopping at any step and going on ends in the same weights."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from rdchat.inference.api.training import TrainedKind
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.sequence_objective import Sample
+from rdchat.inference.training.heads.eagle3_objective import Sample
 from rdchat.inference.training.heads.trainer import Trainer
 from tests.inference.fakes import shared_llama
-from tests.inference.training.heads.sequence_task import ANSWER, KINDS, QUESTION, prepared, recipe_of
+from tests.inference.training.heads.eagle3_task import ANSWER, QUESTION, prepared, recipe_of
 
 
 def check_same(first: nn.Module, second: nn.Module) -> None:
@@ -24,11 +23,10 @@ def check_same(first: nn.Module, second: nn.Module) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_rule_is_learnt(kind: TrainedKind) -> None:
+def test_a_rule_is_learnt() -> None:
     """The target does not know it, so its answers' own tokens are put in its place as the teacher."""
-    recipe = recipe_of(kind, epochs=8, learning_rate=8e-3, steps=3)
-    trained = prepared(kind, shared_llama(), recipe, ruled=True)
+    recipe = recipe_of(epochs=8, learning_rate=8e-3, steps=3)
+    trained = prepared(shared_llama(), recipe, ruled=True)
     trainer, teacher = Trainer(trained, recipe), trained.teacher
     tokens = np.minimum(trained.answers.tokens, trained.vocabulary[-1])
     teacher.columns[:, 0] = np.searchsorted(trained.vocabulary, tokens)
@@ -43,13 +41,13 @@ def test_a_rule_is_learnt(kind: TrainedKind) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("kind", "stop"), [*zip(KINDS, (1, 45), strict=True)])
-def test_a_resumed_training_ends_in_the_same_weights(kind: TrainedKind, stop: int, tmp_path: Path) -> None:
-    """Dropout, drawn roots, the optimiser's moments, the order of samples and windows included."""
-    recipe = recipe_of(kind, epochs=2, roots=5)
+@pytest.mark.parametrize("stop", [1, 45])
+def test_a_resumed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) -> None:
+    """Dropout, the optimiser's moments, the order of samples and windows included."""
+    recipe = recipe_of(epochs=2)
 
     def fresh() -> Trainer:
-        return Trainer(prepared(kind, shared_llama(), recipe, count=2, window_tokens=320), recipe)
+        return Trainer(prepared(shared_llama(), recipe, count=2, window_tokens=320), recipe)
 
     whole, first, second = fresh(), fresh(), fresh()
     assert len(whole.objective.windows) == 2
@@ -65,8 +63,8 @@ def test_a_resumed_training_ends_in_the_same_weights(kind: TrainedKind, stop: in
 def test_another_seed_trains_other_weights() -> None:
     heads = []
     for seed in (1, 2):
-        recipe = recipe_of(TrainedKind.DSPARK, epochs=1, seed=seed)
-        trained = prepared(TrainedKind.DSPARK, shared_llama(), recipe)
+        recipe = recipe_of(epochs=1, seed=seed)
+        trained = prepared(shared_llama(), recipe)
         list(Trainer(trained, recipe).run())
         heads.append(trained.network.fc.weight)
     assert not mx.array_equal(*heads).item()
@@ -81,7 +79,7 @@ def test_a_long_question_loses_its_beginning_and_nothing_else_moves() -> None:
 
 
 def test_roots_of_a_sample_are_those_of_its_answer_among_all_answers() -> None:
-    trained = prepared(TrainedKind.EAGLE3, shared_llama(), recipe_of(TrainedKind.EAGLE3, steps=2), count=2)
+    trained = prepared(shared_llama(), recipe_of(steps=2), count=2)
     sample = trained.sample(0, 1)
     roots = sample.roots()
     assert roots.tolist() == list(range(QUESTION, QUESTION + ANSWER - 1))

@@ -1,4 +1,4 @@
-"""Sequence heads in training for a small model: its data are random texts, or such as follow a rule."""
+"""EAGLE-3 in training for a small model: its data are random texts, or such as follow a rule."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,14 +10,11 @@ from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
-from rdchat.inference.training.heads.mtp_objective import MtpObjective
-from rdchat.inference.training.heads.published_objectives import DSparkObjective, Eagle3Objective
-from rdchat.inference.training.heads.recipes import SequenceRecipe, default_recipe
-from rdchat.inference.training.heads.sequence_objective import SequenceObjective
+from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
+from rdchat.inference.training.heads.recipes import Recipe, default_recipe
 from rdchat.inference.training.heads.trainer import Target, TrainingData
-from rdchat.inference.training.run.training_plan import sequence_layers
+from rdchat.inference.training.run.training_plan import eagle3_layers
 
-KINDS = (TrainedKind.EAGLE3, TrainedKind.DSPARK)
 QUESTION, ANSWER = 6, 14
 
 
@@ -33,30 +30,18 @@ def shards(model: LoadedModel, count: int, *, ruled: bool) -> list[list[Training
     return [conversations[first : first + 15] for first in range(0, 15 * count, 15)]
 
 
-def recipe_of(kind: TrainedKind, **changes: Any) -> SequenceRecipe:
-    recipe = default_recipe(kind)
-    assert isinstance(recipe, SequenceRecipe)
-    return replace(recipe, **{"warm_up": 5, **changes})
+def recipe_of(**changes: Any) -> Recipe:
+    return replace(default_recipe(TrainedKind.EAGLE3), **{"warm_up": 5, **changes})
 
 
 def prepared(
-    kind: TrainedKind,
-    model: LoadedModel,
-    recipe: SequenceRecipe,
-    *,
-    count: int = 1,
-    ruled: bool = False,
-    window_tokens: int = 10_000,
-) -> SequenceObjective:
+    model: LoadedModel, recipe: Recipe, *, count: int = 1, ruled: bool = False, window_tokens: int = 10_000
+) -> Eagle3Objective:
     """Return the data of some shards, with a fresh head."""
-    layers = (len(model.network.layers) - 1,) if kind is TrainedKind.MTP else sequence_layers(model)
-    made = shards(model, count, ruled=ruled)
+    layers, made = eagle3_layers(model), shards(model, count, ruled=ruled)
     reads = HiddenReads(layers, normalised=False)
     model.hooks.read(reads)
     data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens, 30)
-    objectives: dict[TrainedKind, type[SequenceObjective]] = {
-        TrainedKind.EAGLE3: Eagle3Objective, TrainedKind.DSPARK: DSparkObjective, TrainedKind.MTP: MtpObjective,
-    }  # fmt: skip
-    found = objectives[kind](Target.of(model), data, recipe, model=model, layers=layers)
-    list(found.prepare())
-    return found
+    objective = Eagle3Objective(Target.of(model), data, recipe, layers)
+    list(objective.prepare())
+    return objective
