@@ -20,6 +20,7 @@ import rdchat
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
 
+_COLUMNS = ("tokens", "facts", "temperatures")
 _HASH_DIGITS = 16
 TEMPERATURE_STEPS = 100  # shipped answers store temperatures in hundredths
 
@@ -71,9 +72,9 @@ class ShardFolder:
         """Return the conversations of shard `number`, from 0."""
         path = self._path(number)
         with _readable(path), path.open("rb") as file, np.load(file) as stored:
-            tokens, facts, temperatures = (stored[name] for name in ("tokens", "facts", "temperatures"))
+            tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
             self._check(tokens, facts, temperatures)
-        return _conversations(tokens.tolist(), facts.tolist(), temperatures.tolist())
+        return _conversations(tokens, facts, temperatures)
 
     def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
         """Refuse columns that `append` never writes, since MLX looks up tokens without a bounds check."""
@@ -140,13 +141,14 @@ def columns(
 
 
 def _conversations(
-    tokens: list[int], facts: list[list[int]], temperatures: Sequence[float]
+    tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]
 ) -> list[TrainingConversation]:
-    conversations, start = [], 0
-    for (number, length, answer_start), temperature in zip(facts, temperatures, strict=True):
-        conversations.append(TrainingConversation(number, tokens[start : start + length], answer_start, temperature))
-        start += length
-    return conversations
+    ends = np.cumsum(facts[:, 1]).tolist()
+    rows = zip(ends, facts.tolist(), temperatures.tolist(), strict=True)
+    return [
+        TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
+        for end, (number, length, answer_start), temperature in rows
+    ]
 
 
 def shipped_path(target_hash: str, folder: Path | None = None) -> Path:
@@ -170,7 +172,7 @@ def read_answers(path: Path) -> list[TrainingConversation]:
         return []
     try:
         with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as stored:
-            tokens, facts, temperatures = (stored[name].tolist() for name in ("tokens", "facts", "temperatures"))
+            tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
     except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
         raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
-    return _conversations(tokens, facts, [hundredths / TEMPERATURE_STEPS for hundredths in temperatures])
+    return _conversations(tokens, facts, temperatures / TEMPERATURE_STEPS)

@@ -1,7 +1,6 @@
 """Training a drafter as widgets see it: start, pause, resume, and the result."""
 
 import secrets
-from collections.abc import Callable
 from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
@@ -44,26 +43,6 @@ class TrainingState(StrEnum):
     def is_active(self) -> bool:
         """Whether a process works on the drafter."""
         return self in {TrainingState.STARTING, TrainingState.TRAINING, TrainingState.PAUSING}
-
-
-def submit(
-    child: ChildProcess,
-    order: TrainingOrder,
-    folder: Path,
-    asked: tuple[str, ...],
-    *,
-    on_event: Callable[[TrainingProgress | TrainingStart], object],
-    on_end: Callable[[Comparison | RdchatError], object],
-) -> Job[Any]:
-    """Start or resume a training in a child; see `Job` for the threads of the callbacks."""
-    return child.submit(
-        "train",
-        {"order": asdict(order), "folder": str(folder), "asked": list(asked)},
-        Limits(cancel_s=_PAUSE_S),
-        read=partial(plain, Comparison),
-        on_progress=lambda data: on_event(event_from(data)),
-        on_end=on_end,
-    )
 
 
 class TrainingControl(QObject):
@@ -191,8 +170,15 @@ class TrainingControl(QObject):
             self._fail(asked.message, hint)
             return
         self._child = ChildProcess("training")
-        on_event, on_end = self._main.bring(self._on_event), self._main.bring(self._on_end, once=True)
-        self._job = submit(self._child, self.record.order, self._folder.path, asked, on_event=on_event, on_end=on_end)
+        on_event = self._main.bring(self._on_event)
+        self._job = self._child.submit(
+            "train",
+            {"order": asdict(self.record.order), "folder": str(self.folder), "asked": list(asked)},
+            Limits(cancel_s=_PAUSE_S),
+            read=partial(plain, Comparison),
+            on_progress=lambda data: on_event(event_from(data)),
+            on_end=self._main.bring(self._on_end, once=True),
+        )
         self.hold(self._held)
 
     def _on_event(self, event: TrainingProgress | TrainingStart) -> None:
