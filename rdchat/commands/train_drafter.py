@@ -12,14 +12,15 @@ from rdchat import paths
 from rdchat.chat.asked_questions import asked_questions
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.prompt_files import read_prompts
-from rdchat.inference.api.training import DEFAULT_TOKENS, TrainedKind
+from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
 
 if TYPE_CHECKING:
     from rdchat.inference.api.training import TrainingProgress
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
-_NAMES = {TrainedKind.RECURRENT: "a recurrent", TrainedKind.EAGLE3: "an EAGLE-3"}
+_NAMES = {HeadKind.RECURRENT: "a recurrent", HeadKind.EAGLE3: "an EAGLE-3"}
 _LINES_EVERY = 30.0  # seconds between two lines if the output is not a terminal
 
 
@@ -33,8 +34,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, metavar="DIR", help="folder of the drafter")
     parser.add_argument(
         "--kind",
-        choices=[kind.value for kind in TrainedKind],
-        default=TrainedKind.RECURRENT.value,
+        choices=[kind.value for kind in TRAINED_KINDS],
+        default=HeadKind.RECURRENT.value,
         help="kind of head: a small RNN (recurrent, the default), or a layer over the text that drafts token by token "
         "(eagle3), which has a published format",
     )
@@ -90,7 +91,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
 
     settings = TrainingSettings.of_kind(
-        TrainedKind(args.kind),
+        HeadKind(args.kind),
         paths.expanded(args.out, "--out").absolute(),
         tokens=args.tokens,
         seed=args.seed,

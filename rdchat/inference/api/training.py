@@ -5,25 +5,10 @@ from enum import StrEnum
 from typing import Any
 
 from rdchat.files.plain_data import plain
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import BeamShape
 
-
-class TrainedKind(StrEnum):
-    """A kind of head, by its usual name.
-
-    `recurrent` is a small RNN over the target's last hidden state; `eagle3` one transformer layer over the text, which
-    drafts token by token.
-    """
-
-    RECURRENT = "recurrent"
-    EAGLE3 = "eagle3"
-
-    @property
-    def label(self) -> str:
-        """Its name for people."""
-        return "EAGLE-3" if self is TrainedKind.EAGLE3 else "Recurrent"
-
-
+TRAINED_KINDS = (HeadKind.RECURRENT, HeadKind.EAGLE3)
 DEFAULT_TOKENS = 1_000_000  # of answers to learn from
 COMPARED_BEAMS = BeamShape(4, 5)  # the beams with which a new and an old drafter are compared
 DRAFTER, CURVE, RESULT = "new-drafter", "curve.jsonl", "result.json"
@@ -49,7 +34,7 @@ class TrainingOrder:
 
     model: str | None
     name: str
-    kind: TrainedKind = TrainedKind.RECURRENT
+    kind: HeadKind = HeadKind.RECURRENT
     tokens: int = DEFAULT_TOKENS
     with_chats: bool = False
     dtype: str = "auto"

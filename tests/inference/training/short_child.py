@@ -4,7 +4,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from rdchat.inference.api.training import TrainedKind, TrainingOrder
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.training import child
 from rdchat.inference.training.run import phases, training_run
 from rdchat.inference.training.run.phases import Pace
@@ -16,7 +17,7 @@ _plain_settings = child.settings_of
 
 def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
     settings = _plain_settings(order, folder, asked)
-    recipe = replace(settings.recipe, epochs=4 if settings.kind is TrainedKind.RECURRENT else 1)
+    recipe = replace(settings.recipe, epochs=4 if settings.kind is HeadKind.RECURRENT else 1)
     return replace(settings, sequences=8, vocabulary=64, recipe=recipe)
 
 

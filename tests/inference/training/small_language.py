@@ -15,7 +15,8 @@ import mlx.nn as nn
 import mlx.optimizers as optim
 from mlx_lm.models import qwen2
 
-from rdchat.inference.api.training import Phase, TrainedKind
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.training import Phase
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
 from rdchat.inference.training.heads.recipes import Recipe, default_recipe
@@ -96,9 +97,9 @@ def _fit(network: nn.Module) -> None:
     network.eval()
 
 
-def training(model: LoadedModel, out: Path, resume: bool, kind: TrainedKind = TrainedKind.RECURRENT) -> DrafterTraining:
+def training(model: LoadedModel, out: Path, resume: bool, kind: HeadKind = HeadKind.RECURRENT) -> DrafterTraining:
     tokens, recipe = 6000, Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
-    if kind is TrainedKind.EAGLE3:  # its steps take longer
+    if kind is HeadKind.EAGLE3:  # its steps take longer
         tokens, recipe = 3000, replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20)
     settings = TrainingSettings(out, tokens=tokens, seed=1, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
     return DrafterTraining(model, make_plan(model, settings, resume))
@@ -113,7 +114,7 @@ def main() -> None:
     # a kill is to meet what was saved just before, in a training that is over in seconds
     phases._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
-    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, TrainedKind(sys.argv[4])).run():
+    for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, HeadKind(sys.argv[4])).run():
         sys.stdout.write(f"{progress.phase} {progress.fraction}\n")
         sys.stdout.flush()
         if progress.phase is Phase.WRITE and sys.argv[3] == Phase.WRITE:

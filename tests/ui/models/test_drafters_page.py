@@ -16,7 +16,7 @@ from rdchat import paths
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainedKind, TrainingOrder
+from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
@@ -297,13 +297,13 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDe
     qtbot.waitUntil(page.training.main.isEnabled)
     chosen = order.order()
     assert chosen is not None
-    assert (chosen.kind, chosen.tokens) == (TrainedKind.RECURRENT, 1_000_000)
+    assert (chosen.kind, chosen.tokens) == (HeadKind.RECURRENT, 1_000_000)
     assert not order.little.isVisible()
-    click(qtbot, order.kinds[TrainedKind.EAGLE3])
+    click(qtbot, order.kinds[HeadKind.EAGLE3])
     order.tokens.setValue(5000)
     chosen = order.order()
     assert chosen is not None
-    assert (chosen.kind, chosen.tokens) == (TrainedKind.EAGLE3, 5000)
+    assert (chosen.kind, chosen.tokens) == (HeadKind.EAGLE3, 5000)
     assert order.little.isVisible()
     qtbot.keyClick(page.training.back, Qt.Key.Key_Space)
     assert page.train.isVisible()

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 
-from rdchat.inference.api.training import TrainedKind
+from rdchat.inference.api.model_facts import HeadKind
 
 # The largest number of tokens that can be drafted. An EAGLE-3 head stores an output row for each of them, and stays
 # below 16 MB with the default model.
-DRAFT_VOCABULARY = {TrainedKind.RECURRENT: 12288, TrainedKind.EAGLE3: 7168}
+DRAFT_VOCABULARY = {HeadKind.RECURRENT: 12288, HeadKind.EAGLE3: 7168}
 
 _FURTHER_RATE = 1.5e-4  # highest learning rate for a head that is trained further; chosen, not tuned
 _LITTLE_DATA, _MORE_EPOCHS = 50_000, 8
@@ -46,13 +46,13 @@ class Recipe:
 _EAGLE3 = Recipe(epochs=3, batch=1, learning_rate=1e-3, warm_up=50, dropout=0.1, steps=5)
 
 
-def default_recipe(kind: TrainedKind, seed: int = 0, tokens: int = 1_000_000, *, further: bool = False) -> Recipe:
+def default_recipe(kind: HeadKind, seed: int = 0, tokens: int = 1_000_000, *, further: bool = False) -> Recipe:
     """Return the recipe of a kind of head for a number of answer tokens.
 
     A step of EAGLE-3 is a conversation. With the default model it learns only word frequencies in the first 80 steps or
     so, so a training on little data takes more passes. A recurrent head that is trained `further` learns more slowly,
     so that it keeps what it knows.
     """
-    if kind is TrainedKind.RECURRENT:
+    if kind is HeadKind.RECURRENT:
         return Recipe(seed=seed, learning_rate=_FURTHER_RATE) if further else Recipe(seed=seed)
     return replace(_EAGLE3, seed=seed, epochs=_MORE_EPOCHS if tokens <= _LITTLE_DATA else _EAGLE3.epochs)

@@ -5,7 +5,7 @@ from typing import Any
 
 from rdchat import __version__
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.training import TrainedKind
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
@@ -30,7 +30,7 @@ def card(
         rows: From `draft_counts.report`, for questions not used in training.
     """
     settings, target = plan.settings, plan.binding
-    objective = RecurrentObjective if settings.kind is TrainedKind.RECURRENT else Eagle3Objective
+    objective = RecurrentObjective if settings.kind is HeadKind.RECURRENT else Eagle3Objective
     fields = {
         "kind": settings.kind.value,
         "target": target.name,
@@ -49,7 +49,7 @@ def card(
         "seed": settings.seed,
         "made with": f"rdchat {__version__} on {model.device}",
     }
-    return f"""# {settings.kind.label} drafter for {target.name}
+    return f"""# {settings.kind.words} drafter for {target.name}
 
 | field | value |
 |---|---|

@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.training import Phase, TrainedKind, TrainingProgress
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.target.target import LoadedModel
@@ -175,14 +176,14 @@ class TrainPhase:
         model, plan, settings = self.model, self.plan, self.plan.settings
 
         def read_states(number: int) -> Halves:
-            if settings.kind is TrainedKind.RECURRENT:
+            if settings.kind is HeadKind.RECURRENT:
                 return self._answer_states(number, shards[number])
             return conversation_states(model, shards[number], plan.reads)
 
         model.hooks.read(plan.reads)
         target = Target.of(model)
         data = TrainingData(shards, read_states, plan.budget.window_tokens, settings.vocabulary)
-        if settings.kind is TrainedKind.RECURRENT:
+        if settings.kind is HeadKind.RECURRENT:
             return RecurrentObjective(target, data, settings.recipe, plan.head_config(model), plan.start)
         return Eagle3Objective(target, data, settings.recipe, plan.reads.layers)
 

@@ -11,12 +11,12 @@ import mlx.core as mx
 
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError, file_error
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
-from rdchat.inference.api.training import DEFAULT_TOKENS, TrainedKind
+from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.target.hooks import HiddenReads
@@ -56,7 +56,7 @@ class TrainingSettings:
     # `spread_layers` or, for EAGLE-3, to `eagle3_layers`.
     target_layers: tuple[int, ...] | None = None
     recipe: Recipe = field(default_factory=Recipe)  # the hyperparameters, for `kind`
-    kind: TrainedKind = TrainedKind.RECURRENT  # of the head
+    kind: HeadKind = HeadKind.RECURRENT  # of the head
     anyway: bool = False  # whether to begin even if memory seems too small
     # Folder of a recurrent drafter of the same target to train further. Its shape replaces `vocabulary` and
     # `target_layers`.
@@ -65,7 +65,7 @@ class TrainingSettings:
     @classmethod
     def of_kind(
         cls,
-        kind: TrainedKind,
+        kind: HeadKind,
         out: Path,
         *,
         tokens: int = DEFAULT_TOKENS,
@@ -82,6 +82,7 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
         require(_MIN_TOKENS <= self.tokens <= _MAX_TOKENS, "tokens", self.tokens, bounds)
+        require(self.kind in TRAINED_KINDS, "kind", self.kind, " or ".join(TRAINED_KINDS))
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
         require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
@@ -127,7 +128,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    recurrent, start = settings.kind is TrainedKind.RECURRENT, None
+    recurrent, start = settings.kind is HeadKind.RECURRENT, None
     if settings.start is not None:
         start = _startable(settings.start, model, settings.kind)
         settings = replace(settings, target_layers=start.head.config.target_layers)
@@ -190,15 +191,15 @@ def eagle3_layers(model: LoadedModel) -> tuple[int, ...]:
     return tuple(sorted({min(layer, count - 1) for layer in (count // 4, count // 2, max(count - 2, 0))}))
 
 
-def _startable(folder: Path, model: LoadedModel, kind: TrainedKind) -> StoredDrafter:
+def _startable(folder: Path, model: LoadedModel, kind: HeadKind) -> StoredDrafter:
     """Read a drafter to train further.
 
     Raises:
         ModelError: If it is not one of ours for this target, or is quantised.
         RdchatError: If another kind is to be trained.
     """
-    if kind is not TrainedKind.RECURRENT:
-        raise RdchatError(f"{kind.label} heads cannot be trained further.", "Leave out --start-from, or --kind.")
+    if kind is not HeadKind.RECURRENT:
+        raise RdchatError(f"{kind.words} heads cannot be trained further.", "Leave out --start-from, or --kind.")
     if inspect_drafter(folder) is not HeadKind.RECURRENT:
         raise ModelError(
             f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
@@ -254,7 +255,7 @@ def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
     """Return the folder of this kind of data; questions from chats do not change it, since chats change meanwhile."""
     chats = ["chats"] if settings.asked else []
     # EAGLE-3 stores no hidden states, so its data does not depend on the layers
-    layers = settings.target_layers if settings.kind is TrainedKind.RECURRENT else None
+    layers = settings.target_layers if settings.kind is HeadKind.RECURRENT else None
     facts = json.dumps([settings.seed, settings.sequences, layers, settings.prompts, *chats])
     name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
     return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]

@@ -17,6 +17,7 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.inference.api.training import (
@@ -24,7 +25,6 @@ from rdchat.inference.api.training import (
     ComparedGroup,
     Comparison,
     Phase,
-    TrainedKind,
     TrainingProgress,
 )
 from rdchat.inference.benchmark.draft_counts import Result, report
@@ -226,7 +226,7 @@ class DrafterTraining:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
         settings = self._plan.settings
         facts = [asdict(settings.recipe), settings.vocabulary, shards]
-        if settings.kind is not TrainedKind.RECURRENT:
+        if settings.kind is not HeadKind.RECURRENT:
             facts += [settings.kind, settings.target_layers]
         if settings.start is not None:
             facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())

@@ -6,8 +6,9 @@ from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut
 from PySide6.QtWidgets import QButtonGroup, QCheckBox, QHeaderView, QRadioButton, QSpinBox, QWidget
 
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.api.training import DEFAULT_TOKENS, DRAFTER, Comparison, TrainedKind, TrainingOrder
+from rdchat.inference.api.training import DEFAULT_TOKENS, DRAFTER, Comparison, TrainingOrder
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
@@ -25,12 +26,12 @@ from rdchat.ui.plots.plot_view import PlotView
 _LITTLE_TOKENS = 20_000
 _INDENT = 24  # of an explanation: it begins below the text of its button
 _KINDS = {
-    TrainedKind.RECURRENT: (
+    HeadKind.RECURRENT: (
         "Recurrent (recommended)",
         "A small network that reads the model's internal state. It trains fastest. The default model's drafter is of "
         "this kind.",
     ),
-    TrainedKind.EAGLE3: (
+    HeadKind.EAGLE3: (
         "EAGLE-3",
         "One layer like the model's own, which also looks back at the text. It takes longer to train. Other programs "
         "can use it.",
@@ -68,7 +69,7 @@ class TrainingForm(QWidget):
         group = QButtonGroup(self)
         for button in self.kinds.values():
             group.addButton(button)
-        self.kinds[TrainedKind.RECURRENT].setChecked(True)
+        self.kinds[HeadKind.RECURRENT].setChecked(True)
         self._lay_out()
         self.tokens.valueChanged.connect(self._show_little)
         self._show_little()
@@ -233,7 +234,7 @@ class TrainingPage(QWidget):
         training, order = self._training, self._training.order
         assert order is not None
         self.title.say(words.result_title(result))
-        self.step.say(f"{order.kind.label} drafter for {order.name}, trained on {counted(order.tokens, 'token')}.")
+        self.step.say(f"{order.kind.words} drafter for {order.name}, trained on {counted(order.tokens, 'token')}.")
         self.notes.say(words.result_words(result))
         for label in (self.figures, self.problem):
             label.say("")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from rdchat.inference.api.training import TrainedKind
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.target.hooks import HiddenReads
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import conversation_states
@@ -31,7 +31,7 @@ def shards(model: LoadedModel, count: int, *, ruled: bool) -> list[list[Training
 
 
 def recipe_of(**changes: Any) -> Recipe:
-    return replace(default_recipe(TrainedKind.EAGLE3), **{"warm_up": 5, **changes})
+    return replace(default_recipe(HeadKind.EAGLE3), **{"warm_up": 5, **changes})
 
 
 def prepared(

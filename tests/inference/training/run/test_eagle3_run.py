@@ -11,7 +11,8 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.training import Phase, TrainedKind
+from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.training import Phase
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -41,8 +42,8 @@ def model() -> LoadedModel:
 
 
 def settings_of(out: Path, **changes: Any) -> TrainingSettings:
-    recipe = replace(default_recipe(TrainedKind.EAGLE3), epochs=1, warm_up=5, **changes)
-    return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=TrainedKind.EAGLE3)
+    recipe = replace(default_recipe(HeadKind.EAGLE3), epochs=1, warm_up=5, **changes)
+    return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=HeadKind.EAGLE3)
 
 
 def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[Phase]:

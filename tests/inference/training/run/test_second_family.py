@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
-from rdchat.inference.api.training import Phase, TrainedKind
+from rdchat.inference.api.training import Phase
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -46,10 +47,10 @@ def model() -> LoadedModel:
 @pytest.fixture(scope="module")
 def trained(model: LoadedModel, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a drafter `out`, trained without interruption, that training's cache, and how long it took."""
-    return trained_in(tmp_path_factory.mktemp("whole"), model, TrainedKind.RECURRENT)
+    return trained_in(tmp_path_factory.mktemp("whole"), model, HeadKind.RECURRENT)
 
 
-def trained_in(place: Path, model: LoadedModel, kind: TrainedKind) -> Path:
+def trained_in(place: Path, model: LoadedModel, kind: HeadKind) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RDCHAT_CACHE_DIR", str(place / "cache"))
         began = time.monotonic()
@@ -118,12 +119,12 @@ def test_the_card_says_how_it_was_made(trained: Path) -> None:
         assert words in card
 
 
-def run_until(phase: Phase, folder: Path, weights: Path, kind: TrainedKind = TrainedKind.RECURRENT) -> None:
+def run_until(phase: Phase, folder: Path, weights: Path, kind: HeadKind = HeadKind.RECURRENT) -> None:
     """Go on with a training in a process of its own, and kill that in a phase; DONE lets it end."""
     environment = os.environ | {"RDCHAT_CACHE_DIR": str(folder / "cache")}
     command = [sys.executable, "-c", PROGRAM, str(folder / "out"), str(weights), phase.value, kind.value]
     events, wanted = 0, EVENTS_BEFORE_THE_KILL.get(phase, 1)
-    if kind is not TrainedKind.RECURRENT:
+    if kind is not HeadKind.RECURRENT:
         wanted = min(wanted, 40)  # their steps are whole conversations
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stdout is not None
@@ -151,7 +152,7 @@ def test_killed_in_every_phase_and_resumed_it_ends_in_the_same_weights(
 def test_an_eagle3_head_learns_and_its_training_survives_a_kill(
     model: LoadedModel, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
-    kind = TrainedKind.EAGLE3
+    kind = HeadKind.EAGLE3
     whole = trained_in(tmp_path / "whole", model, kind)
     head, beam = HeadModel(model, load_drafter(whole / "out", model)), BeamShape(1, 5)
     gained = tokens_per_call(

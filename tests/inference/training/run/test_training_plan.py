@@ -19,8 +19,7 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.api.training import TrainedKind
+from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
@@ -334,7 +333,7 @@ def test_only_a_recurrent_drafter_of_this_model_can_be_trained_further(
 ) -> None:
     with pytest.raises(ModelError, match="none"):
         make_plan(model, replace(settings, start=tmp_path / "none"), resume=False)
-    kind = TrainedKind.EAGLE3
+    kind = HeadKind.EAGLE3
     other = replace(settings, start=tmp_path / "none", kind=kind, recipe=default_recipe(kind))
     with pytest.raises(RdchatError, match="EAGLE-3 heads cannot be trained further"):
         make_plan(model, other, resume=False)
