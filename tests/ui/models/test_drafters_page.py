@@ -299,7 +299,7 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDe
     assert chosen is not None
     assert (chosen.kind, chosen.tokens) == (HeadKind.RECURRENT, 1_000_000)
     assert not order.little.isVisible()
-    click(qtbot, order.kinds[HeadKind.EAGLE3])
+    order.kinds[HeadKind.EAGLE3].click()
     order.tokens.setValue(5000)
     chosen = order.order()
     assert chosen is not None

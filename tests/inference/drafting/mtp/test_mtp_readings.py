@@ -28,7 +28,7 @@ from tests.inference.training.small_language import small_model, small_network
 
 pytestmark = pytest.mark.across_rows
 
-FOLDER = GOLDEN / "mtp_reading"
+FOLDER = GOLDEN / "trained_mtp"
 TRAINED = Reading(before_norm=True, recycles_before_norm=False)
 TOKENS = 80
 
