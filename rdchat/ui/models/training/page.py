@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import Signal
 from PySide6.QtGui import QKeySequence, QShortcut
-from PySide6.QtWidgets import QButtonGroup, QCheckBox, QHeaderView, QRadioButton, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QHeaderView, QRadioButton, QSpinBox, QWidget
 
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode
@@ -66,9 +66,6 @@ class TrainingForm(QWidget):
         self.tokens.setGroupSeparatorShown(True)
         self.chats = QCheckBox("Learn from my questions too")
         self.little = ThemedLabel(theme, _LITTLE, "warning", wraps=True)
-        group = QButtonGroup(self)
-        for button in self.kinds.values():
-            group.addButton(button)
         self.kinds[HeadKind.RECURRENT].setChecked(True)
         self._lay_out()
         self.tokens.valueChanged.connect(self._show_little)
