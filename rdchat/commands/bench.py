@@ -313,16 +313,10 @@ def bench_table(result: BenchResult) -> str:
     header = ["", *(kind.title.lower() for kind in FIGURES.values()), "same text"]
     lines = [", ".join([*facts, *versions]), "", *table([header, *(_row(report) for report in reports)])]
     if groups := list(dict.fromkeys(group for report in reports for group in report.groups)):
-        rows = [["", *groups]]
-        for report in reports:
-            found = (report.groups.get(group, {}).get("ratio_to_plain") for group in groups)
-            rows.append([report.name, *(_words(ratio, 2) for ratio in found)])
-        lines += ["", "Speed-up over plain decoding, by group of prompts:", "", *table(rows)]
-        pooled = [["", *groups, "all"]]
-        for report in reports:
-            found_tokens = (report.pooled.get(group) for group in pooled[0][1:])
-            pooled.append([report.name, *(_NONE if each is None else f"{each:.2f}" for each in found_tokens)])
-        lines += ["", "Tokens per step, all tokens of a group over all its steps:", "", *table(pooled)]
+        speed_ups = [["", *groups], *(_speed_ups(report, groups) for report in reports)]
+        lines += ["", "Speed-up over plain decoding, by group of prompts:", "", *table(speed_ups)]
+        pooled = [["", *groups, "all"], *(_pooled_tokens(report, [*groups, "all"]) for report in reports)]
+        lines += ["", "Tokens per step, by group of prompts: all tokens over all steps.", "", *table(pooled)]
     notes = [f"{report.name}: {report.note}" for report in reports if report.note]
     lines += ["", "Medians, with quartiles in brackets. Ratios compare neighbouring runs of the same prompt.", *notes]
     return "\n".join(lines)
@@ -331,6 +325,15 @@ def bench_table(result: BenchResult) -> str:
 def _row(report: CellReport) -> list[str]:
     figures = (_words(report.figures[name], kind.digits) for name, kind in FIGURES.items())
     return [report.name, *figures, report.same_text.lower() or _NONE]
+
+
+def _speed_ups(report: CellReport, groups: Sequence[str]) -> list[str]:
+    return [report.name, *(_words(report.groups.get(group, {}).get("ratio_to_plain"), 2) for group in groups)]
+
+
+def _pooled_tokens(report: CellReport, groups: Sequence[str]) -> list[str]:
+    figures = (report.pooled.get(group) for group in groups)
+    return [report.name, *(_NONE if figure is None else f"{figure:.2f}" for figure in figures)]
 
 
 def _words(figure: Figure | None, digits: int) -> str:

@@ -55,15 +55,10 @@ def read_replies(path: Path) -> list[str]:
 
 def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
     """Return the first `count` prompts of every group; groups in order of appearance."""
-    return [prompt for members in by_group(prompts).values() for prompt in members[:count]]
-
-
-def by_group(prompts: Sequence[Prompt]) -> dict[str, list[Prompt]]:
-    """Return the prompts of every group; groups in order of appearance."""
     groups: dict[str, list[Prompt]] = {}
     for prompt in prompts:
         groups.setdefault(prompt.group, []).append(prompt)
-    return groups
+    return [prompt for members in groups.values() for prompt in members[:count]]
 
 
 def _prompt(path: Path, number: int, line: str) -> Prompt:

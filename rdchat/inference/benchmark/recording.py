@@ -16,7 +16,6 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
-from rdchat.inference.benchmark.draft_counts import DraftCounts, Result
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
@@ -34,6 +33,11 @@ class Recording:
     rounds: list[RoundStatistics] = field(default_factory=list)  # none in plain decoding
     statistics: Statistics = field(default_factory=Statistics)
     mode_reason: str | None = None  # why the mode did not run; None if it did
+
+    @property
+    def decoded(self) -> int:
+        """Tokens without the first, which comes with the prefill."""
+        return len(self.token_ids) - 1
 
     @property
     def chosen(self) -> str:
@@ -119,8 +123,8 @@ def measure_drafts(
     prompts: Sequence[Prompt],
     drafts: Sequence[DraftSettings],
     sampling: SamplingParams,
-) -> Iterator[Result]:
-    """Decode every prompt with every draft, and count tokens, target calls and accepted tokens.
+) -> Iterator[tuple[Prompt, DraftSettings, Recording]]:
+    """Decode every prompt with every draft; yield the prompt, the draft settings and the reply.
 
     Args:
         session: Of the target; its caches are emptied.
@@ -134,22 +138,11 @@ def measure_drafts(
     for prompt in prompts:
         for draft in drafts:
             request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
-            yield prompt, draft, _counts(session, request)
-
-
-def _counts(session: ChatSession, request: GenerationRequest) -> DraftCounts:
-    found = record(session, request, lambda: False)
-    assert found is not None  # it is never cancelled
-    if found.mode_reason:
-        raise ModelError(found.mode_reason)
-    places = range(request.draft.beam_length - 1)
-    return DraftCounts(
-        1,
-        len(found.token_ids) - 1,
-        found.statistics.target_calls,
-        tuple(sum(min(each.accepted + 1, each.drafted) > place for each in found.rounds) for place in places),
-        tuple(sum(each.accepted > place for each in found.rounds) for place in places),
-    )
+            reply = record(session, request, lambda: False)
+            assert reply is not None, "it is never cancelled"
+            if reply.mode_reason:
+                raise ModelError(reply.mode_reason)
+            yield prompt, draft, reply
 
 
 def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
@@ -197,7 +190,7 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         prefill_ms=first,
         ttft_ms=first,
         decode_ms=last - first,
-        target_calls=len(found.token_ids) - 1,
+        target_calls=found.decoded,
     )
     return found
 

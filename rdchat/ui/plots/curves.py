@@ -1,6 +1,6 @@
-"""Curves in one frame: what was measured over a training, or over numbers of rows."""
+"""Curves in one frame: what was measured over a training."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
@@ -15,7 +15,7 @@ _NAME_WIDTH, _NAME_HEIGHT = 86.0, 12.0
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of one curve: x from 0 to the end of the axis, and what was measured there."""
+    """Points of one curve: fraction of the training from 0 to 1, and what was measured there."""
 
     name: str
     points: tuple[tuple[float, float], ...]
@@ -29,10 +29,6 @@ class CurvesPlot:
     line: str  # smaller, below the title
     curves: Sequence[Curve]
     shares: bool  # values are shares, from 0 to 1; else figures from 0 on
-    end: float = 1.0  # of the horizontal axis
-    ticks: Sequence[tuple[float, str]] = ((0.0, "start"), (1.0, "end"))  # of the horizontal axis
-    colors: Sequence[str] = ()  # of the curves; without them the first one is the strongest
-    place_words: Callable[[float], str] = lambda x: f"{percent(x)} of the training"
 
     def draw(self, drawing: Drawing) -> None:
         """See `Plot`. A strip for each point of the first curve says all that was measured there."""
@@ -41,18 +37,18 @@ class CurvesPlot:
         names = _NAME_WIDTH if len(curves) > 1 else 4.0  # room at the right
         frame = Box(_LEFT, drawing.height + 4, drawing.width - _LEFT - names, _HEIGHT - 4)
         top = self._top(max((value for curve in curves for _, value in curve.points), default=0.0))
-        dots = [[_dot(point, frame, self.end, top) for point in curve.points] for curve in curves]
+        dots = [[_dot(point, frame, top) for point in curve.points] for curve in curves]
         self._draw_axes(drawing, frame, top)
-        names_at: list[tuple[float, str, str]] = []  # height, name and colour
-        for place, (curve, own) in enumerate(zip(curves, dots, strict=True)):
-            color = self.colors[place] if self.colors else shade(drawing.colors, max(1 - 0.2 * place, 0.35))
-            drawing.line(own, color, 1.4 if place and not self.colors else 2.2)
+        names_at: list[tuple[float, str]] = []  # height and name
+        for index, (curve, own) in enumerate(zip(curves, dots, strict=True)):
+            color = shade(drawing.colors, max(1 - 0.2 * index, 0.35))  # the first one is the strongest
+            drawing.line(own, color, 1.4 if index else 2.2)
             drawing.area(Box(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
-            names_at.append((own[-1][1], curve.name, color if self.colors else "muted"))
+            names_at.append((own[-1][1], curve.name))
         below = 0.0  # the name above
-        for y, name, color in sorted(names_at) if len(names_at) > 1 else ():
+        for y, name in sorted(names_at) if len(names_at) > 1 else ():
             below = max(y - 8, below)
-            drawing.text(Box(frame.right + 8, below, names - 8, 16), name, color, more=-2)
+            drawing.text(Box(frame.right + 8, below, names - 8, 16), name, "muted", more=-2)
             below += _NAME_HEIGHT
         if curves:
             xs = [x for x, _ in dots[0]]
@@ -60,7 +56,7 @@ class CurvesPlot:
             for (left, right), (x, _) in zip(pairwise(edges), curves[0].points, strict=True):
                 here = [f"{each.name} {self._value(y)}" for each in curves for at, y in each.points if at == x]
                 strip = Box(left, frame.y, max(right - left, 1.0), frame.height)
-                drawing.mark(strip, f"{self.place_words(x)}: {', '.join(here)}.")
+                drawing.mark(strip, f"{percent(x)} of the training: {', '.join(here)}.")
         ends = "; ".join(f"{curve.name} {self._value(curve.points[-1][1])}" for curve in curves)
         drawing.words.append(f"{self.title}. {ends or 'Nothing was measured yet'}.")
         drawing.height += _HEIGHT + _AXIS
@@ -71,11 +67,8 @@ class CurvesPlot:
             drawing.line([(frame.x, y), (frame.right, y)])
             place = Box(0, y - 9, _LEFT - 8, 18)
             drawing.text(place, self._value(top * number / _TICKS), "muted", more=-2, align="right")
-        for at, words in self.ticks:
-            share = at / self.end
-            align = "left" if share == 0 else "right" if share == 1 else "center"
-            x = frame.x + share * frame.width - {"left": 0, "right": 60, "center": 30}[align]
-            drawing.text(Box(x, frame.y + frame.height + 3, 60, _AXIS - 4), words, "muted", more=-2, align=align)
+        for x, text, align in ((frame.x, "start", "left"), (frame.right - 60, "end", "right")):
+            drawing.text(Box(x, frame.y + frame.height + 3, 60, _AXIS - 4), text, "muted", more=-2, align=align)
 
     def _value(self, value: float) -> str:
         return percent(value) if self.shares else f"{value:.1f}"
@@ -85,6 +78,6 @@ class CurvesPlot:
         return min(max(ceil(highest * 5) / 5, 0.2), 1.0) if self.shares else float(max(ceil(highest), 1))
 
 
-def _dot(point: tuple[float, float], frame: Box, end: float, top: float) -> tuple[float, float]:
+def _dot(point: tuple[float, float], frame: Box, top: float) -> tuple[float, float]:
     x, y = point
-    return frame.x + x / end * frame.width, frame.y + frame.height * (1 - y / top)
+    return frame.x + x * frame.width, frame.y + frame.height * (1 - y / top)

@@ -7,9 +7,10 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.prompt_files import Prompt
+from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
-from rdchat.inference.benchmark.draft_counts import DraftCounts, Result, report
-from rdchat.inference.benchmark.recording import measure_drafts
+from rdchat.inference.benchmark.draft_counts import Result, report
+from rdchat.inference.benchmark.recording import Recording, measure_drafts
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
@@ -42,15 +43,13 @@ def test_every_prompt_is_decoded_with_every_draft(results: list[Result]) -> None
 
 def test_all_drafts_decode_the_same_tokens(results: list[Result]) -> None:
     for prompt in PROMPTS:
-        assert len({counts.decoded for own, _, counts in results if own == prompt}) == 1
+        assert len({tuple(reply.token_ids) for own, _, reply in results if own == prompt}) == 1
 
 
-def test_counts_add_up(results: list[Result]) -> None:
-    for _, _, counts in results:
-        assert counts.target_calls <= counts.decoded <= counts.target_calls + sum(counts.accepted)
-        for position, (offered, accepted) in enumerate(zip(counts.offered, counts.accepted, strict=True)):
-            assert accepted <= offered
-            assert not position or offered <= counts.accepted[position - 1]
+def test_accepted_tokens_and_target_calls_add_up_to_the_reply(results: list[Result]) -> None:
+    for _, draft, reply in results:
+        assert reply.decoded <= reply.statistics.target_calls + sum(each.accepted for each in reply.rounds)
+        assert all(each.accepted <= each.drafted < draft.beam_length for each in reply.rounds)
 
 
 def test_a_model_that_cannot_be_drafted_for_so_is_named() -> None:
@@ -59,14 +58,21 @@ def test_a_model_that_cannot_be_drafted_for_so_is_named() -> None:
         next(measure_drafts(session, PROMPTS, [BEAMS], SamplingParams(max_tokens=4)))
 
 
+def reply(tokens: int, calls: int, *rounds: tuple[int, int]) -> Recording:
+    """Return a reply of so many decoded tokens; a round is its drafted and its accepted tokens."""
+    made = [RoundStatistics(1, drafted, accepted, 1 + accepted, 1 + drafted) for drafted, accepted in rounds]
+    return Recording([0] * (1 + tokens), rounds=made, statistics=Statistics(target_calls=calls))
+
+
 def test_the_report_pools_sums_not_ratios() -> None:
-    few, many = DraftCounts(1, 10, 10, (10, 0), (0, 0)), DraftCounts(1, 100, 50, (50, 30), (30, 20))
+    few, many = reply(10, 10, *[(2, 0)] * 10), reply(100, 50, *[(2, 2)] * 20, *[(2, 1)] * 10, *[(2, 0)] * 20)
     rows = report([(Prompt("x", "a"), BEAMS, few), (Prompt("y", "b"), BEAMS, many)])
     assert [row["group"] for row in rows] == ["a", "b", "all"]
     assert rows[-1]["tokens_per_target_call"] == pytest.approx(110 / 60)
-    assert rows[-1]["acceptance_by_position"] == pytest.approx([30 / 60, 20 / 30])
-    assert rows[0]["acceptance_by_position"] == [0, None]
+    assert rows[-1]["acceptance_by_position"][:2] == pytest.approx([30 / 60, 20 / 30])
+    assert rows[0]["acceptance_by_position"] == [0, None, None]
+    assert [row["prompts"] for row in rows] == [1, 1, 2]
 
 
 def test_prompts_without_a_group_are_only_pooled() -> None:
-    assert [row["group"] for row in report([(Prompt("x"), BEAMS, DraftCounts(1, 4, 2, (2,), (2,)))])] == ["all"]
+    assert [row["group"] for row in report([(Prompt("x"), BEAMS, reply(4, 2, (2, 2)))])] == ["all"]
