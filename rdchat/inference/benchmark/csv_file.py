@@ -38,16 +38,8 @@ RECURRENT_COLUMNS = (
 )  # fmt: skip
 PLAIN_COLUMNS = ("run", "dtype", "comprehension_mlx", "generation_mlx", "comprehension_ours", "generation_ours")
 _ENVIRONMENT = ("rdchat", "mlx", "mlx_lm", "device", "model", "cores", "system")
-COLUMNS = (
-    *dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS),
-    "part", "cell", "mode", "draft_tokens", "lookup_branch", "draft_model", "drafter", "temperature", "asked_dtype",
-    "seed", "prompt", "group", "prefill_ms", "ttft_ms", "decode_ms", "rounds", "drafted", "accepted", "verified_nodes",
-    "host_syncs", "peak_memory_bytes", "overhead", "mode_reason", "chosen", "difference_index", "difference_plain",
-    "difference_other", "difference_gap", "token_ids", "times_ms", *_ENVIRONMENT, "difference_rounding", "draft_ms",
-)  # fmt: skip
 _PLAIN_FILE = "autoregression.csv"  # its name in Apple's folders
 
-# Names of fields that are columns, by column where the names differ.
 _DRAFT_FIELDS = ("mode", "draft_tokens", "lookup_branch", "draft_model", "drafter")
 _BEAM_FIELDS = ("beam_width", "beam_length")
 _COUNT_FIELDS = (
@@ -56,6 +48,12 @@ _COUNT_FIELDS = (
 )  # fmt: skip
 _RUN_FIELDS = ("prompt", "group", "overhead", "mode_reason", "chosen", "draft_ms")
 _DIFFERENCE_FIELDS = ("index", "plain", "other", "gap", "rounding")
+COLUMNS = (
+    *dict.fromkeys(RECURRENT_COLUMNS + PLAIN_COLUMNS), "part", "cell", *_DRAFT_FIELDS, "temperature", "asked_dtype",
+    "seed", "prompt", "group", *_COUNT_FIELDS, "overhead", "mode_reason", "chosen", "difference_index",
+    "difference_plain", "difference_other", "difference_gap", "token_ids", "times_ms", *_ENVIRONMENT,
+    "difference_rounding", "draft_ms",
+)  # fmt: skip
 _TEXTS = {
     "mode", "draft_model", "drafter", "asked_dtype", "group", "mode_reason", "chosen", "difference_plain",
     "difference_other",

@@ -167,6 +167,7 @@ def plots_of(result: BenchResult) -> list[Plot]:
     """
     plan, groups, maps = result.plan, list[tuple[str, Bars]](), list[Plot]()
     several = len({cell.temperature for cell in plan.cells}) > 1
+    branches = dict.fromkeys(cell.draft.lookup_branch for cell in plan.cells if cell.draft.mode is Mode.DRAFTER)
     precisions = {run.baseline: run.dtype for run in result.runs if run.dtype}
     for index, baseline in enumerate(plan.baselines):
         name = precisions.get(index, baseline.dtype.value)
@@ -175,8 +176,10 @@ def plots_of(result: BenchResult) -> list[Plot]:
         reports = [report for report in result.reports if plan.baseline_of(report.cell) == index]
         if bars := _mlx_lm_bar(result, index) + _fastest(reports):
             groups.append((name, bars))
-        if heat_map := _heat_map(name, reports):
-            maps.append(heat_map)
+        for branch in branches:
+            own = [report for report in reports if report.cell.draft.lookup_branch is branch]
+            if heat_map := _heat_map(name if branch or len(branches) == 1 else f"{name}, without lookup", own):
+                maps.append(heat_map)
     return [SpeedBars(tuple(groups)), *maps] if groups or not maps else maps
 
 

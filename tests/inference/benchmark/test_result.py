@@ -196,3 +196,16 @@ def test_bars_show_the_fastest_shape_of_each_mode_and_maps_all_of_them() -> None
     )
     assert heat_map.values == pytest.approx({(2, 3): 1.5, (4, 3): 1.2})
     assert (heat_map.best, heat_map.reference) == ((2, 3), "Plain decoding")
+
+
+def test_beams_with_and_without_lookup_have_maps_of_their_own() -> None:
+    cells = [beam(width, 3) for width in (1, 2)]
+    alone = [replace(cell, draft=replace(cell.draft, lookup_branch=False)) for cell in cells]
+    asked = plan(*alone, *cells)
+    runs = [run(asked, BASE, 10), *(run(asked, 1 + index, 20 + index) for index in range(4))]
+    result = BenchResult(asked, tuple(replace(each, dtype="float32") for each in runs), {})
+    without, with_lookup = (plot for plot in plots_of(result) if isinstance(plot, HeatMap))
+    assert (without.dtype, with_lookup.dtype) == ("float32, without lookup", "float32")
+    assert without.values == pytest.approx({(1, 3): 2.0, (2, 3): 2.1})
+    assert with_lookup.values == pytest.approx({(1, 3): 2.2, (2, 3): 2.3})
+    assert result.reports[0].name == "Drafter head, 1 beam of 3 tokens, without lookup"
