@@ -68,7 +68,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--stop", action="append", default=[], metavar="TEXT", help="end before TEXT; may be repeated")
     parser.add_argument("--json", action="store_true", help="print one JSON object with text, tokens and statistics")
-    group = parser.add_argument_group("the answer's shape", "the answer has this shape, unless it is cut off")
+    group = parser.add_argument_group("answer format", "the answer has this format, unless it is cut off")
     shape = group.add_argument
     shape("--json-object", action="store_true", help="the answer is a JSON object")
     shape("--schema", metavar="FILE", help="the answer is JSON that fits the schema in FILE; - is standard input")

@@ -91,7 +91,7 @@ _DRAFT_PARTS = {
     "select nodes": "Select nodes",
     "feed": "Draft model",
     "rank": "Rank candidates",
-    "shape": "Fit the shape",
+    "shape": "Fit the format",
 }
 # Stages whose calls are shown for a whole group; other groups show the calls of their most frequent part.
 _CALLS = {

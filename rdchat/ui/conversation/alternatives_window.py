@@ -59,7 +59,7 @@ class AlternativePane(QWidget):
         self.area = scrolled(ground)
         self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # the text keeps its width
         self.use = push_button(
-            "Use This One", "Shows this one in the chat, which continues from it", self.use_requested.emit
+            "Use This One", "Shows this one in the chat and continues from it", self.use_requested.emit
         )
         self.use.setAccessibleName(f"Use This One, {side}")
         parts = ((self.model, 1), self.previous, self.place, self.next)

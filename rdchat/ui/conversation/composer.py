@@ -91,7 +91,7 @@ class ShapeChip(QWidget):
         super().__init__()
         self._theme = theme
         self.label = ThemedLabel(theme, "", "accent", -1)
-        set_tip(self.label, "The answers of this chat have this shape. Change it in Chat Options.")
+        set_tip(self.label, "The answers in this chat have this format. Change it in Chat Options.")
         self.remove = IconButton("close", "Answer with any text again", theme)
         self.remove.setFixedSize(_CROSS, _CROSS)
         self.remove.setFocusPolicy(Qt.FocusPolicy.TabFocus)

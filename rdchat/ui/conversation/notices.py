@@ -187,9 +187,9 @@ class Notices(QObject):
             (
                 "Leave Out the Oldest",
                 context.leave_out,
-                "They stay in the chat, but the model is not sent them",
+                "They stay in the chat, but are not sent to the model",
             ),
-            ("Summarise the Oldest", context.summarise, "The model is sent a summary of them instead"),
+            ("Summarise the Oldest", context.summarise, "A summary of them is sent to the model instead"),
             ("Start a New Chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
         )
         for action in actions if use.can_cut else ():

@@ -62,9 +62,7 @@ class RegenerateSheet(QDialog):
         if own_model:
             self.model.addItem(own_model)
         self.offer_found()
-        self.loading = ThemedLabel(
-            theme, "It is loaded first, in the place of the present one.", "muted", -1, wraps=True
-        )
+        self.loading = ThemedLabel(theme, "It is loaded first and replaces the present one.", "muted", -1, wraps=True)
         short = own_model if len(own_model) <= _NAME_SHOWN else f"{own_model[: _NAME_SHOWN - 1].rstrip()}…"
         self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
         set_tip(self.back, own_model)

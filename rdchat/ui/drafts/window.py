@@ -36,7 +36,7 @@ _ROWS = {
     "Probability": "How likely this token was for the model, before temperature and filters.",
     "Drafted by": "What proposed the token, if it was drafted and accepted.",
     "Draft": "Number of the draft with which the model checked the token.",
-    "Position": "The token's place in the draft. The last token of a step follows the draft.",
+    "Position": "The token's position in the draft. The last token of a step follows the draft.",
 }
 
 
@@ -53,7 +53,7 @@ class TokenDetails(QScrollArea):
         self.place = ThemedLabel(theme, "", "muted", tabular=True)
         self.rows = {name: FigureRow(theme, name, definition) for name, definition in _ROWS.items()}
         heading = ThemedLabel(theme, "Candidates for this place", points_more=-0.5, bold=True)
-        set_tip(heading, "The tokens drafted for this place, each with its probability for the model.")
+        set_tip(heading, "The tokens drafted for this position, each with its probability for the model.")
         self.alternatives: list[FigureRow] = []
         self._alternatives = column(spacing=TIGHT)
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
@@ -236,4 +236,4 @@ def _why_none(trace: ReplyTrace, place: int) -> str:
         return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the step ends."
     if len(traced.tree.tokens) == 1:
         return words.nothing_words(trace)
-    return "Nothing. The draft ended before this place."
+    return "Nothing. The draft ended before this position."

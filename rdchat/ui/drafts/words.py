@@ -95,7 +95,7 @@ def nothing_words(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
     others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
     others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE}
-    return "Nothing was drafted." if others else "No earlier place to copy from."
+    return "Nothing was drafted." if others else "No earlier text to copy from."
 
 
 def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:
@@ -146,6 +146,6 @@ def drafter_words(drafter: str) -> str:
         "": "The model itself",
         Mode.LOOKUP.value: "This chat",
         EARLIER_REPLIES: "Earlier reply",
-        SHAPE: "Answer's shape",
+        SHAPE: "Answer format",
     }
     return known.get(drafter) or Mode(drafter).words

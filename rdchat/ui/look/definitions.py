@@ -22,7 +22,7 @@ TOKENS_PER_STEP = "Tokens written in each step of the model; 1 without drafting.
 ROUNDS = "Steps of the model that checked a draft."
 FROM_CHAT = "Kept tokens that were copied from earlier in this chat."
 FROM_REPLIES = "Kept tokens that were copied from earlier replies."
-FROM_DRAFTER = "Kept tokens that the drafter or the draft model proposed, or that the answer's shape forces."
+FROM_DRAFTER = "Kept tokens that the drafter or the draft model proposed, or that the answer format forces."
 EARLIER_REPLIES = "Memory for the earlier replies that drafts come from. Settings > General has a switch for them."
 NODES = "Tokens checked per step, on average: all branches of the draft, and the token chosen before."
 DROPPED_DRAFTS = "Drafts that were dropped because the drafter's scores were not finite."
@@ -30,7 +30,7 @@ HOST_SYNCS = "How often the processor waited for the device in a step."
 LENGTHS = (
     "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
 )
-POSITIONS = "Of the steps whose longest branch reached this place, the share that kept a token there."
+POSITIONS = "Of the steps whose longest branch reached this position, the share that kept a token there."
 
 TOKENS_WRITTEN = "Tokens of the reply, with the first and an end token, without those that a stop string cut off."
 CONTEXT = "Tokens in the model's context: the prompt's, and the reply's so far."
@@ -66,10 +66,10 @@ _STAGES: dict[str, str] = {
     "Select nodes": "The most likely tokens of all beams are kept, and common beginnings merged.",
     "Draft model": "The draft model reads the tokens that it has not seen yet.",
     "Rank candidates": "The draft model's most likely next tokens are picked.",
-    "Fit the shape": "Drafted tokens that the answer's shape forbids are dropped; those that it forces are added.",
+    "Fit the format": "Drafted tokens that the answer format forbids are dropped; those that it forces are added.",
     "Wait for the draft": "The processor waits for the device to draft.",
-    "Forward": "The model computes what may come next at each place.",
-    "Choice": "The next token is chosen at each place.",
+    "Forward": "The model computes what may come next at each position.",
+    "Choice": "The next token is chosen at each position.",
     "Forward and choice": "The model computes what may come next, and the token is chosen.",
     "Forward, choice and the next draft": "The same, with the next draft computed in the same step.",
     "Prepare steps": "Steps of the model are prepared, and their results are read.",

@@ -46,7 +46,7 @@ MODE_EXPLANATIONS = {
     Mode.OFF: "The model writes one token at a time.",
     Mode.SPECULATIVE: f"A smaller model guesses the next tokens; the model checks them in one step. {_SAME_TEXT}",
     Mode.DRAFTER: f"A small network made for this model guesses the next tokens. {_SAME_TEXT}",
-    Mode.LOOKUP: f"Guesses that text from this chat or an earlier reply repeats. {_SAME_TEXT}",
+    Mode.LOOKUP: f"Proposes text that repeats from this chat or an earlier reply. {_SAME_TEXT}",
 }
 
 

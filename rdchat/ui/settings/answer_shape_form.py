@@ -11,7 +11,7 @@ from rdchat.ui.look.theme import TIGHT, Theme
 
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _OTHER = "Another shape"  # of an imported chat
-_TIP = "Answers of this chat get this shape, unless they are cut off. Thinking is off for them if it can be."
+_TIP = "Answers in this chat have this format, unless they are cut off. Thinking is off for them where possible."
 
 
 class AnswerShapeForm(QWidget):
@@ -27,7 +27,7 @@ class AnswerShapeForm(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        self.kind = choice_box("Shape of the answers in this chat", _TIP, _CHOICES, letters=0)
+        self.kind = choice_box("Format of the answers in this chat", _TIP, _CHOICES, letters=0)
         self.schema = text_field(5, '{"type": "object", "properties": {"name": {"type": "string"}}}')
         self.schema.setAccessibleName("JSON schema")
         set_tip(self.schema, "The JSON schema that the answers must fit.")

@@ -37,7 +37,7 @@ class ChatOptions(QWidget):
         self.form = SamplingForm(theme)
         self.source = ThemedLabel(theme, "", "muted", -1)
         self.defaults = push_button(
-            "Use Defaults", "Use the values from Settings, and answers of any shape", self._use_defaults
+            "Use Defaults", "Use the values from Settings, and answers in any format", self._use_defaults
         )
         column(
             ThemedLabel(theme, "System prompt", bold=True),

@@ -162,7 +162,7 @@ class Preferences(SideWindow):
         self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._keeper.clear)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         earlier = (
-            "What repeats from an earlier reply is written faster. The replies stay the same, and on this computer."
+            "Text from earlier replies that repeats is written faster. Replies do not change or leave this computer."
         )
         add_row(form, "Titles", self.titles, titles)
         add_row(form, "Speed", self.earlier, earlier)
@@ -215,7 +215,7 @@ class Preferences(SideWindow):
         self.kept_limit.setKeyboardTracking(False)
         self.kept_limit.valueChanged.connect(lambda size: self._preferences.update(kept_chats_bytes=round(size * 1e9)))
         self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
-        kept = "Memory for what the model has read of earlier chats, here and of other programs."
+        kept = "Memory for chats that the model has read, in this window and for other programs."
         add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
         self._add_note(form, "While a chat is in memory, the model need not read it again.")
         add_row(form, "Models folder", self.models_folder, folder)

@@ -88,7 +88,7 @@ class DraftControls(Section):
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
         width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MOST_BEAM_ROWS}."
         length = "Tokens of each beam. The first is the model's own, so a beam of 5 drafts 4."
-        lookup = "Also guess that text from this chat or an earlier reply repeats."
+        lookup = "Also propose text that repeats from this chat or an earlier reply."
         drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
         model = "A smaller model with the same tokenizer."
         return (

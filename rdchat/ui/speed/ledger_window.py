@@ -28,7 +28,7 @@ _HEADERS = (
     ("Times", "How often it ran."),
     ("Mean", "Mean time, with all parts."),
     ("Total", "Total time, with all parts."),
-    ("% of parent", "Share of the stage that it is a part of."),
+    ("% of parent", "Share of the time of the stage above it."),
 )
 _NOTHING = "The times of the next reply appear here while it is written."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}

@@ -133,7 +133,7 @@ def _drafts(s: Statistics) -> list[Fact]:
 
 def _sizes(s: Statistics) -> list[Fact]:
     kept = f", {s.cached_prompt_tokens:,} kept" if s.cached_prompt_tokens else ""
-    kept_words = "Tokens of the conversation; kept ones were in the cache already."
+    kept_words = "Tokens of the conversation. Cached ones were not read again."
     context = formatting.counted(s.context_tokens, "token") if s.context_tokens else ""
     memory = formatting.memory(s.peak_memory_bytes) if s.peak_memory_bytes else ""
     return [

@@ -213,7 +213,7 @@ def _edit(do: Commands) -> list[Command | None]:
 
 
 def _chat(do: Commands) -> list[Command | None]:
-    conversation, tip = do.parts.conversation, "System prompt, shape of the answers and sampling of this chat"
+    conversation, tip = do.parts.conversation, "System prompt, answer format and sampling of this chat"
     copy, editor, regenerate = conversation.transcript.copy_last_reply, do.controller.editor, do.regenerate_text()
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),

@@ -127,7 +127,7 @@ def test_a_reply_with_a_shape() -> None:
     assert as_rows(recorded)[1:5] == [
         (1, "Drafting", 2, 20.0),
         (2, "Prepare drafts", 2, 11.0),
-        (2, "Fit the shape", 2, 1.0),
+        (2, "Fit the format", 2, 1.0),
         (2, "Wait for the draft", 2, 8.0),
     ]
 

@@ -57,7 +57,7 @@ def test_prompt_lookup_that_finds_nothing_says_so() -> None:
     trace = ReplyTrace()
     trace.add(events_of_round(1, 0, round_tree([], " a")))
     trace.add(events_of_round(2, 1, round_tree([], " c", ["x"])))  # by prompt lookup
-    assert round_words(trace, 1) == "Draft 1 of 2: no earlier place to copy from"
+    assert round_words(trace, 1) == "Draft 1 of 2: no earlier text to copy from"
     trace.add(events_of_round(3, 2, round_tree([" d"], " e")))  # by a drafter
     assert round_words(trace, 1) == "Draft 1 of 3: nothing was drafted"
 
