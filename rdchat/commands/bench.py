@@ -83,7 +83,12 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
         ("--beam-width", "beam_widths", int, "for drafter"),
         ("--beam-length", "beam_lengths", int, "for drafter"),
         ("--draft-tokens", "draft_tokens", int, "for speculative and lookup"),
-        ("--lookup-branch", "lookup_branches", _switch, "for drafter: on or off (default: on)"),
+        (
+            "--lookup-branch",
+            "lookup_branches",
+            _switch,
+            "for drafter: on or off; on adds a draft from prompt lookup (default: on)",
+        ),
         (
             "--drafter",
             "drafters",
