@@ -9,8 +9,10 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import BeamShape
 
 TRAINED_KINDS = (HeadKind.RECURRENT, HeadKind.EAGLE3)
-DEFAULT_TOKENS = 1_000_000  # of answers to learn from
-COMPARED_BEAMS = BeamShape(4, 5)  # the beams with which a new and an old drafter are compared
+# Tokens of answers to learn from.
+DEFAULT_TOKENS = 1_000_000
+# The beams with which a new and an old drafter are compared.
+COMPARED_BEAMS = BeamShape(4, 5)
 DRAFTER, CURVE, RESULT = "new-drafter", "curve.jsonl", "result.json"
 """Files in the job folder of a training: the drafter's folder, the learning curve, and the comparison."""
 LOADING, COMPARING = "load", "compare"
@@ -55,31 +57,48 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TrainingProgress:
-    """Progress of a training."""
+    """Progress of a training.
 
-    phase: str  # a `Phase`, LOADING or COMPARING
-    fraction: float | None  # of the phase, from 0 to 1; None where it is unknown
-    # Tokens or samples a second since the phase began or was resumed: answer tokens made, samples trained on, tokens
-    # decoded. None where it is not measured.
+    Attributes:
+        phase: A `Phase`, LOADING or COMPARING.
+        fraction: Finished share of the phase, from 0 to 1; None if it is unknown.
+        tokens_per_second: Tokens or samples a second since the phase began or was resumed: answer tokens made, samples
+            trained on, tokens decoded. None where it is not measured.
+        loss: Mean loss over the last steps, in nats; None in other phases.
+        accuracy: Share of correct tokens at each draft position of held-out answers, given that all earlier ones were
+            correct; empty where it was not measured.
+        left_s: Seconds until the phase ends, at this speed; None if unknown.
+        words: A sentence, or the name of a step.
+        memory_bytes: Memory of the process; 0 if it was not measured.
+    """
+
+    phase: str
+    fraction: float | None
     tokens_per_second: float | None = None
-    loss: float | None = None  # mean over the last steps, in nats; None in other phases
-    # Share of correct tokens at each draft position of held-out answers, given that all earlier ones were correct;
-    # empty where it was not measured.
+    loss: float | None = None
     accuracy: tuple[float, ...] = ()
-    left_s: float | None = None  # seconds until the phase ends, at this speed; None where unknown
-    words: str = ""  # a sentence, or the name of a step
-    memory_bytes: int = 0  # memory of the process; 0 where it was not measured
+    left_s: float | None = None
+    words: str = ""
+    memory_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingStart:
-    """Facts about a training that starts or resumes."""
+    """Facts about a training that starts or resumes.
 
-    data_folder: str  # where its data is kept
-    model_folder: str  # the model's folder
-    resumed: bool  # whether it continues with earlier data
-    disk_bytes: int  # disk space for the data, at most
-    memory_bytes: int  # memory of the training process with the model, at most
+    Attributes:
+        data_folder: Folder of the training data.
+        model_folder: Folder of the model.
+        resumed: Whether it continues with earlier data.
+        disk_bytes: Limit of the disk space for the data.
+        memory_bytes: Limit of the memory of the training process, with the model.
+    """
+
+    data_folder: str
+    model_folder: str
+    resumed: bool
+    disk_bytes: int
+    memory_bytes: int
 
 
 def event_from(data: dict[str, Any]) -> TrainingProgress | TrainingStart:
@@ -98,8 +117,14 @@ class ComparedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A new drafter beside the one that was used before, both measured by decoding."""
+    """A new drafter beside the one that was used before, both measured by decoding.
 
-    groups: tuple[ComparedGroup, ...]  # the figures
-    old: str = ""  # the old one's name; empty where there was none
-    problem: str = ""  # why the old one could not be measured; empty where it could, or where there was none
+    Attributes:
+        groups: Figures by group of prompts.
+        old: Name of the old drafter; empty without one.
+        problem: Why the old drafter could not be measured; empty if it could, or without one.
+    """
+
+    groups: tuple[ComparedGroup, ...]
+    old: str = ""
+    problem: str = ""

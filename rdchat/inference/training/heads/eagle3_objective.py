@@ -109,7 +109,6 @@ class Eagle3Objective(Objective):
         return self.windows.load(window)[self._starts[number] - first : self._starts[number + 1] - first]
 
     def trunk_states(self, window: int) -> Halves:
-        """See `Objective`."""
         width, items = self.rows.shape[1], self.conversations
         parts = [self._states(window, number)[items[number].answer_start - 1 : -1] for number in self.inside(window)]
         return np.concatenate([part[:, :width] for part in parts])
@@ -135,7 +134,6 @@ class Eagle3Objective(Objective):
         return Sample.of(self.conversations[number], features, start, length)
 
     def make_head(self) -> None:
-        """See `Objective`."""
         self.input_scales = mx.array(_floored(np.sqrt(self._squares / max(self._tokens, 1))).astype(np.float32))
         seen = np.flatnonzero(self.counts)
         normal = fetch(mx.fast.rms_norm(self.embed(mx.array(seen)), None, _EPSILON))
@@ -185,11 +183,9 @@ class Eagle3Objective(Objective):
         return mx.array(sample.features).astype(mx.float32) / self.input_scales
 
     def steps_in(self, window: int) -> int:
-        """See `Objective`."""
         return len(self.samples[window])
 
     def batch(self, window: int, numbers: Ints) -> tuple[tuple[Sample, Ints], Goals]:
-        """See `Objective`."""
         sample = self.sample(window, int(numbers[0]))
         roots = sample.roots()
         return (sample, roots), self.goals(sample.among_answers(roots))
@@ -225,11 +221,9 @@ class Eagle3Objective(Objective):
         return features
 
     def output_rows(self) -> mx.array:
-        """See `Objective`."""
         return self.whitened
 
     def held_out_inputs(self) -> Iterator[tuple[Ints, tuple[Sample, Ints]]]:
-        """See `Objective`."""
         for sample in self.held_out:
             if len(roots := sample.roots()):
                 yield sample.among_answers(roots), (sample, roots)
@@ -272,7 +266,6 @@ class Eagle3Objective(Objective):
         }
 
     def drafter(self, binding: TargetBinding) -> PublishedDrafter:
-        """See `Objective`."""
         return self.published().in_half_precision().bound_to(binding)
 
 

@@ -197,7 +197,6 @@ class RecurrentObjective(Objective):
         return len(item.answer)
 
     def trunk_states(self, window: int) -> Halves:
-        """See `Objective`."""
         return self.windows.load(window)[:, : self.rows.shape[1]]
 
     def measure(self, window: int) -> npt.NDArray[np.integer]:
@@ -217,7 +216,6 @@ class RecurrentObjective(Objective):
         return start + np.flatnonzero((self.answers.left[here] > 0) & (self.answers.held_out[here] == held_out))
 
     def make_head(self) -> None:
-        """See `Objective`."""
         embeddings = self.target.embeddings
         table = fetch(embeddings.embed(mx.arange(self.target.vocabulary_size)).astype(mx.float32))
         measured = np.concatenate(self._some).astype(np.float32)
@@ -238,7 +236,6 @@ class RecurrentObjective(Objective):
         return max(there // self._batch, min(there, 1))
 
     def batch(self, window: int, numbers: Ints) -> tuple[Inputs, Goals]:
-        """See `Objective`."""
         states = self.windows.load(window)[numbers - self.windows.span(window)[0]]
         return self.inputs(numbers, states), self.goals(numbers)
 
@@ -248,15 +245,12 @@ class RecurrentObjective(Objective):
         return mx.array(states.astype(np.float32)), mx.array(self.answers.tokens[path])
 
     def features(self, hidden: mx.array, path: mx.array) -> mx.array:
-        """See `Objective`."""
         return unroll(self.network, self.whitening.hidden(hidden), self.whitening.embed(path))
 
     def output_rows(self) -> mx.array:
-        """See `Objective`."""
         return self.whitening.rows
 
     def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], Inputs]]:
-        """See `Objective`."""
         states = np.concatenate(self._held_out_states)
         for start in range(0, len(self.held_out), _ROWS):
             roots = self.held_out[start : start + _ROWS]
