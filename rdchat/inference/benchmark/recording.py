@@ -1,6 +1,6 @@
 """Makes the replies of benchmarks and evaluations, timed token by token, with rdchat or stock mlx-lm."""
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from time import perf_counter_ns
@@ -10,12 +10,12 @@ from mlx_lm import stream_generate
 from mlx_lm.generate import generation_stream
 from mlx_lm.sample_utils import make_sampler
 
-from rdchat.errors import ModelError, PromptTooLongError
+from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.target import LoadedModel
 
@@ -33,11 +33,6 @@ class Recording:
     rounds: list[RoundStatistics] = field(default_factory=list)  # none in plain decoding
     statistics: Statistics = field(default_factory=Statistics)
     mode_reason: str | None = None  # why the mode did not run; None if it did
-
-    @property
-    def decoded(self) -> int:
-        """Tokens without the first, which comes with the prefill."""
-        return len(self.token_ids) - 1
 
     @property
     def chosen(self) -> str:
@@ -118,33 +113,6 @@ def stream(
     return found
 
 
-def measure_drafts(
-    session: ChatSession,
-    prompts: Sequence[Prompt],
-    drafts: Sequence[DraftSettings],
-    sampling: SamplingParams,
-) -> Iterator[tuple[Prompt, DraftSettings, Recording]]:
-    """Decode every prompt with every draft; yield the prompt, the draft settings and the reply.
-
-    Args:
-        session: Of the target; its caches are emptied.
-        prompts: The questions.
-        drafts: Draft settings to compare.
-        sampling: Sampling parameters, with the longest reply.
-
-    Raises:
-        ModelError: If the target cannot use these drafts.
-    """
-    for prompt in prompts:
-        for draft in drafts:
-            request = GenerationRequest((ChatMessage(Role.USER, prompt.text),), sampling, 0, draft=draft)
-            reply = record(session, request, lambda: False)
-            assert reply is not None, "it is never cancelled"
-            if reply.mode_reason:
-                raise ModelError(reply.mode_reason)
-            yield prompt, draft, reply
-
-
 def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
     """Make a reply with stock `mlx_lm.stream_generate` on the same network, sampling by its own rule.
 
@@ -190,7 +158,7 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         prefill_ms=first,
         ttft_ms=first,
         decode_ms=last - first,
-        target_calls=found.decoded,
+        target_calls=len(found.token_ids) - 1,
     )
     return found
 

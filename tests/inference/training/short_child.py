@@ -7,7 +7,7 @@ from pathlib import Path
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.training import child
-from rdchat.inference.training.run import phases, training_run
+from rdchat.inference.training.run import evaluation, phases
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings
 
@@ -24,9 +24,9 @@ def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> Traini
 def main() -> None:
     """Be the training process."""
     child.settings_of = _short
-    training_run._EVALUATED = 1
-    training_run._EVALUATED_TOKENS = training_run._COMPARED_TOKENS = 8
-    training_run.EVERYDAY_PROMPTS = training_run.EVERYDAY_PROMPTS[:2]
+    evaluation._EVALUATED = 1
+    evaluation._EVALUATED_TOKENS = evaluation._COMPARED_TOKENS = 8
+    evaluation.EVERYDAY_PROMPTS = evaluation.EVERYDAY_PROMPTS[:2]
     phases._LOOK_EVERY = 0.5
     Pace.EVERY = 0.05
     child.main()

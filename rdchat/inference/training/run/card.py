@@ -1,11 +1,11 @@
 """Writes a drafter's card in Markdown: what was trained, on what, and the measurements."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 from rdchat import __version__
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.model_facts import HeadKind
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
@@ -18,7 +18,8 @@ def card(
     *,
     steps: Sequence[int],
     conversations: Sequence[TrainingConversation],
-    rows: Sequence[dict[str, Any]],
+    prompts: int,
+    evaluation: Mapping[str, Statistics],
 ) -> str:
     """Return the card. It contains no text of any person.
 
@@ -27,7 +28,8 @@ def card(
         model: The target, as it was loaded.
         steps: Steps done, and steps planned.
         conversations: The data.
-        rows: From `draft_counts.report`, for questions not used in training.
+        prompts: Number of questions decoded to evaluate the drafter.
+        evaluation: Their counts by setup; see `evaluate`.
     """
     settings, target = plan.settings, plan.binding
     objective = RecurrentObjective if settings.kind is HeadKind.RECURRENT else Eagle3Objective
@@ -63,17 +65,17 @@ position:
 
 | setup | prompts | tokens per step | accepted by position |
 |---|---|---|---|
-{_figures(rows)}
+{_figures(prompts, evaluation)}
 
 ## Licence
 {objective.licence} It was trained on the target's own answers: use it under the target's licence.
 """
 
 
-def _figures(rows: Sequence[dict[str, Any]]) -> str:
+def _figures(prompts: int, evaluation: Mapping[str, Statistics]) -> str:
     lines = []
-    for row in rows:
-        if row["group"] == "all" and row["tokens_per_target_call"] is not None:
-            shares = " ".join("-" if share is None else f"{share:.0%}" for share in row["acceptance_by_position"])
-            lines.append(f"| {row['setup']} | {row['prompts']} | {row['tokens_per_target_call']:.2f} | {shares} |")
+    for setup, counts in evaluation.items():
+        if counts.tokens_per_target_call is not None:
+            shares = " ".join(f"{share:.0%}" for share in counts.acceptance_by_position)
+            lines.append(f"| {setup} | {prompts} | {counts.tokens_per_target_call:.2f} | {shares} |")
     return "\n".join(lines) or "| none was measured: there was too little data | | | |"

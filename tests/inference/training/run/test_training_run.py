@@ -18,7 +18,7 @@ from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
-from rdchat.inference.training.run import phases, training_plan, training_run
+from rdchat.inference.training.run import evaluation, phases, training_plan
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -253,11 +253,11 @@ def test_a_pause_keeps_whole_batches_and_all_steps(
 def test_two_drafters_are_measured_on_the_same_questions(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_run, "EVERYDAY_PROMPTS", training_run.EVERYDAY_PROMPTS[:2])
-    monkeypatch.setattr(training_run, "_COMPARED_TOKENS", 8)
+    monkeypatch.setattr(evaluation, "EVERYDAY_PROMPTS", evaluation.EVERYDAY_PROMPTS[:2])
+    monkeypatch.setattr(evaluation, "_COMPARED_TOKENS", 8)
     shutil.copytree(finished.settings.out, tmp_path / "old")
     told: list[float] = []
-    found = training_run.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), told.append)
+    found = evaluation.compare_drafters(model, finished.settings.out, str(tmp_path / "old"), told.append)
     assert (found.old, found.problem) == ("old", "")
     assert [group.group for group in found.groups] == ["explaining", "code", "all"]
     assert all(group.new is not None and group.new == group.old for group in found.groups)
@@ -267,10 +267,10 @@ def test_two_drafters_are_measured_on_the_same_questions(
 def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_run, "EVERYDAY_PROMPTS", training_run.EVERYDAY_PROMPTS[:1])
-    monkeypatch.setattr(training_run, "_COMPARED_TOKENS", 4)
+    monkeypatch.setattr(evaluation, "EVERYDAY_PROMPTS", evaluation.EVERYDAY_PROMPTS[:1])
+    monkeypatch.setattr(evaluation, "_COMPARED_TOKENS", 4)
     gone = str(tmp_path / "gone")
-    found = training_run.compare_drafters(model, finished.settings.out, gone, lambda _: None)
+    found = evaluation.compare_drafters(model, finished.settings.out, gone, lambda _: None)
     assert found.old == "gone"
     assert "There is no drafter at" in found.problem
     assert all(group.new is not None and group.old is None for group in found.groups)
