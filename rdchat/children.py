@@ -28,7 +28,6 @@ CHILDREN = {
     "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
     "files": "rdchat.chat.attachments.document_text",  # reads files attached to chats
     "formulas": "rdchat.chat.formulas.child",  # draws formulas
-    "replies": "rdchat.chat.earlier_replies",  # makes token ids of earlier replies
 }
 """Module of each child, by name; its `main` returns the exit status."""
 

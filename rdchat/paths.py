@@ -37,11 +37,6 @@ def drafters_dir() -> Path:
     return data_dir() / "drafters"
 
 
-def replies_dir() -> Path:
-    """Return the folder for the token ids of earlier replies, from which drafts may come."""
-    return cache_dir() / "replies"
-
-
 def default_model_dir() -> Path:
     return models_dir() / "smollm2-135m-instruct"
 

@@ -9,7 +9,6 @@ repeated, are shown apart.
 
 import argparse
 import json
-import tempfile
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -18,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from rdchat.inference.api.prompt_files import Prompt, read_prompts
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, most_nodes
-from rdchat.inference.drafting.reply_store import ReplyStore, write_store
+from rdchat.inference.drafting.reply_index import ReplyIndex
 
 if TYPE_CHECKING:
     from rdchat.inference.target.target import LoadedModel
@@ -89,9 +88,9 @@ def accepted(tree: LookupTree, text: Sequence[int]) -> int:
     return count
 
 
-def replay(record: Record, draft_tokens: int, store: ReplyStore | None) -> tuple[int, int, int]:
+def replay(record: Record, draft_tokens: int, earlier: ReplyIndex | None) -> tuple[int, int, int]:
     """Return the tokens after the first, the calls and the verified rows of a reply."""
-    reply, index = record["reply"], LookupIndex(record["prompt"], earlier=store)
+    reply, index = record["reply"], LookupIndex(record["prompt"], earlier=earlier)
     index.extend(reply[:1])
     at, calls, rows = 1, 0, 0
     while at < len(reply):
@@ -119,18 +118,16 @@ def main() -> None:
     args = parser.parse_args()
     prompts = read_prompts(args.prompts)
     measured = recorded(prompts[:: args.every], args.records, args.tokens, args.model)
-    with tempfile.TemporaryDirectory() as folder:
-        store = None
-        if args.store:
-            others = [prompt for number, prompt in enumerate(prompts) if number % args.every]
-            replies = [each["reply"] for each in recorded(others, args.records, args.tokens, args.model)]
-            write_store(Path(folder) / "store", replies)
-            store = ReplyStore(Path(folder) / "store", grows=False)
-        found: dict[str, list[tuple[int, int, int]]] = {}
-        for record in measured:
-            figures = replay(record, args.draft_tokens, store)
-            for group in ("all", "loops" if loops(record["reply"]) else "few loops", record["group"]):
-                found.setdefault(group, []).append(figures)
+    earlier = None
+    if args.store:
+        others = [prompt for number, prompt in enumerate(prompts) if number % args.every]
+        records = recorded(others, args.records, args.tokens, args.model)
+        earlier = ReplyIndex({number: each["reply"] for number, each in enumerate(records)})
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for record in measured:
+        figures = replay(record, args.draft_tokens, earlier)
+        for group in ("all", "loops" if loops(record["reply"]) else "few loops", record["group"]):
+            found.setdefault(group, []).append(figures)
     print("| | replies | tokens a call | rows a token |\n|---|---|---|---|")
     for group, figures_of in found.items():
         tokens, calls, rows = (sum(column) for column in zip(*figures_of, strict=True))

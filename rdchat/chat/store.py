@@ -21,6 +21,7 @@ from rdchat.chat.conversation import (
 )
 from rdchat.chat.listing import ChatSpans
 from rdchat.chat.organiser import ChatOrganiser
+from rdchat.chat.reply_tokens import ReplyTokens
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.message_bin import MessageBin
@@ -73,6 +74,7 @@ class ConversationStore(Database):
         spans: The parts of the sidebar's list.
         places: Reading positions.
         unsent: Typed texts that were not sent.
+        reply_tokens: Token ids of replies, to draft from.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time, *, wait: bool = True) -> None:
@@ -82,6 +84,7 @@ class ConversationStore(Database):
         self.spans = ChatSpans(self)
         self.places = ReadingPlaces(self)
         self.unsent = UnsentTexts(self)
+        self.reply_tokens = ReplyTokens(self)
         super().__init__(path, wait=wait)
 
     def _tidy_up(self, connection: sqlite3.Connection) -> Notice | None:

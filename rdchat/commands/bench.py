@@ -2,7 +2,6 @@
 
 import argparse
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field, replace
@@ -197,7 +196,6 @@ def _measure(
     with (
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,
-        tempfile.TemporaryDirectory(prefix="rdchat-replies-") as folder,
     ):
         engine = LocalEngine()
         info = engine.load(args.model, args.dtypes[0], progress.show, args.load_anyway)
@@ -208,7 +206,7 @@ def _measure(
             measurement.runs += stored.runs if stored else ()
             measurement.plan = replace(
                 plan,
-                earlier_file=_reply_store(Path(folder), info.path, replies),
+                earlier_replies=_token_ids(info.path, replies),
                 finished=frozenset(run.turn for run in measurement.runs),
             )
             _follow(engine, measurement, progress, stored)
@@ -240,15 +238,10 @@ def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[M
     return options.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
 
 
-def _reply_store(folder: Path, model: Path, replies: Sequence[str]) -> str:
-    """Return the path of a file made of replies, in a folder; empty without replies."""
-    if not replies:
-        return ""
-    from rdchat.inference.drafting.reply_store import write_store  # noqa: PLC0415  as above
-    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415
+def _token_ids(model: Path, replies: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415  as above
 
-    write_store(folder / "replies", (shared_tokenizers().encode_text(model, reply) for reply in replies))
-    return str(folder / "replies")
+    return tuple(tuple(shared_tokenizers().encode_text(model, reply)) for reply in replies)
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rdchat.errors import ModelError, OutOfMemoryError, RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import DraftSettings, EarlierReplies, Mode
+from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Drafter
@@ -27,7 +27,6 @@ from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.reply_store import ReplyStore
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
 from rdchat.inference.models.model_files import TargetBinding, display_name, shown_name
@@ -73,7 +72,6 @@ class Drafters:
         self._heads: dict[Path, HeadModel] = {}  # by folder, the last used one last
         self._failures: dict[Path, tuple[str, str, str]] = {}  # stamp of a drafter's files; message and hint
         self.most_heads = 1
-        self._earlier: tuple[EarlierReplies, ReplyStore] | None = None  # the last one used
         self.auto = AutoState(model)
 
     def drafter_folder(self, named: str | None) -> Path | None:
@@ -181,7 +179,7 @@ class Drafters:
         if settings.mode is Mode.OFF:
             return None
         self.auto.look_up_costs()
-        earlier = self._earlier_replies(request.earlier)
+        earlier = request.earlier
         rows_for = partial(self.auto.planner.rows_for, settings.mode)
         earlier_bytes = earlier.memory_bytes if earlier else 0
         job = replace(job, mode=settings.mode, rows_for=rows_for, earlier_bytes=earlier_bytes)
@@ -204,18 +202,6 @@ class Drafters:
                 folder, head = next(reversed(self._heads.items()))
                 job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
                 return job, head.drafter(prompt, request, ledger, earlier=earlier)
-
-    def _earlier_replies(self, wanted: EarlierReplies | None) -> ReplyStore | None:
-        """Return the store that a request names, opened once; a damaged one is logged and not used."""
-        if wanted is None:
-            return None
-        if self._earlier is None or self._earlier[0] != wanted:
-            self._earlier = None  # first, to free its memory
-            try:
-                self._earlier = (wanted, ReplyStore(Path(wanted.file), wanted.grows)) if wanted.file else None
-            except RdchatError as error:
-                _LOG.warning("Drafting goes on without earlier replies: %s", error)
-        return self._earlier[1] if self._earlier else None
 
     def forget(self) -> None:
         """Clear what drafters keep between replies, such as KV caches; a paused reply keeps what it has."""

@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import Role
 from rdchat.log import errors_logged
 from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.earlier_replies import ReplyKeeper
+from rdchat.services.chat.earlier_replies import EarlierReplyIndex
 from rdchat.services.chat.kept_chats import KeptChats
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
@@ -62,7 +62,7 @@ class ChatController(QObject):
         preferences.changed.connect(self.drafting.read_settings)
         self.kept_chats = KeptChats(model, preferences, self)
         self.server = ServerControl(model, self.drafting, preferences, self)
-        self.earlier = ReplyKeeper(store.path, self.storage, preferences, model)
+        self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, preferences, model)
         replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences, earlier=self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, preferences, replies)
@@ -91,7 +91,8 @@ class ChatController(QObject):
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
         self.replies.engine_ended.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
-        self.chats.conversations_changed.connect(self.earlier.look)
+        self.chats.conversations_changed.connect(self.earlier.check_soon)
+        self.chats.store_replaced.connect(self.earlier.rebuild)
         self.chats.conversation_removed.connect(self.replies.stop)
         self.context.reply_wanted.connect(self.continue_reply)
         for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):

@@ -17,10 +17,9 @@ from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.requests import Dtype, Place
 from rdchat.inference.benchmark.result import FIGURES
-from rdchat.inference.drafting.lookup_index import Place
-from rdchat.inference.drafting.reply_store import ReplyStore
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
@@ -332,12 +331,12 @@ def test_earlier_replies_of_a_file_are_drafted_from(
 ) -> None:
     used: set[int] = set()
 
-    class Watched(ReplyStore):
+    class Watched(ReplyIndex):
         def places(self, ending: Sequence[int]) -> list[Place]:
             used.add(self.tokens)
             return super().places(ending)
 
-    monkeypatch.setattr("rdchat.inference.drafters.ReplyStore", Watched)
+    monkeypatch.setattr("rdchat.inference.benchmark.runner.ReplyIndex", Watched)
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     (tmp_path / "replies.jsonl").write_text('{"reply": "One, two, three."}\n{"reply": "Four."}\n')
     arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "8", "--no-mlx-lm")

@@ -32,7 +32,7 @@ from rdchat.inference.api.requests import (
     ThinkingChoice,
 )
 
-MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
+MODEL = ModelInfo("tiny", Path("tiny"), "llama", "float32", "CPU", 2048, 49_152, 1000, 4000, 12.0)
 _TIMEOUT_S = 20.0
 
 

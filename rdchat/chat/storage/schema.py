@@ -141,6 +141,16 @@ CREATE TABLE message_traces (
     trace BLOB NOT NULL
 ) STRICT;
 
+-- Token ids of a reply, as 32-bit numbers, to draft later replies from. tokenizer names the tokenizer that they are of.
+CREATE TABLE reply_tokens (
+    message_id INTEGER PRIMARY KEY REFERENCES messages (id) ON DELETE CASCADE,
+    tokenizer TEXT NOT NULL,
+    ids BLOB NOT NULL
+) STRICT;
+CREATE TRIGGER reply_tokens_outdated AFTER UPDATE OF text ON messages BEGIN
+    DELETE FROM reply_tokens WHERE message_id = old.id;
+END;
+
 -- A deleted message has a row here, and so has each one below it: one short transaction however long the chat is, and
 -- the search index stays unchanged until they are erased. root_id is the message that the person deleted.
 CREATE TABLE deleted_messages (

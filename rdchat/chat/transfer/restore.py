@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from rdchat.chat.reply_tokens import ALL
 from rdchat.chat.storage.connections import COMPANIONS
 from rdchat.chat.storage.file_check import address_to_read, harden, is_special, why_unusable
 from rdchat.chat.storage.schema import MIGRATIONS
@@ -125,6 +126,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
     store = ConversationStore(path)
     try:
         store.conversations()  # checks that they can be read
+        store.reply_tokens.forget(ALL)  # made again from the texts: those of others are not to be trusted
     finally:
         store.close()
     for ending in (".lock", *COMPANIONS):

@@ -219,7 +219,8 @@ class BenchPlan:
     mlx_lm: bool = True  # whether stock `mlx_lm.stream_generate` is run as the outside baseline
     # Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and verify.
     overhead: bool = True
-    earlier_file: str = ""  # a file of `drafting.reply_store` that drafts may come from; empty for none
+    # Token ids of replies that drafts may come from, newest first.
+    earlier_replies: tuple[tuple[int, ...], ...] = ()
     turn: int = 0  # shifts which cell comes first, so that benchmarks repeated by hand alternate too
     streams: bool = False  # whether the text of a reply is reported while it is written
     finished: frozenset[tuple[int, int, int]] = frozenset()

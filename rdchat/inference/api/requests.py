@@ -4,8 +4,10 @@ import hashlib
 import json
 import re
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple, Protocol
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, is_nested_deeper
@@ -323,19 +325,29 @@ class ChatMessage:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierReplies:
-    """The earlier replies that a reply's drafts may come from.
+class Place(NamedTuple):
+    """A position in an earlier text where the end of the present text stood.
 
     Attributes:
-        file: Path of a file by `drafting.reply_store.write_store`; if empty, none are used, those in memory included.
-        grows: Whether this reply is added to them.
-        made: Changes when replies were deleted, so that the engine forgets those that it added.
+        match: Tokens before it that equal those at the end of the text; at most `lookup_estimate.LONGEST_MATCH`.
+        following: Tokens that followed; at most `lookup_index.DEEPEST`.
+        earlier: Whether it is in an earlier reply.
     """
 
-    file: str
-    grows: bool = True
-    made: int = 0
+    match: int
+    following: Sequence[int]
+    earlier: bool = False
+
+
+class EarlierReplies(Protocol):
+    """Earlier replies that drafts may come from; `drafting.reply_index` has them."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """The memory that they take, about."""
+
+    def places(self, ending: Sequence[int]) -> list[Place]:
+        """Return positions where the last tokens of `ending` stood."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,7 +364,7 @@ class GenerationRequest:
         continue_last: Continue the last message, which is an assistant's, instead of answering it.
         draft: How the reply is drafted.
         thinking: Whether or how much the model thinks; None leaves it to the chat template.
-        earlier: Earlier replies to draft from; None leaves them unused and unchanged.
+        earlier: Earlier replies to draft from; None for none.
         text: A text to continue, without a chat template. Words that look like a control token are plain text.
         tools: JSON list of the tools that the model may call, in OpenAI's form; empty for none.
         top_log_probs: How many of the most likely tokens each `TokenEvent` lists, 0 to `MOST_LOG_PROBS`; with 0 it has

@@ -9,7 +9,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode
+from rdchat.inference.api.requests import BeamShape, EarlierReplies, GenerationRequest, Mode
 from rdchat.inference.auto.controller import CallResult, Controller, decode
 from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.planner import Source, draft_model_source, head_source
@@ -22,7 +22,6 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import lookup_draft
-from rdchat.inference.drafting.lookup_index import EarlierPlaces
 from rdchat.inference.target.verifier import Verified
 
 _MOST_UNREAD = (
@@ -55,7 +54,7 @@ class AutoDrafter(Drafter):
         prompt: list[int],
         request: GenerationRequest,
         ledger: Ledger,
-        earlier: EarlierPlaces | None = None,
+        earlier: EarlierReplies | None = None,
     ) -> None:
         available, costs, trees = state.available, state.costs, state.trees
         estimates = state.estimates(request.sampling)
@@ -83,7 +82,6 @@ class AutoDrafter(Drafter):
 
     @override
     def close(self, length: int) -> None:
-        self.controller.close()
         for part in self._parts:
             part.close(length)
 

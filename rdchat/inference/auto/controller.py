@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from rdchat.inference.api.reply_statistics import AutoChoice
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import EarlierReplies, Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.plan import MOST_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
-from rdchat.inference.drafting.lookup_index import EarlierPlaces, LookupIndex, LookupTree
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 
 _PLAIN_EVERY = 40  # rounds after which plain steps are timed again, unless rounds are surely faster
 _SURELY_FASTER = 1.5  # times as fast as plain steps
@@ -57,7 +57,7 @@ class Controller:
         sources: Sequence[Source] = (),
         *,
         trees: bool = True,
-        earlier: EarlierPlaces | None = None,
+        earlier: EarlierReplies | None = None,
     ) -> None:
         estimates.begin_text()
         self.text, self.looked_up, self.plan = list(prompt), LookupTree(), PLAIN
@@ -132,10 +132,6 @@ class Controller:
             limit: Tokens that may be drafted below the round's last token.
         """
         return self.plan.mode is Mode.DRAFTER and self.plan.length <= 1 + limit and self._switch > 0
-
-    def close(self) -> None:
-        """Take the end of the reply."""
-        self._index.close()
 
     def leave_out(self, mode: Mode) -> None:
         """Stop using a drafter in this reply."""

@@ -24,7 +24,6 @@ from rdchat.inference.api.benchmark import (
 from rdchat.inference.api.requests import (
     ChatMessage,
     Dtype,
-    EarlierReplies,
     GenerationRequest,
     Mode,
     Role,
@@ -39,6 +38,7 @@ from rdchat.inference.benchmark.recording import (
     record_mlx_lm,
     stream,
 )
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
 from rdchat.inference.target.memory_errors import device_errors
 from rdchat.inference.target.target import LoadedModel
@@ -65,6 +65,7 @@ class InterleavedRunner:
         self._plan = plan
         self._sessions = sessions
         self._done = done
+        self._earlier = ReplyIndex(dict(enumerate(plan.earlier_replies))) if plan.earlier_replies else None
         self._cancelled = threading.Event()
         self._total, self._done_runs = plan.runs, 0
         self._began = 0.0  # time of the first run, without loading
@@ -180,9 +181,7 @@ class InterleavedRunner:
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
-        store = self._plan.earlier_file
-        earlier = EarlierReplies(store, grows=False) if store else None  # not with the replies to the prompts measured
-        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=earlier)
+        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=self._earlier)
 
     def _found(
         self, session: ChatSession, index: int, baseline: int, place: tuple[int, int], recording: Recording

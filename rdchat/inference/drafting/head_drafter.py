@@ -7,7 +7,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
+from rdchat.inference.api.requests import BeamShape, DraftSettings, EarlierReplies, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
@@ -15,7 +15,7 @@ from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nod
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
-from rdchat.inference.drafting.lookup_index import EarlierPlaces, LookupIndex, LookupTree
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.target.verifier import PackedTree, Verified
 
@@ -66,7 +66,7 @@ class HeadModel:
         ledger: Ledger | None = None,
         *,
         apart: bool = False,
-        earlier: EarlierPlaces | None = None,
+        earlier: EarlierReplies | None = None,
     ) -> "HeadDrafter":
         """Return the drafter of one reply.
 
@@ -138,7 +138,7 @@ class HeadDrafter(Drafter):
         *,
         request: GenerationRequest,
         ledger: Ledger,
-        earlier: EarlierPlaces | None = None,
+        earlier: EarlierReplies | None = None,
     ) -> None:
         self._model = model
         self._head = head
@@ -246,7 +246,6 @@ class HeadDrafter(Drafter):
 
     @override
     def close(self, length: int) -> None:
-        self._index.close()
         if not length:
             self._memory.reset()
 

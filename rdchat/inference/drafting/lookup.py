@@ -4,10 +4,10 @@ from typing import override
 
 import numpy as np
 
-from rdchat.inference.api.requests import DraftSettings
+from rdchat.inference.api.requests import DraftSettings, EarlierReplies
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.lookup_index import DEEPEST, EarlierPlaces, LookupIndex, LookupTree, most_nodes
+from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, most_nodes
 from rdchat.inference.target.prefix_tree import PrefixTree
 from rdchat.inference.target.verifier import PackedTree, Verified
 
@@ -35,7 +35,7 @@ class LookupDrafter(Drafter):
         ledger: Ledger | None = None,
         *,
         trees: bool = False,
-        earlier: EarlierPlaces | None = None,
+        earlier: EarlierReplies | None = None,
     ) -> None:
         self._ledger = ledger or Ledger()
         self._index = LookupIndex(tokens, earlier=earlier)
@@ -50,10 +50,6 @@ class LookupDrafter(Drafter):
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._begin(root)
         self._index.extend(tokens)
-
-    @override
-    def close(self, length: int) -> None:
-        self._index.close()
 
     def propose(self, root: int, limit: int) -> Draft:
         self._begin(root)

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import cycle, islice
-from typing import NamedTuple, Protocol
 
+from rdchat.inference.api.requests import EarlierReplies, Place
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
 
 DEEPEST = 32  # most tokens of a path below the root
@@ -22,24 +22,6 @@ _PLACES = 16  # most places that vote
 def most_nodes(draft_tokens: int) -> int:
     """Return the most nodes of a draft by prompt lookup alone, the root not counted."""
     return max(draft_tokens, min(4 * draft_tokens, DEEPEST))
-
-
-class Place(NamedTuple):
-    """An earlier place where the text's ending stood."""
-
-    match: int  # tokens before it that equal those at the end of the text, up to `LONGEST_MATCH`
-    following: Sequence[int]  # tokens that followed, up to `DEEPEST`
-    earlier: bool = False  # whether it is in an earlier reply
-
-
-class EarlierPlaces(Protocol):
-    """Texts besides the chat in which endings are looked up."""
-
-    def places(self, ending: Sequence[int]) -> list[Place]:
-        """Return places where the last tokens of `ending` stood, longest match first."""
-
-    def add(self, reply: Sequence[int]) -> None:
-        """Take a reply that has ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +102,7 @@ class Occurrences:
         Returns:
             Of each place the index of the token after it, and its match. Those found by longer runs come first.
         """
-        self._note()
+        self.update()
         found: dict[int, int] = {}
         for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
             if len(ending) < run:
@@ -138,8 +120,8 @@ class Occurrences:
             match += 1
         return match
 
-    def _note(self) -> None:
-        """Index the runs that end before the last token, which has no successor yet."""
+    def update(self) -> None:
+        """Index the runs that end before the last token, which has no successor yet. `find` does it too."""
         tokens = self.tokens
         for end in range(self._noted + 1, len(tokens)):
             for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
@@ -159,10 +141,9 @@ class LookupIndex:
     """
 
     def __init__(
-        self, tokens: Iterable[int], estimate: LookupEstimate | None = None, earlier: EarlierPlaces | None = None
+        self, tokens: Iterable[int], estimate: LookupEstimate | None = None, earlier: EarlierReplies | None = None
     ) -> None:
         self._text = Occurrences(tokens)
-        self._prompt = len(self._text.tokens)
         self._estimate = estimate or LookupEstimate()
         self._earlier = earlier
         self._found: list[Place] | None = None  # places for the present ending, once they were looked up
@@ -178,12 +159,6 @@ class LookupIndex:
             self._estimate.learn(place.match, place.earlier, place.following[0] == tokens[0])
         self._text.tokens += tokens
         self._found = None
-
-    def close(self) -> None:
-        """Give the reply, which has ended, to the earlier replies."""
-        if self._earlier is not None:
-            self._earlier.add(self._text.tokens[self._prompt :])
-            self._earlier = None
 
     def draft(self, nodes: int, deepest: int = DEEPEST, least: float = 0.0, chain: bool = False) -> LookupTree:
         """Return the likeliest tree of what may come next, likeliest nodes first.

@@ -1,171 +1,162 @@
-"""Keeps the file of earlier replies, from which drafts may come, in step with the chats."""
+"""Keeps the index of earlier replies, which later ones are drafted from, in step with the chats."""
 
+import hashlib
 import logging
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.earlier_replies import (
-    ReplyCount,
-    ReplyFile,
-    ReplyFileMaker,
-    all_stored,
-    newest_message,
-    remove_reply_files,
-    tokenizer_key,
-)
-from rdchat.errors import RdchatError
-from rdchat.inference.api.requests import EarlierReplies
+from rdchat.chat.reply_tokens import ALL, ReplyTokens
+from rdchat.errors import RdchatError, StorageError
+from rdchat.files.foreign_files import read_bytes
+from rdchat.inference.api.events import ModelInfo
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.work.job import Job
 
+if TYPE_CHECKING:
+    from rdchat.inference.drafting.reply_index import ReplyIndex
+
 _LOG = logging.getLogger(__name__)
-_CHECK_MS = 15_000  # after a change: a deletion takes the tokens out within a minute
-_MOST_SINCE = 100  # replies that are not in the file, beyond which it is made anew
+_CHECK_MS = 15_000  # after a change of the chats
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
+_MAX_FILE_BYTES = 1 << 28
 
 
-@dataclass(frozen=True, slots=True)
-class _Wanted:
-    """What the file should hold."""
-
-    database: Path  # the chats
-    used: bool  # whether earlier replies are used
-    model: Path | None  # its folder; None without one
-    after: int  # replies with ids up to this one are left out
-    most_since: int  # replies that may be missing from the file
-    since: frozenset[int]  # ids of those that the engine has besides
-
-
-class ReplyKeeper(QObject):
-    """Makes the file when a model is loaded, and anew when replies were deleted or many were added.
+class EarlierReplyIndex(QObject):
+    """Builds the index when a model is loaded, and again when replies were deleted, restored or imported.
 
     Args:
-        database: The file of the chats.
-        storage: Reports where they cannot be read.
+        tokens: The stored token ids of replies.
+        storage: Reports where the chats cannot be read.
         preferences: Whether earlier replies are used, and which of them.
         model: The loaded model, whose tokenizer counts.
+
+    Attributes:
+        index: The replies to draft from; None without a model, or where they are not used.
     """
 
-    changed = Signal()  # the file is another one
+    changed = Signal()
 
-    def __init__(self, database: Path, storage: StorageWatch, preferences: SettingsControl, model: ModelSlot) -> None:
+    def __init__(
+        self, tokens: ReplyTokens, storage: StorageWatch, preferences: SettingsControl, model: ModelSlot
+    ) -> None:
         super().__init__(preferences)
-        self._database, self._storage, self._preferences, self._model = database, storage, preferences, model
-        self._file: ReplyFile | None = None
-        self._since: set[int] = set()  # ids of the replies that were asked for with the file
-        self._made = 0  # files used so far
-        self._maker = ReplyFileMaker()
+        self._tokens, self._storage, self._preferences, self._model = tokens, storage, preferences, model
+        self.index: ReplyIndex | None = None
+        self._after = self._forgotten
         self._work = BackgroundWork("earlier replies", self)
         self._timer = QTimer(self, singleShot=True, interval=_CHECK_MS)
         self._timer.timeout.connect(self.check)
-        self._using = preferences.settings.earlier_replies
-        model.loaded.connect(lambda: self._begin(fresh=True))
+        model.loaded.connect(self.rebuild)
+        model.unload_started.connect(self.rebuild)
         preferences.changed.connect(self._on_preferences)
 
     @property
-    def request(self) -> EarlierReplies:
-        """What a reply's request says of earlier replies."""
-        return EarlierReplies(str(self._file.path) if self._file else "", made=self._made)
-
-    def request_for(self, reply_id: int) -> EarlierReplies:
-        """Return `request` for a reply, which the engine adds to those that it has."""
-        self._since.add(reply_id)
-        return self.request
-
-    @property
     def bytes(self) -> int:
-        """The size of the file; 0 without one."""
-        return self._file.bytes if self._file else 0
+        """Bytes of the token ids on disk."""
+        return self._storage.read(lambda: self._tokens.bytes, 0)
 
     @property
-    def busy(self) -> bool:
-        """Whether a check is under way."""
-        return self._work.busy
+    def _forgotten(self) -> int:
+        """The id up to which replies are not used."""
+        settings = self._preferences.settings
+        return settings.earlier_replies_after if settings.earlier_replies else ALL
+
+    def add(self, message_id: int, ids: Sequence[int]) -> None:
+        """Store the token ids of a reply that has ended, and draft from it too."""
+        if self.index is not None:
+            with suppress(StorageError):  # the next check tries again
+                self._tokens.save(message_id, self.index.tokenizer, ids)
+                self.index.add(message_id, ids)
+                self.changed.emit()
 
     @Slot()
-    def look(self) -> None:
-        """Check soon whether the chats are still those in the file."""
+    def check_soon(self) -> None:
+        """Check soon whether the index has the replies of the chats."""
         if not self._timer.isActive():
             self._timer.start()
 
     @Slot()
     def check(self) -> None:
-        """Check now, and make the file anew where it is needed; later if it is being made."""
-        if self.busy:
-            self.look()
-        else:
-            self._begin(fresh=False)
+        """Check now, and build the index again where it is out of date. An earlier check ends; what it stored stays."""
+        work = partial(_updated, self._tokens, self._model.info, self._after, self.index)
+        self._work.replace(work, self._use, self._on_failed)
+
+    @Slot()
+    def rebuild(self) -> None:
+        """Build the index again, and use none meanwhile."""
+        self._use(None)
+        self.check()
 
     def clear(self) -> None:
         """Forget all replies so far, for good."""
         with self._storage.reading():
-            newest = newest_message(self._database)
-            self.use(None)
-            self._preferences.change(replace(self._preferences.settings, earlier_replies_after=newest))
-            self._begin(fresh=False)
+            self._preferences.update(earlier_replies_after=self._tokens.newest_message)
 
     def close(self) -> None:
-        """End the work and the child."""
+        """End the work."""
         self._timer.stop()
         self._work.close()
-        self._maker.close()
 
     def _on_preferences(self) -> None:
-        if self._using != self._preferences.settings.earlier_replies:
-            self._using = not self._using
-            if not self._using:
-                self.use(None)
-            self._begin(fresh=False)
+        if self._after != self._forgotten:
+            self._after = self._forgotten
+            self.rebuild()
 
-    def _begin(self, fresh: bool) -> None:
-        settings, info = self._preferences.settings, self._model.info
-        most_since, since = 0 if fresh else _MOST_SINCE, frozenset(self._since)
-        model, after = info.path if info else None, settings.earlier_replies_after
-        wanted = _Wanted(self._database, settings.earlier_replies, model, after, most_since, since)
-        self._work.replace(partial(_keep, self._maker, wanted), self.use, self._on_failed, self.use)
-
-    def use(self, file: ReplyFile | None) -> None:
-        """Draft from a file from now on, or from none. Whatever the engine has besides is forgotten then."""
-        if file != self._file:
-            self._file = file
-            self._made += 1
-            self._since.clear()
-            self.changed.emit()
+    def _use(self, index: "ReplyIndex | None") -> None:
+        self.index = index
+        self.changed.emit()
 
     def _on_failed(self, error: RdchatError) -> None:
         _LOG.warning("Drafting goes on without earlier replies: %s", error)
-        self.use(None)
+        self._use(None)
 
 
-def _keep(maker: ReplyFileMaker, wanted: _Wanted, job: Job[Any]) -> ReplyFile | None:
-    """Return the file for the present replies, made if there is none; on a thread.
+def tokenizer_key(folder: Path) -> str:
+    """Return a name for a model's tokenizer: models with the same files have the same; empty without such files."""
+    digest, files = hashlib.sha256(), [folder / name for name in _TOKENIZER_FILES if (folder / name).exists()]
+    for file in files:
+        digest.update(file.name.encode() + read_bytes(file, "Download the model again.", _MAX_FILE_BYTES))
+    return digest.hexdigest()[:16] if files else ""
+
+
+def _updated(
+    tokens: ReplyTokens, model: ModelInfo | None, after: int, index: "ReplyIndex | None", job: Job[Any]
+) -> "ReplyIndex | None":
+    """Return the index of the stored replies: the present one, or a new one where it is out of date. Runs on a thread.
 
     Args:
-        maker: Makes it.
-        wanted: What it should hold.
-        job: Reports None where the old file is out of date. The next check cancels it.
+        tokens: The stored token ids. Those that the model's tokenizer did not make are made.
+        model: The loaded model; None without one.
+        after: The id up to which replies are forgotten.
+        index: The present index.
+        job: Ends the work when it is cancelled.
     """
-    key = tokenizer_key(wanted.model) if wanted.model else ""
-    found = ReplyFile.find() if wanted.used and (key or wanted.model is None) else None
-    if found is not None and not found.is_true(wanted.database, wanted.after):
-        found = None
-    if found is None:
-        remove_reply_files()  # first, so that nothing is drafted from what was deleted, whatever happens next
-    if not wanted.used or wanted.model is None or not key:  # the tokenizer of the next model tells more
+    from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex  # noqa: PLC0415  loads OpenBLAS
+    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415  only where it is needed
+
+    tokens.forget(after)
+    key = tokenizer_key(model.path) if model is not None and after < ALL else ""
+    if model is None or not key:
         return None
-    now = ReplyCount.of(wanted.database, wanted.after)
-    if found is None or found.tokenizer != key or not all_stored(wanted.database, wanted.after, wanted.since):
-        job.report_progress(None)
-    if found is not None and found.tokenizer == key and now.count - found.counted.count <= wanted.most_since:
-        return found
-    if not now.count:
-        return None
-    file = ReplyFile(key, now)
-    maker.make(wanted.database, wanted.model, file, wanted.after).result(job.check)
-    remove_reply_files(file)
-    return file
+    replies, count = dict[int, Sequence[int]](), 0
+    for message_id, stored, text in tokens.newest(key, after):
+        job.check()
+        ids = shared_tokenizers().encode_text(model.path, text) if stored is None else stored
+        if stored is None:
+            tokens.save(message_id, key, ids)
+        replies[message_id] = [token for token in ids if token < model.vocabulary_size]
+        count += 1 + len(replies[message_id])
+        if count >= MAX_TOKENS:
+            break
+    if index is not None:
+        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0  # a full one lacks older replies
+        if index.messages == {message_id for message_id in replies if message_id >= oldest}:
+            return index
+    return ReplyIndex(replies, key)

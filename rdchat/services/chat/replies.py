@@ -13,7 +13,7 @@ from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.earlier_replies import ReplyKeeper
+from rdchat.services.chat.earlier_replies import EarlierReplyIndex
 from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.trace_recorder import TraceRecorder
@@ -54,7 +54,7 @@ class Replies(QObject):
         drafting: DraftControl,
         preferences: SettingsControl,
         *,
-        earlier: ReplyKeeper,
+        earlier: EarlierReplyIndex,
     ) -> None:
         super().__init__(drafting)
         self._earlier = earlier
@@ -163,7 +163,7 @@ class Replies(QObject):
             return
         thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
         draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
-        earlier = self._earlier.request_for(live.message.id)
+        earlier = self._earlier.index
         generation = replace(generation, draft=draft, thinking=thinking, sampling=sampling, earlier=earlier)
         made_with = replace(live.message.made_with or MadeWith(), sampling=sampling)
         live.message = replace(live.message, made_with=made_with)
@@ -211,6 +211,8 @@ class Replies(QObject):
             self.recorder.break_off(live, MessageStatus.INTERRUPTED)
         else:
             self.recorder.finish(live, end, self.model.name)
+            if end is not None and not live.begins_at:  # of a continued reply the engine has the last part only
+                self._earlier.add(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
     def _fail(self, live: LiveReply, failure: Failure | None) -> None:

@@ -61,8 +61,8 @@ class Preferences(SideWindow):
         parent: QWidget | None = None,
     ) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
-        preferences, model, keeper = controller.preferences, controller.model_slot, controller.earlier
-        self._preferences, self._slot, self._keeper, self._theme = preferences, model, keeper, theme
+        preferences, model, earlier = controller.preferences, controller.model_slot, controller.earlier
+        self._preferences, self._slot, self._earlier, self._theme = preferences, model, earlier, theme
         self._kept = controller.kept_chats
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
@@ -87,7 +87,7 @@ class Preferences(SideWindow):
         preferences.changed.connect(self.show_settings)
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(lambda: self.show_settings(preferences.settings))
-        keeper.changed.connect(self._show_earlier)
+        earlier.changed.connect(self._show_earlier)
         self._kept.changed.connect(self._show_kept)
         self._show_earlier()
         self._show_kept()
@@ -159,7 +159,7 @@ class Preferences(SideWindow):
         add_row(form, "Text size", self.text_size, "Size of the text in chats.")
         self.earlier = QCheckBox("Use earlier replies to draft")
         self.earlier.toggled.connect(lambda on: self._preferences.update(earlier_replies=on))
-        self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._keeper.clear)
+        self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._earlier.clear)
         self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
         earlier = (
             "Text from earlier replies that repeats is written faster. Replies do not change or leave this computer."
@@ -176,7 +176,7 @@ class Preferences(SideWindow):
         return page
 
     def _show_earlier(self) -> None:
-        size = self._keeper.bytes
+        size = self._earlier.bytes
         self.clear_earlier.setEnabled(size > 0)
         self.earlier_size.say(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
 

@@ -86,6 +86,18 @@ def restore(backup: Path, data: Path) -> Restored:
     return kept
 
 
+def test_token_ids_in_a_backup_are_not_trusted(data: Path, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    fill(tmp_path / "old", "Then")
+    with closing(ConversationStore(tmp_path / "old" / "conversations.db")) as store:
+        store.reply_tokens.save(store.reply_tokens.newest_message, "tokenizer", [1, 2, 3])
+        assert store.reply_tokens.bytes == 12
+    back_up(tmp_path / "old", tmp_path / "backup.zip")
+    prepare(tmp_path / "backup.zip", data)
+    with closing(ConversationStore(data / "part-restore" / "conversations.db")) as store:
+        assert store.reply_tokens.bytes == 0
+
+
 def test_a_backup_has_what_the_open_store_has_at_that_moment(data: Path, tmp_path: Path):
     with closing(ConversationStore(data / "conversations.db")) as store:
         store.create_conversation("Just now")  # in the write-ahead log still

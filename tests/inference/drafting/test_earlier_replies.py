@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,7 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.drafting.reply_store import ReplyStore, write_store
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.target.target import LoadedModel
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ALPHABET, ask, random_drafter, shared_family, shared_llama
@@ -26,42 +25,41 @@ WAYS = ("lookup", "head", "auto", "auto with a draft model")
 SEED = 5
 
 
-def iterator(way: str, model: LoadedModel, request: GenerationRequest, store: ReplyStore) -> RoundIterator:
+def iterator(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> RoundIterator:
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     trees = way != "chains"
     drafter: Drafter
     if way in {"lookup", "chains"}:
-        drafter = LookupDrafter(job.prompt, 4, trees=trees, earlier=store)
+        drafter = LookupDrafter(job.prompt, 4, trees=trees, earlier=index)
     elif way == "head":
-        drafter = random_drafter(model).drafter(job.prompt, request, earlier=store)
+        drafter = random_drafter(model).drafter(job.prompt, request, earlier=index)
     else:
         small = DraftModel(model, shared_llama(seed=3), len(ALPHABET)) if "model" in way else None
         state = state_of(model, AvailableDrafters(None if small else random_drafter(model), None, small))
         modes = (Mode.LOOKUP, Mode.SPECULATIVE if small else Mode.DRAFTER)
         state.planner = RandomPlanner(state.costs, modes, SEED)
-        return AutoIterator(job, AutoDrafter(state, job.prompt, request, job.ledger, store))
+        return AutoIterator(job, AutoDrafter(state, job.prompt, request, job.ledger, index))
     return RoundIterator(job, drafter)
 
 
-def events_of(way: str, model: LoadedModel, request: GenerationRequest, store: ReplyStore) -> list[GenerationEvent]:
-    return list(iterator(way, model, request, store))
+def events_of(way: str, model: LoadedModel, request: GenerationRequest, index: ReplyIndex) -> list[GenerationEvent]:
+    return list(iterator(way, model, request, index))
 
 
-def store_with(folder: Path, *replies: Sequence[int]) -> ReplyStore:
-    write_store(folder / "store", [*replies, range(len(ALPHABET)), [3, 1, 4, 1, 5, 9] * 4])
-    return ReplyStore(folder / "store")
+def index_with(*replies: Sequence[int]) -> ReplyIndex:
+    return ReplyIndex(dict(enumerate([*replies, range(len(ALPHABET)), [3, 1, 4, 1, 5, 9] * 4])))
 
 
 @pytest.mark.across_rows
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_text_is_that_of_plain_decoding(way: str, temperature: float, tmp_path: Path) -> None:
+def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> None:
     model = shared_llama()
     draft = DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=4, trace=True)
     request = replace(ask("what is it", seed=SEED, max_tokens=60, temperature=temperature), draft=draft)
     expected = plain(model, request)
-    store = store_with(tmp_path, expected.token_ids)  # the same reply: it is drafted whole
-    *events, end = events_of(way, model, request, store)
+    index = index_with(expected.token_ids)  # the same reply: it is drafted whole
+    *events, end = events_of(way, model, request, index)
     assert isinstance(end, ReplyEnd)
     assert (end.token_ids, end.text) == (expected.token_ids, expected.text)
     drafters = {event.drafter for event in events if isinstance(event, TokenEvent)}
@@ -72,29 +70,23 @@ def test_the_text_is_that_of_plain_decoding(way: str, temperature: float, tmp_pa
 
 @pytest.mark.across_rows
 @pytest.mark.parametrize("name", CHAINS)
-def test_a_target_that_takes_chains_gets_chains(name: str, tmp_path: Path) -> None:
+def test_a_target_that_takes_chains_gets_chains(name: str) -> None:
     model, request = shared_family(name), ask("abcabcabc", seed=SEED, max_tokens=40, temperature=0.7)
     expected = plain(model, request)
-    *_, end = events_of("chains", model, request, store_with(tmp_path, expected.token_ids))
+    *_, end = events_of("chains", model, request, index_with(expected.token_ids))
     assert isinstance(end, ReplyEnd)
     assert end.token_ids == expected.token_ids
     assert end.statistics.accepted > 0
 
 
-def test_a_reply_joins_those_that_the_next_is_drafted_from(tmp_path: Path) -> None:
+def test_a_reply_in_the_index_is_drafted_whole() -> None:
     model = shared_llama()
     request = ask("what is it", seed=SEED, max_tokens=60, temperature=0.9)
-    store = store_with(tmp_path)
-    first, second = (events_of("lookup", model, request, store)[-1] for _ in range(2))
+    index = index_with()
+    first = events_of("lookup", model, request, index)[-1]
     assert isinstance(first, ReplyEnd)
+    index.add(9, first.token_ids)
+    second = events_of("lookup", model, request, index)[-1]
     assert isinstance(second, ReplyEnd)
     assert first.token_ids == second.token_ids
     assert second.statistics.target_calls < first.statistics.target_calls / 2
-
-
-def test_a_store_that_does_not_grow_has_nothing_of_a_measured_reply(tmp_path: Path) -> None:
-    model, request = shared_llama(), ask("what is it", seed=SEED, max_tokens=60, temperature=0.9)
-    write_store(tmp_path / "store", [[1, 2, 3]])
-    store = ReplyStore(tmp_path / "store", grows=False)
-    events_of("lookup", model, request, store)
-    assert store.tokens == 4

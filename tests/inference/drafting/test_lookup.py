@@ -6,8 +6,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from rdchat.inference.api.requests import Place
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
-from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, Place, most_nodes
+from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, most_nodes
 
 
 def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:
@@ -114,8 +115,9 @@ class Earlier:
     def __init__(self, ending: list[int], following: list[int]) -> None:
         self._ending, self._following = ending, following
 
-    def add(self, reply: Sequence[int]) -> None:
-        self.added = list(reply)
+    @property
+    def memory_bytes(self) -> int:
+        return 1
 
     def places(self, ending: Sequence[int]) -> list[Place]:
         ending = list(ending)
@@ -131,16 +133,6 @@ def test_earlier_replies_vote_and_are_named() -> None:
     assert both.tokens[0] == 7
     assert not both.earlier[0], "the chat speaks for it at least as much"
     assert both.chances[0] > LookupIndex([4, 5, 6, 7, 4, 5, 6]).draft(1).chances[0]
-
-
-def test_a_reply_joins_the_earlier_ones_when_it_ends() -> None:
-    earlier = Earlier([4], [7])
-    index = LookupIndex([1, 2], earlier=earlier)
-    index.extend([3])
-    index.extend([4, 5])
-    index.close()
-    assert earlier.added == [3, 4, 5]
-    assert index.draft(4) == LookupTree(), "it looks there no more"
 
 
 def test_what_comes_after_the_first_token_keeps_its_chance() -> None:

@@ -1,4 +1,4 @@
-"""Earlier replies to draft from: made of what is stored, without what was deleted."""
+"""Earlier replies to draft from: those that are stored, without what was deleted."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -6,52 +6,65 @@ from pathlib import Path
 
 import pytest
 
-from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
+from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
-from rdchat.inference.drafting.reply_store import ReplyStore
 from rdchat.inference.prompts.model_prompts import shared_tokenizers
+from rdchat.services.chat.earlier_replies import tokenizer_key
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window
 
-WAIT_MS = 60_000  # two child processes start
+WAIT_MS = 60_000  # a child process starts
 SOUP, TEA = "Boil the soup slowly, then serve it warm.", "Pour the tea into the small white cups."
+COFFEE = "Grind the beans and wait for a minute."
+
+
+def add_reply(window: Window, reply: str) -> tuple[int, int]:
+    """Store a chat with a reply; return the ids of both."""
+    chat = window.store.create_conversation(reply[:8])
+    question = window.store.add_message(chat.id, None, Role.USER, "How?")
+    added = window.store.add_message(chat.id, question.id, Role.ASSISTANT, reply, status=MessageStatus.COMPLETE)
+    return chat.id, added.id
 
 
 @pytest.fixture
 def app(window_on: Callable[[Path], Window], tmp_path: Path) -> Window:
     """An app without a model, with one chat about soup and one about tea."""
     window = window_on(tmp_path)
-    for reply in (SOUP, TEA):
-        chat = window.store.create_conversation(reply[:8])
-        question = window.store.add_message(chat.id, None, Role.USER, "How?")
-        window.store.add_message(chat.id, question.id, Role.ASSISTANT, reply, status=MessageStatus.COMPLETE)
+    add_reply(window, SOUP)
+    add_reply(window, TEA)
     return window
 
 
 def load(window: Window, folder: Path) -> None:
-    """Load a model with the tokenizer of a folder."""
+    """Load a model with the tokenizer of a folder, and wait for the index."""
     window.controller.model_slot.load(str(folder))
     window.wait_for(EngineState.IDLE)
+    window.qtbot.waitUntil(lambda: window.controller.earlier.index is not None, timeout=WAIT_MS)
 
 
-def wait_until_made(window: Window, before: str = "") -> None:
-    earlier = window.controller.earlier
-    window.qtbot.waitUntil(lambda: earlier.request.file not in {"", before}, timeout=WAIT_MS)
+def check(window: Window) -> None:
+    """Check whether the index is up to date, and wait for the end."""
+    with window.qtbot.waitSignal(window.controller.earlier.changed, timeout=WAIT_MS):
+        window.controller.earlier.check()
 
 
-def kept(window: Window, folder: Path) -> list[str]:
+def indexed(window: Window, folder: Path) -> list[str]:
     """Return the replies that are drafted from."""
-    file = window.controller.earlier.request.file
-    if not file:
-        return []
-    store, found = ReplyStore(Path(file)), []
-    for reply in (SOUP, TEA):
+    index = window.controller.earlier.index
+    found = []
+    for reply in (SOUP, TEA, COFFEE):
         tokens = shared_tokenizers().encode_text(folder, reply)
-        if any(place.match == 4 and list(place.following) == tokens[4:] for place in store.places(tokens[:4])):
+        places = index.places(tokens[:4]) if index else []
+        if any(place.match == 4 and list(place.following) == tokens[4:] for place in places):
             found.append(reply)
     return found
+
+
+def stored(window: Window) -> set[int]:
+    """Return the ids of the messages whose token ids are stored."""
+    return {row[0] for row in window.store.rows("SELECT message_id FROM reply_tokens")}
 
 
 def chat_about(window: Window, reply: str) -> int:
@@ -60,110 +73,119 @@ def chat_about(window: Window, reply: str) -> int:
 
 def test_stored_replies_are_drafted_from_until_their_chat_is_deleted(app: Window, default_model_folder: Path) -> None:
     load(app, default_model_folder)
-    wait_until_made(app)
-    assert kept(app, default_model_folder) == [SOUP, TEA]
-    earlier, first = app.controller.earlier, app.controller.earlier.request.file
-    assert (Path(first).stat().st_mode & 0o777, Path(first).parent) == (0o600, paths.replies_dir())
-    assert earlier.bytes == Path(first).stat().st_size
-    app.controller.chats.delete_conversation(chat_about(app, SOUP))
-    earlier.check()
-    wait_until_made(app, first)
-    assert kept(app, default_model_folder) == [TEA]
-    assert [Path(earlier.request.file)] == list(paths.replies_dir().iterdir()), "the old file is gone"
+    assert indexed(app, default_model_folder) == [SOUP, TEA]
+    assert (len(stored(app)), app.controller.earlier.bytes > 0) == (2, True)
+    chat = chat_about(app, SOUP)
+    app.controller.chats.delete_conversation(chat)
+    check(app)
+    assert indexed(app, default_model_folder) == [TEA]
+    app.store.restore_conversation(chat)
+    check(app)
+    assert indexed(app, default_model_folder) == [SOUP, TEA]
 
 
-def test_a_file_that_is_true_is_used_again(app: Window, default_model_folder: Path) -> None:
+def test_a_deleted_message_is_not_drafted_from_until_that_is_undone(app: Window, default_model_folder: Path) -> None:
+    message = add_reply(app, COFFEE)[1]
     load(app, default_model_folder)
-    wait_until_made(app)
-    file = Path(app.controller.earlier.request.file)
-    made = file.stat().st_mtime_ns
+    deleted = app.store.message_bin.delete(message)
+    check(app)
+    assert indexed(app, default_model_folder) == [SOUP, TEA]
+    app.store.message_bin.restore(deleted)
+    check(app)
+    assert indexed(app, default_model_folder) == [SOUP, TEA, COFFEE]
+
+
+def test_an_unlisted_chat_is_not_drafted_from(app: Window, default_model_folder: Path) -> None:
+    app.store.execute("UPDATE conversations SET unlisted = 2 WHERE id = ?", chat_about(app, SOUP))
     load(app, default_model_folder)
-    app.controller.earlier.check()
-    app.qtbot.waitUntil(lambda: not app.controller.earlier.busy, timeout=WAIT_MS)
-    assert app.controller.earlier.request.file == str(file)
-    assert file.stat().st_mtime_ns == made
+    assert indexed(app, default_model_folder) == [TEA]
 
 
-@pytest.mark.slow
+def test_token_ids_go_with_their_message_and_with_another_text(app: Window, default_model_folder: Path) -> None:
+    (_, coffee), (_, tea) = add_reply(app, COFFEE), add_reply(app, TEA)
+    load(app, default_model_folder)
+    assert {coffee, tea} <= stored(app)
+    app.store.execute("DELETE FROM messages WHERE id = ?", coffee)
+    app.store.execute("UPDATE messages SET text = 'Other' WHERE id = ?", tea)
+    assert not {coffee, tea} & stored(app)
+
+
+def test_an_index_that_is_up_to_date_stays(app: Window, default_model_folder: Path) -> None:
+    load(app, default_model_folder)
+    index = app.controller.earlier.index
+    check(app)
+    assert app.controller.earlier.index is index
+
+
 def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window, default_model_folder: Path) -> None:
     preferences, earlier = app.controller.preferences, app.controller.earlier
     load(app, default_model_folder)
-    wait_until_made(app)
     preferences.change(replace(preferences.settings, earlier_replies=False))
-    assert earlier.request.file == ""
-    app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
-    assert list(paths.replies_dir().iterdir()) == []
+    assert earlier.index is None
+    app.qtbot.waitUntil(lambda: not stored(app), timeout=WAIT_MS)
+    check(app)
+    assert earlier.index is None
     preferences.change(replace(preferences.settings, earlier_replies=True))
-    wait_until_made(app)
+    app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
+    assert indexed(app, default_model_folder) == [SOUP, TEA]
     earlier.clear()
-    assert earlier.request.file == ""
-    app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
-    assert list(paths.replies_dir().iterdir()) == []
-    chat = app.store.create_conversation("Later")
-    question = app.store.add_message(chat.id, None, Role.USER, "How?")
-    app.store.add_message(chat.id, question.id, Role.ASSISTANT, TEA, status=MessageStatus.COMPLETE)
-    earlier.check()
-    wait_until_made(app)
-    assert kept(app, default_model_folder) == [TEA]
+    assert earlier.index is None
+    app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
+    assert (indexed(app, default_model_folder), stored(app)) == ([], set())
+    _, later = add_reply(app, TEA)
+    check(app)
+    assert (indexed(app, default_model_folder), stored(app)) == ([TEA], {later})
 
 
-def test_replies_of_chats_are_asked_for_with_earlier_ones(
-    app: Window, engine: ScriptedEngine, default_model_folder: Path
-) -> None:
-    engine.replies = [Reply(("Boil", " it."))]
-    load(app, default_model_folder)
-    wait_until_made(app)
-    app.ask("How do I cook soup?")
-    assert engine.requests[-1].earlier == app.controller.earlier.request
-
-
-@pytest.mark.slow
-def test_chats_that_cannot_be_read_are_not_drafted_from(
-    app: Window, default_model_folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load(app, default_model_folder)
-    wait_until_made(app)
-    monkeypatch.setattr(app.controller.earlier, "_database", Path("missing.db"))
-    app.controller.earlier.check()
-    app.qtbot.waitUntil(lambda: not app.controller.earlier.busy, timeout=WAIT_MS)
-    assert app.controller.earlier.request.file == ""
-
-
-def test_a_reply_that_only_the_engine_has_is_forgotten_with_its_chat(
+def test_a_reply_that_ends_is_stored_and_drafted_from_at_once(
     app: Window, engine: ScriptedEngine, default_model_folder: Path
 ) -> None:
     engine.replies = [Reply(("Boil", " it.")), Reply(("Boil", " it."))]
-    earlier = app.controller.earlier
     load(app, default_model_folder)
-    wait_until_made(app)
-    app.ask("How do I cook soup?")
-    asked = engine.requests[-1].earlier
-    earlier.check()
-    app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
-    assert earlier.request == asked, "nothing was deleted"
+    index = app.controller.earlier.index
+    assert index is not None
+    reply = app.ask("How do I cook soup?")
+    assert engine.requests[-1].earlier is index
+    assert reply.id in index.messages
+    assert reply.id in stored(app)
+    check(app)
+    assert app.controller.earlier.index is index, "it has all replies"
     assert app.controller.chat.id is not None
     app.controller.chats.delete_conversation(app.controller.chat.id)
-    earlier.check()
-    app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
-    assert asked is not None
-    assert (earlier.request.file, earlier.request != asked) == (asked.file, True)
+    check(app)
+    assert app.controller.earlier.index is not None
+    assert reply.id not in app.controller.earlier.index.messages
 
 
-@pytest.mark.slow
-def test_the_file_outlives_a_model_that_is_unloaded_and_goes_with_a_deletion(
+def test_chats_that_cannot_be_read_are_not_drafted_from(
+    app: Window, default_model_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_arguments: object) -> None:
+        raise StorageError("The disk is broken.", "Buy another one.")
+
+    load(app, default_model_folder)
+    monkeypatch.setattr(app.store.reply_tokens, "newest", fail)
+    check(app)
+    assert app.controller.earlier.index is None
+
+
+def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
     app: Window, default_model_folder: Path
 ) -> None:
-    earlier = app.controller.earlier
+    (_, other), (_, beyond) = add_reply(app, COFFEE), add_reply(app, "Hi")
+    app.store.reply_tokens.save(other, "another", [1, 2, 3])
+    app.store.reply_tokens.save(beyond, tokenizer_key(default_model_folder), [1, 2**31])
     load(app, default_model_folder)
-    wait_until_made(app)
-    file = Path(earlier.request.file)
+    index = app.controller.earlier.index
+    assert index is not None
+    assert indexed(app, default_model_folder) == [SOUP, TEA, COFFEE]
+    assert index.places([1]) == []
+
+
+def test_without_a_model_there_is_no_index_and_the_token_ids_stay(app: Window, default_model_folder: Path) -> None:
+    load(app, default_model_folder)
     app.controller.model_slot.unload()
     app.wait_for(EngineState.NO_MODEL)
-    for _ in range(2):
-        earlier.check()
-        app.qtbot.waitUntil(lambda: not earlier.busy, timeout=WAIT_MS)
-        assert earlier.request.file == ""
-    assert file.exists()
-    app.controller.chats.delete_conversation(chat_about(app, SOUP))
-    earlier.check()
-    app.qtbot.waitUntil(lambda: not earlier.busy and not file.exists(), timeout=WAIT_MS)
+    check(app)
+    assert app.controller.earlier.index is None
+    assert len(stored(app)) == 2

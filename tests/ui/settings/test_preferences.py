@@ -6,10 +6,9 @@ from PySide6.QtGui import QDesktopServices
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.chat.earlier_replies import ReplyCount, ReplyFile
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
+from rdchat.inference.api.requests import Dtype, Role, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.look.opening import show_folder
 from rdchat.ui.look.theme import Theme
@@ -142,16 +141,16 @@ def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: Prefer
 
 
 def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: Preferences) -> None:
-    settings, keeper = chat.controller.preferences, chat.controller.earlier
+    settings, earlier = chat.controller.preferences, chat.controller.earlier
     assert preferences.earlier.isChecked()
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
-    file = ReplyFile("0" * 16, ReplyCount(1, 1, 1))
-    paths.replies_dir().mkdir(parents=True)
-    file.path.write_bytes(bytes(12_000_000))
-    keeper.use(file)
-    assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("12 MB on disk", True)
+    conversation = chat.store.create_conversation()
+    reply = chat.store.add_message(conversation.id, None, Role.ASSISTANT, "Hi.")
+    chat.store.reply_tokens.save(reply.id, "tokenizer", [1] * 3000)
+    earlier.changed.emit()
+    assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("12 KB on disk", True)
     preferences.clear_earlier.click()
-    assert keeper.request.file == ""
+    chat.qtbot.waitUntil(lambda: preferences.earlier_size.text() == "Nothing is kept.")
     assert not preferences.clear_earlier.isEnabled()
     preferences.earlier.click()
     assert not settings.settings.earlier_replies

@@ -1,0 +1,53 @@
+"""Stores the token ids of replies, which later replies are drafted from, beside the messages."""
+
+from array import array
+from collections.abc import Iterator, Sequence
+
+from rdchat.chat.storage.connections import reading
+from rdchat.chat.storage.database import Database
+from rdchat.chat.storage.message_tree import KEPT
+
+ALL = 2**62  # larger than any message's id
+_SAVE = "INSERT OR REPLACE INTO reply_tokens (message_id, tokenizer, ids) SELECT id, ?, ? FROM messages WHERE id = ?"
+_NEWEST = f"""
+    SELECT m.id, t.ids, iif(t.ids IS NULL, m.text, '') FROM messages m JOIN conversations c ON c.id = m.conversation_id
+    LEFT JOIN reply_tokens t ON t.message_id = m.id AND t.tokenizer = ? AND length(t.ids) % 4 = 0
+    WHERE m.role = 'assistant' AND m.status <> 'streaming' AND m.{KEPT} AND c.deleted_at IS NULL AND c.unlisted = 0
+        AND m.id > ?
+    ORDER BY m.id DESC
+"""
+
+
+class ReplyTokens:
+    """Stored token ids of replies; raises StorageError as `ConversationStore` does. Any thread may use it."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def save(self, message_id: int, tokenizer: str, ids: Sequence[int]) -> None:
+        """Store the ids of a reply, unless it is gone. A change of its text deletes them."""
+        self._database.execute(_SAVE, tokenizer, array("I", ids).tobytes(), message_id)
+
+    def newest(self, tokenizer: str, after: int) -> Iterator[tuple[int, Sequence[int] | None, str]]:
+        """Yield id, token ids and text of the replies that may be drafted from, newest first.
+
+        These are the replies after a message that are not deleted, in chats that are listed. The token ids are None
+        where those of the tokenizer are not stored; otherwise the text is empty.
+        """
+        with reading(self._database.path) as connection:
+            for message_id, ids, text in connection.execute(_NEWEST, (tokenizer, after)):
+                yield message_id, None if ids is None else array("I", ids), text
+
+    def forget(self, up_to: int) -> None:
+        """Delete the token ids of the messages up to this one."""
+        self._database.execute("DELETE FROM reply_tokens WHERE message_id <= ?", up_to)
+
+    @property
+    def newest_message(self) -> int:
+        """The highest id of all messages, deleted ones too; 0 without any."""
+        return int(self._database.rows("SELECT coalesce(max(id), 0) FROM messages")[0][0])
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all token ids on disk."""
+        return int(self._database.rows("SELECT coalesce(sum(length(ids)), 0) FROM reply_tokens")[0][0])

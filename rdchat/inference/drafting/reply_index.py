@@ -1,0 +1,63 @@
+"""An index of earlier replies, for prompt lookup. No MLX here."""
+
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
+from threading import Lock
+from typing import override
+
+from rdchat.inference.api.requests import EarlierReplies, Place
+from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
+
+MAX_TOKENS = 200_000
+BUILT_TOKENS = 180_000  # limit in a new index, so that later replies have room
+_TOKEN_BYTES = 300  # memory of a token, about
+_PLACES = 12  # places that vote
+
+
+class ReplyIndex(EarlierReplies):
+    """Finds where the end of a text stood in earlier replies. Any thread may use it.
+
+    Args:
+        replies: Token ids of each reply by the message's id, newest first. Those beyond `BUILT_TOKENS` are left out.
+        tokenizer: Names the tokenizer of the ids.
+
+    Attributes:
+        messages: Ids of the messages in the index.
+    """
+
+    def __init__(self, replies: Mapping[int, Sequence[int]], tokenizer: str = "") -> None:
+        self.messages, self.tokenizer = set[int](), tokenizer
+        backwards = list[int]()
+        for message, reply in replies.items():
+            if len(backwards) < BUILT_TOKENS:
+                backwards += (SEPARATOR, *reversed(reply))
+                self.messages.add(message)
+        self._text = Occurrences(reversed(backwards[:BUILT_TOKENS]))
+        self._text.update()
+        self._lock = Lock()
+
+    @property
+    def tokens(self) -> int:
+        """The number of tokens, with a separator for each reply."""
+        return len(self._text.tokens)
+
+    @property
+    def memory_bytes(self) -> int:
+        return _TOKEN_BYTES * self.tokens
+
+    def add(self, message: int, reply: Sequence[int]) -> None:
+        """Add a reply, if there is room for it."""
+        with self._lock:
+            if self.tokens + len(reply) < MAX_TOKENS:
+                self._text.tokens += [*reply, SEPARATOR]
+                self.messages.add(message)
+
+    @override
+    def places(self, ending: Sequence[int]) -> list[Place]:
+        with self._lock:
+            tokens = self._text.tokens
+            places = [
+                Place(match, list(takewhile(SEPARATOR.__ne__, tokens[end : end + DEEPEST])), True)
+                for end, match in self._text.find(ending, _PLACES)
+            ]
+        return [place for place in places if place.following]
