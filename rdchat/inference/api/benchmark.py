@@ -206,25 +206,36 @@ class BenchCell:
 class BenchPlan:
     """A benchmark.
 
+    Attributes:
+        cells: Settings to compare. Plain decoding runs at each of their temperatures and dtypes, whether it is listed
+            or not.
+        prompts: Questions, each with its group.
+        max_tokens: Limit of a reply's tokens.
+        trials: Runs of each cell on each prompt.
+        seed: Seed of every reply, the same for all cells.
+        mlx_lm: Whether stock `mlx_lm.stream_generate` runs as the outside baseline.
+        overhead: Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and
+            verify.
+        earlier_replies: Token ids of replies that drafts may come from, newest first.
+        turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
+        streams: Whether the text of a reply is reported while it is written.
+        finished: Turns that were measured before and are left out, each as `BenchRun.turn`.
+
     Raises:
         InvalidSettingError: If there is nothing to run, or a number is out of range.
     """
 
-    # Settings to compare. Plain decoding runs at each of their temperatures and dtypes, whether it is listed or not.
     cells: tuple[BenchCell, ...]
-    prompts: tuple[Prompt, ...]  # questions, each with its group
-    max_tokens: int = 128  # the most tokens of a reply
-    trials: int = 3  # runs of each cell on each prompt
-    seed: int = 0  # of every reply; the same for all cells
-    mlx_lm: bool = True  # whether stock `mlx_lm.stream_generate` is run as the outside baseline
-    # Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and verify.
+    prompts: tuple[Prompt, ...]
+    max_tokens: int = 128
+    trials: int = 3
+    seed: int = 0
+    mlx_lm: bool = True
     overhead: bool = True
-    # Token ids of replies that drafts may come from, newest first.
     earlier_replies: tuple[tuple[int, ...], ...] = ()
-    turn: int = 0  # shifts which cell comes first, so that benchmarks repeated by hand alternate too
-    streams: bool = False  # whether the text of a reply is reported while it is written
+    turn: int = 0
+    streams: bool = False
     finished: frozenset[tuple[int, int, int]] = frozenset()
-    """Turns that were measured before and are left out, each as `BenchRun.turn`."""
 
     def __post_init__(self) -> None:
         if not self.cells or not self.prompts:
