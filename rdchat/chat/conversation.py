@@ -50,6 +50,10 @@ class Conversation:
         return any(each is not None for each in options)
 
 
+NEW_CHAT = Conversation(0, "", None, None)
+"""A chat that is not stored yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class Folder:
     """A folder of chats."""

@@ -1,16 +1,16 @@
 """Has replies written by the engine as soon as there is a model."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation, MadeWith, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import RdchatError
-from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
+from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
-from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
@@ -18,6 +18,7 @@ from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure, ReplyProgress
+from rdchat.services.engine.engine_request import WriteReply
 from rdchat.services.engine.model_slot import ModelSlot
 
 
@@ -38,6 +39,7 @@ class Replies(QObject):
         file_text: Reads the text of a file in a prompt.
     """
 
+    begun = Signal(Message)
     grew = Signal(Message, str)  # it has gained this text
     changed = Signal(Message)  # something else than its text, while it is written
     ended = Signal(Message)
@@ -62,8 +64,6 @@ class Replies(QObject):
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text = store.file_text
         storage.recovered.connect(self.traces.save)
-        self._reading = BackgroundWork("prompts", self)
-        self._closed = False
         drafting.loading_changed.connect(self.state_changed)
         for changed in (model.load_started, model.loaded, model.failed, model.unload_started):
             changed.connect(self._on_model_changed)
@@ -103,45 +103,18 @@ class Replies(QObject):
 
         Args:
             reply: The message. A text that it has is written on; it is at the end of the prompt then.
-            prompt: It is read on a thread, as all of a long chat is read from the disk.
+            prompt: It is read on the engine thread, as all of a long chat is read from the disk.
             sampling: How tokens are chosen; None for the usual way with the model that writes it.
             about: The chat, for the person's choice of thinking and of the answers' shape.
         """
+        self.begun.emit(reply)
         live = self.recorder.begin(reply, sampling)
+        live.prompt, live.conversation = prompt, about
         self.traces.begin(reply.id, live.begins_at)
-        if self.model.info is None and not self.model.loading:
+        if self.model.info is not None:
+            self._send(live, self.model.info)
+        elif not self.model.loading:
             self._fail(live, self.model.failure)
-        else:
-
-            def check() -> None:
-                if live.ended or self._closed:
-                    raise RdchatError("The reply was stopped.")
-
-            def read() -> GenerationRequest:
-                check()  # it may have been stopped while others were read
-                turns = prompt.with_files(self.file_text, check).turns(check)
-                continues = live.begins_at > 0
-                thinking, shape = about.thinking_choice, about.answer_shape
-                return GenerationRequest(
-                    turns, seed=reply.seed or 0, continue_last=continues, thinking=thinking, shape=shape
-                )
-
-            self._reading.do(read, lambda outcome: self._on_read(live, outcome))
-        self.state_changed.emit()
-
-    def close(self) -> None:
-        """Read no more; replies that were not sent end with the recorder."""
-        self._closed = True
-        self._reading.close()
-
-    def _on_read(self, live: LiveReply, outcome: GenerationRequest | RdchatError) -> None:
-        if live.ended:
-            return
-        if isinstance(outcome, RdchatError):
-            self._fail(live, Failure(outcome.message, outcome.hint))
-        else:
-            live.generation = outcome
-            self._send(live)
         self.state_changed.emit()
 
     @Slot(int)
@@ -152,25 +125,37 @@ class Replies(QObject):
                 live.stopping = True
                 if live.request is not None:
                     live.request.cancel()
-                else:
+                if live.request is None or not live.request.begun:
                     self._finish(live, None)
         self.state_changed.emit()
 
-    def _send(self, live: LiveReply) -> None:
-        """Give a reply to the engine, if it is read and there is a model."""
-        generation, model = live.generation, self.model.info
-        if generation is None or model is None or live.request is not None:
-            return
-        thinking = generation.thinking if generation.thinking in model.thinking else None  # chosen for another model
+    def _send(self, live: LiveReply, model: ModelInfo) -> None:
+        """Give a reply to the engine."""
+        prompt, about, message, text_of = live.prompt, live.conversation, live.message, self.file_text
         draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
-        earlier = self._earlier.index
-        generation = replace(generation, draft=draft, thinking=thinking, sampling=sampling, earlier=earlier)
-        made_with = replace(live.message.made_with or MadeWith(), sampling=sampling)
-        live.message = replace(live.message, made_with=made_with)
-        live.request = self.model.engine.submit(generation, lambda event: self._on_event(live, event))
+        chosen = about.thinking_choice
+        thinking = chosen if chosen in model.thinking else None  # it may be chosen for another model
+        request = partial(
+            GenerationRequest,
+            sampling=sampling,
+            seed=message.seed or 0,
+            draft=draft,
+            continue_last=live.begins_at > 0,
+            thinking=thinking,
+            shape=about.answer_shape,
+            earlier=self._earlier.index,
+        )
+
+        def read(check: Callable[[], None]) -> GenerationRequest:
+            return request(prompt.with_files(text_of, check).turns(check))
+
+        live.message = replace(message, made_with=replace(message.made_with or MadeWith(), sampling=sampling))
+        live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
         self._drafting.begin(live.request, draft)
 
     def _on_event(self, live: LiveReply, event: EngineEvent) -> None:
+        if isinstance(event, ReplyEnd | Failure):
+            self._drafting.end(live.request, event)
         if live.ended:
             return
         match event:
@@ -182,7 +167,6 @@ class Replies(QObject):
             case ReplyProgress():
                 self._on_progress(live, event)
             case ReplyEnd() | Failure():
-                self._drafting.end(live.request, event)
                 self.engine_ended.emit(event)
                 if isinstance(event, ReplyEnd):
                     self._finish(live, event)
@@ -230,8 +214,10 @@ class Replies(QObject):
                     live.stopping = True
                     why = "another model was loaded" if self.model.loading else "the model was unloaded"
                     live.message = replace(live.message, error=f"Stopped: {why}.")
+                    if not live.request.begun:
+                        self._finish(live, None)
             elif self.model.info is not None:
-                self._send(live)
+                self._send(live, self.model.info)
             elif not self.model.loading:
                 self._fail(live, self.model.failure)
         self.state_changed.emit()

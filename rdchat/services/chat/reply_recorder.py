@@ -3,15 +3,26 @@
 import logging
 import math
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
 
-from rdchat.chat.conversation import NO_THINKING, Drafting, Message, MessageStatus, Notice, Thinking
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    NO_THINKING,
+    Conversation,
+    Drafting,
+    Message,
+    MessageStatus,
+    Notice,
+    Thinking,
+)
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.requests import GenerationRequest, SamplingParams
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
@@ -28,7 +39,8 @@ class LiveReply:
     message: Message  # with all of its text
     begins_at: int = 0  # characters that were there before, where the reply is continued
     sampling: SamplingParams | None = None  # that it is asked for with; None for the usual one of its model
-    generation: GenerationRequest | None = None  # None until its messages are read
+    prompt: ChatPrompt = field(default_factory=partial(ChatPrompt, (), ""))
+    conversation: Conversation = NEW_CHAT  # its chat
     request: EngineRequest | None = None  # None until there is a model
     stopping: bool = False
     writing: bool = False  # the first token has come

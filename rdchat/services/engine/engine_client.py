@@ -14,7 +14,15 @@ from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
-from rdchat.services.engine.engine_request import Command, EngineRequest, LoadModel, Outbox, UnloadModel, take_merged
+from rdchat.services.engine.engine_request import (
+    Command,
+    EngineRequest,
+    LoadModel,
+    Outbox,
+    UnloadModel,
+    Writing,
+    take_merged,
+)
 from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
@@ -109,7 +117,7 @@ class EngineClient(QObject):
         command = request.command
         if isinstance(command, LoadModel | UnloadModel) and not request.direct:
             self._cancel(self._open, _MODEL_CHANGED)
-        elif not request.background and isinstance(command, GenerationRequest | BenchPlan | LoadModel):
+        elif not request.background and isinstance(command, Writing | LoadModel):
             self._cancel([each for each in self._open if each.background])
             if _changes_precision(command):
                 self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
@@ -136,7 +144,7 @@ class EngineClient(QObject):
     @property
     def writing(self) -> bool:
         """Whether a reply or a benchmark is wanted, for the window or for the server: other work yields to it."""
-        return any(isinstance(each.command, GenerationRequest | BenchPlan) for each in self._open)
+        return any(isinstance(each.command, Writing) for each in self._open)
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
         """Count the tokens of a prompt on the calling thread, never the main one: it may take seconds.
@@ -168,7 +176,7 @@ class EngineClient(QObject):
     def _cancel(self, requests: Sequence[EngineRequest], reason: str = "") -> None:
         for request in list(requests):
             request.cancel(reason)
-            if not (request.direct or isinstance(request.command, GenerationRequest | BenchPlan)):
+            if not (request.direct or isinstance(request.command, Writing)):
                 self._open.remove(request)  # it has no more events
 
     def _fail(self, request: EngineRequest) -> None:

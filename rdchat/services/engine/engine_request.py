@@ -7,6 +7,7 @@ from typing import Protocol
 
 from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
+from rdchat.inference.api.protocol import StoppedError
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.services.engine.engine_events import EngineEvent, ReplyProgress
 
@@ -41,7 +42,22 @@ class LimitPrefixCaches:
     limit_bytes: int | None = None
 
 
-Command = LoadModel | UnloadModel | GenerationRequest | BenchPlan | FindDraftOptions | LimitPrefixCaches
+@dataclass(frozen=True, slots=True)
+class WriteReply:
+    """Write a reply to a prompt that is read from the disk first.
+
+    Attributes:
+        read: Returns the request; called on the engine thread. It calls its argument between two messages, and lets
+            through what that raises.
+        request_id: As in `GenerationRequest`.
+    """
+
+    read: Callable[[Callable[[], None]], GenerationRequest]
+    request_id: int = 0
+
+
+Writing = WriteReply | GenerationRequest | BenchPlan
+Command = LoadModel | UnloadModel | WriteReply | GenerationRequest | BenchPlan | FindDraftOptions | LimitPrefixCaches
 
 
 class Cancellable(Protocol):
@@ -60,6 +76,7 @@ class EngineRequest:
     background: bool = False  # nobody waits for it: a reply or a benchmark for the person cancels it
     direct: bool = False  # the server's; see `EngineClient.submit`
     cancelled: bool = False
+    begun: bool = False  # what it needs is read
     reason: str = ""  # why somebody else cancelled it; empty where its sender did
     ended: bool = False  # whether a direct one has had its last event
     draft: DraftSettings | None = None  # new settings of a running reply, from its next round on
@@ -79,6 +96,11 @@ class EngineRequest:
     def goes_first(self) -> bool:
         """Whether a direct reply that runs pauses for it. A model is changed only after the reply has ended."""
         return not (self.direct or self.background or isinstance(self.command, LoadModel | UnloadModel))
+
+    def check(self) -> None:
+        """Raise StoppedError once it is cancelled."""
+        if self.cancelled:
+            raise StoppedError
 
     def attach(self, running: Cancellable) -> None:
         """Set what carries the command out, and cancel it if the request was cancelled before."""

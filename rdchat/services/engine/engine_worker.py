@@ -32,6 +32,7 @@ from rdchat.services.engine.engine_request import (
     LoadModel,
     Outbox,
     UnloadModel,
+    WriteReply,
 )
 
 _LOG = logging.getLogger(__name__)
@@ -40,6 +41,7 @@ _REFUSALS = (InvalidSettingError, PromptTooLongError, ShapeRefusedError, Templat
 _WHAT_FAILED = {
     LoadModel: "The model did not load",
     UnloadModel: "The model was not unloaded",
+    WriteReply: "The reply stopped",
     GenerationRequest: "The reply stopped",
     BenchPlan: "The benchmark stopped",
     FindDraftOptions: "The drafting modes are unknown",
@@ -112,8 +114,7 @@ class EngineWorker(QObject):
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
         """Do what a request says and post its events but the last one, which is returned."""
-        if request.cancelled:
-            raise StoppedError
+        request.check()
         engine = self._ready_engine()
         match request.command:
             case LoadModel() as load:
@@ -126,7 +127,9 @@ class EngineWorker(QObject):
                 return engine.draft_options(settings, drafters)
             case LimitPrefixCaches(limit_bytes):
                 return engine.prefix_caches(limit_bytes)
-            case GenerationRequest() as generation:
+            case WriteReply() | GenerationRequest() as reply:
+                generation = reply.read(request.check) if isinstance(reply, WriteReply) else reply
+                request.begun = True
                 with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
                     request.attach(iterator)
                     return self._post_tokens(request, iterator)
@@ -144,8 +147,7 @@ class EngineWorker(QObject):
         return engine.load(load.model, load.dtype, report, load.anyway)
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
-        if request.cancelled:
-            raise StoppedError
+        request.check()
         self._post(request, progress)
 
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
@@ -250,7 +252,7 @@ def _last_of_direct(request: EngineRequest, last: EngineEvent | None) -> EngineE
 def _stopped(request: EngineRequest) -> ReplyEnd | BenchEnd | None:
     """Return the last event of a request that was cancelled before it began; a load has none."""
     match request.command:
-        case GenerationRequest(request_id=request_id):
+        case WriteReply(request_id=request_id) | GenerationRequest(request_id=request_id):
             return ReplyEnd(request_id, "", (), "", FinishReason.CANCELLED, Statistics())
         case BenchPlan():
             return BenchEnd(stopped=True)

@@ -175,9 +175,7 @@ def test_words_name_chats_and_characters() -> None:
     assert many[-1] == "and 2 more replies"
 
 
-@pytest.mark.parametrize(
-    "part", ["server", "earlier", "titles", "context", "chats", "replies", "recorder", "traces", "_engine"]
-)
+@pytest.mark.parametrize("part", ["server", "earlier", "titles", "context", "chats", "recorder", "traces", "_engine"])
 def test_an_error_while_quitting_does_not_keep_the_text_from_being_rescued(
     locked: None, chat: Chat, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
