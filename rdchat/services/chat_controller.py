@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import Conversation, MadeWith, Message, MessagePath, Notice, from_cut
+from rdchat.chat.conversation import MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Role
 from rdchat.log import errors_logged
-from rdchat.services.chat.chat_prompt import ChatPrompt, ends_with_question
+from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
 from rdchat.services.chat.kept_chats import KeptChats
@@ -22,7 +22,6 @@ from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
-from rdchat.services.chat.unsent_memory import WaitingMessage
 from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
@@ -125,7 +124,7 @@ class ChatController(QObject):
         self._opened.stop()
         # first the server: its replies end before the engine does
         once = () if self._closed else (self._remember_chat, self.server.close)
-        parts = (self.earlier, self.titles, self.context, self.chat.files, self.chats, self.replies)
+        parts = (self.earlier, self.titles, self.context, self.chat.files, self.chats)
         for close in (*once, *(part.close for part in parts)):
             with errors_logged("Closing"):
                 close()
@@ -161,7 +160,7 @@ class ChatController(QObject):
         try:
             message = self.chat.take_message(text)
             if self.replies.free and not self.chat.unsent.waiting:
-                self._ask(message)
+                self.chat.ask(message)
             else:
                 self.chat.unsent.wait(message)
         except StorageError as error:
@@ -176,18 +175,12 @@ class ChatController(QObject):
             return
         message = unsent.waiting[0]
         try:
-            self._ask(message)
+            self.chat.ask(message)
         except StorageError as error:
             self.storage.report(error)
             self.chat.take_back(message)
         else:
             unsent.end_wait(message)
-
-    def _ask(self, message: WaitingMessage) -> None:
-        """Store a prompt and have it answered. Raises StorageError if it is not stored."""
-        about, path = self.chat.add_prompt(message)
-        with self.storage.writing():
-            self._answer(about, path)
 
     def _want_model(self) -> None:
         """Load the chosen model if none is loaded."""
@@ -223,7 +216,7 @@ class ChatController(QObject):
                 return
             self.chat.add_version(message, text)
             if not is_reply:
-                self._answer(self.chat.about, self.chat.path)
+                self.chat.answer(self.chat.about, self.chat.path)
 
     @Slot(int)
     def regenerate(self, message_id: int, wish: ReplyWish = ReplyWish()) -> None:  # noqa: B008  it is frozen
@@ -245,7 +238,7 @@ class ChatController(QObject):
             reply = self.chat.add_reply(path, name, made_with)
             if wish.other:
                 self.borrowed.borrow(wish.other, reply.id)
-            self._write(reply, self.chat.about, path)
+            self.chat.write(reply, self.chat.about, path)
 
     @Slot(int)
     def continue_reply(self, message_id: int) -> None:
@@ -264,27 +257,7 @@ class ChatController(QObject):
             path = self.chat.path[:-1]
             if reply.text.strip():
                 path.append(replace(reply, context_cut=None))  # the text that is continued is in the prompt
-            self._write(reply, self.chat.about, path)
-
-    def _answer(self, about: Conversation, path: MessagePath) -> None:
-        """Add a reply to the prompt that ends a chat's path and have it written."""
-        prompts = path[:]
-        self._write(self.chat.add_reply(path, self.model_slot.name, MadeWith(about.sampling)), about, prompts)
-
-    def _write(self, reply: Message, about: Conversation, path: MessagePath) -> None:
-        """Have a reply written, or written on, by the chat's own model or one borrowed for it.
-
-        Args:
-            reply: The message.
-            about: Its chat.
-            path: The messages of the prompt; the last one may be the reply itself, with its text.
-        """
-        if self.borrowed.loan is not None and self.borrowed.loan.reply_id != reply.id:
-            self.borrowed.give_back()
-        made = reply.made_with or MadeWith()
-        system_prompt = self.chat.system_prompt_of(about) if made.system_prompt is None else made.system_prompt
-        prompt = ChatPrompt(from_cut(path), system_prompt)
-        self.replies.write(reply, prompt, made.sampling, about)
+            self.chat.write(reply, self.chat.about, path)
 
     def _may_write(self, *, load: bool = True) -> bool:
         """Whether another reply can be written now; else say why not. Loads the chosen model if none is loaded."""

@@ -56,6 +56,7 @@ class BorrowedModel(QObject):
         self.loan: Loan | None = None
         slot.load_started.connect(self._on_load)
         slot.unload_started.connect(lambda: self._set(None))
+        replies.begun.connect(self._on_reply_begun)
         replies.ended.connect(self._on_reply_ended)
 
     def borrow(self, other: OtherModel, reply_id: int) -> None:
@@ -78,6 +79,11 @@ class BorrowedModel(QObject):
         if (loan := self.loan) is not None:
             self._set(None)
             self._slot.load(*loan.own)
+
+    @Slot(Message)
+    def _on_reply_begun(self, reply: Message) -> None:
+        if self.loan is not None and reply.id != self.loan.reply_id:
+            self.give_back()
 
     @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:

@@ -6,7 +6,16 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import ContextCut, Conversation, MadeWith, Message, MessagePath, MessageStatus, from_cut
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    ContextCut,
+    Conversation,
+    MadeWith,
+    Message,
+    MessagePath,
+    MessageStatus,
+    from_cut,
+)
 from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
@@ -17,8 +26,6 @@ from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.unsent_memory import UnsentMemory, WaitingMessage
 from rdchat.services.files.pending_files import PendingFiles
-
-_NEW = Conversation(0, "", None, None)
 
 
 class OpenChat(QObject):
@@ -43,7 +50,7 @@ class OpenChat(QObject):
         self._store, self._storage, self._preferences, self.replies = store, storage, preferences, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)  # of the message that is typed
         self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
-        self.about = _NEW  # with the options of the chat, also before it is stored
+        self.about = NEW_CHAT  # with the options of the chat, also before it is stored
         self.path = MessagePath()  # with the text of the reply that is being written; views hold it
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
@@ -114,12 +121,12 @@ class OpenChat(QObject):
 
     def start_new(self) -> None:
         """Open a new chat."""
-        self.about, self.path = _NEW, MessagePath()
+        self.about, self.path = NEW_CHAT, MessagePath()
         self._tell_opened()
 
     def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
         """Open a new chat with options of its own, stored at once."""
-        self.about, self.path = replace(_NEW, system_prompt=system_prompt, sampling=sampling), MessagePath()
+        self.about, self.path = replace(NEW_CHAT, system_prompt=system_prompt, sampling=sampling), MessagePath()
         with self._storage.writing():
             self.about = self._store.create_conversation(title, like=self.about)
         self._tell_opened()
@@ -134,7 +141,7 @@ class OpenChat(QObject):
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
-        self.about, self.path = _NEW, MessagePath()
+        self.about, self.path = NEW_CHAT, MessagePath()
 
     def update(self, conversation: Conversation) -> None:
         """Take over a change of title or options, if the conversation is the open one."""
@@ -207,8 +214,8 @@ class OpenChat(QObject):
         self.files.clear()
         return message
 
-    def add_prompt(self, message: WaitingMessage) -> tuple[Conversation, MessagePath]:
-        """Add a prompt to the end of its chat's path; return the chat and the path."""
+    def ask(self, message: WaitingMessage) -> None:
+        """Add a prompt to its chat's path, and have it answered. Raises StorageError if it is not stored."""
         about, path = (self.about, self.path) if message.chat == self.id else self._read(message.chat)
         parent_id = path.ids[-1] if path else None
         prompt = self._store.add_message(about.id, parent_id, Role.USER, message.text, files=message.files)
@@ -217,7 +224,25 @@ class OpenChat(QObject):
         if path is self.path:
             self.message_added.emit(prompt)
         self.stored.emit()
-        return about, path
+        with self._storage.writing():
+            self.answer(about, path)
+
+    def answer(self, about: Conversation, path: MessagePath) -> None:
+        """Have a reply written to the prompt that ends a chat's path. Raises StorageError."""
+        prompts = path[:]
+        self.write(self.add_reply(path, self.replies.model.name, MadeWith(about.sampling)), about, prompts)
+
+    def write(self, reply: Message, about: Conversation, path: MessagePath) -> None:
+        """Have a reply written, or written on.
+
+        Args:
+            reply: The message.
+            about: Its chat.
+            path: The messages of the prompt; the last one may be the reply itself, with its text.
+        """
+        made = reply.made_with or MadeWith()
+        system_prompt = self.system_prompt_of(about) if made.system_prompt is None else made.system_prompt
+        self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), made.sampling, about)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""
