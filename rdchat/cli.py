@@ -74,13 +74,8 @@ _COMMANDS: _Commands = {
                 "models.listing:verify model --revision --json",
             ),
             "delete": (
-                "move a model or drafter from the Hugging Face cache or rdchat's folder to the Trash",
+                "delete a model or drafter from the Hugging Face cache or rdchat's folder; whole ones go to the Trash",
                 "models.deleting:delete model --revision --yes --json",
-            ),
-            "restore": ("restore a deleted model", "models.deleting:restore_model model"),
-            "empty-trash": (
-                "delete everything in rdchat's own trash, and free the space",
-                "models.deleting:empty_trash --yes",
             ),
             "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
         },

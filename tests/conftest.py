@@ -13,6 +13,7 @@ import pytest
 from PySide6.QtCore import QFile
 from PySide6.QtGui import QCursor, QGuiApplication
 from pytestqt.qtbot import QtBot
+from send2trash import plat_other
 
 from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
@@ -125,20 +126,29 @@ def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def no_system_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep what tests delete out of the person's Trash, as where the system has none."""
+    """Keep what tests delete out of the person's Trash: the system has none."""
+
+    def refuse(path: Path) -> None:
+        raise OSError(f"{path} cannot be moved to the Trash")
+
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "no share"))
+    monkeypatch.setattr("send2trash.send2trash", refuse)
     if host.MACOS:
         monkeypatch.setattr(QFile, "moveToTrash", lambda *_: False)
 
 
 @pytest.fixture
 def system_trash(no_system_trash: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Let the system have a Trash, the freedesktop's; return where it keeps what is in it."""
+    """Let the system have a Trash, the freedesktop's; return the folder of its files."""
     if host.MACOS:
         pytest.skip("a Mac's Trash is the person's own")
     (tmp_path / "share").mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
-    return tmp_path / "share" / "Trash" / "files"
+    trash = tmp_path / "share" / "Trash"
+    monkeypatch.setattr("send2trash.send2trash", plat_other.send2trash)
+    monkeypatch.setattr(plat_other, "XDG_DATA_HOME", str(tmp_path / "share").encode())
+    monkeypatch.setattr(plat_other, "HOMETRASH_B", str(trash).encode())
+    return trash / "files"
 
 
 @pytest.fixture(autouse=True)

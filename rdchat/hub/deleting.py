@@ -1,15 +1,38 @@
-"""Deletes a model from the hub's cache into the trash, except files that other revisions use."""
+"""Deletes models: a whole folder goes to the system's Trash, a part of a repository is deleted for good.
+
+Files that other revisions or downloads use stay.
+"""
 
 import os
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat import paths
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, StorageError, file_error
 from rdchat.files.foreign_files import entries_of
-from rdchat.hub.cache_layout import CachedRepository, hub_cache
+from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import discard, records_of, remove_unused_files, unused_files
-from rdchat.hub.trash import SystemTrash, TrashedModel, move_to_trash, trashed_models
+
+MoveToTrash = Callable[[Path], Path | None]
+"""Moves a folder to the system's Trash; returns its path there, None if unknown; raises OSError if it cannot."""
+_HINT = "Check the permissions of the folder."
+
+
+class NoTrashError(StorageError):
+    """A folder cannot be moved to the system's Trash; it is still in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class TrashedFolder:
+    """A folder in the system's Trash that `put_back` can restore."""
+
+    name: str
+    """Name of the model."""
+    folder: Path
+    """The folder's former path."""
+    trash_path: Path
+    """Its path in the Trash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,12 +41,17 @@ class DeletionPlan:
 
     repository: CachedRepository  # where the model is
     commit: str  # commit of the snapshot; empty for an unfinished download only
-    # Files and folders to remove in this order, first the references by which the model is found.
+    # Files and folders to remove in this order: a deletion that is cut short leaves a model that can be deleted again.
     paths: tuple[Path, ...]
     freed_bytes: int  # size of the removed blobs
     sharing: tuple[str, ...]  # names of other revisions that share some blobs, which stay
     unfinished: bool  # whether files of an unfinished download are removed too
     gguf: str = ""  # the only file of the snapshot to remove; empty to remove the whole snapshot
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole repository is deleted; only that goes to the Trash."""
+        return self.paths == (self.repository.folder,)
 
     @property
     def name(self) -> str:
@@ -49,7 +77,8 @@ def plan_deletion(repository: CachedRepository, revision: str = "main", gguf: st
 
 
 def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPlan:
-    unfinished = bool(records_of(repository))
+    records = records_of(repository)
+    unfinished = bool(records)
     if not commit or not (repository.snapshots / commit).is_dir():
         return DeletionPlan(repository, "", (), 0, (), unfinished or bool(unused_files(repository)))
     references = repository.references()
@@ -62,53 +91,104 @@ def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPl
         ", ".join(references.get(other, [other])) for other, blobs in others.items() if own & set(blobs.values())
     )
     if alone:
-        kept |= {digest for name, digest in blobs_here.items() if name != gguf}
+        kept |= {digest for name, digest in blobs_here.items() if name != gguf}.union(*(r.digests for r in records))
     blobs = [repository.blobs / digest for digest in sorted(own - kept)]
     freed = sum(blob.stat().st_size for blob in blobs if blob.exists())
     here = tuple(blob for blob in blobs if os.path.lexists(blob))
     if alone:
-        paths = (snapshot / gguf, *here) if os.path.lexists(snapshot / gguf) else ()
+        paths = (*here, snapshot / gguf) if os.path.lexists(snapshot / gguf) else ()
         return DeletionPlan(repository, commit, paths, freed, sharing, False, gguf)
-    if not others and not unfinished:  # as a single rename
+    if not others:
         return DeletionPlan(repository, commit, (repository.folder,), freed, (), unfinished)
     named = [repository.reference(name) for name in references.get(commit, [])]
-    return DeletionPlan(repository, commit, (*named, snapshot, *here), freed, sharing, unfinished)
+    return DeletionPlan(repository, commit, (*here, snapshot, *named), freed, sharing, unfinished)
 
 
-def delete(plan: DeletionPlan, system_trash: SystemTrash | None = None) -> TrashedModel | None:
-    """Delete as planned: a model goes to the trash, an unfinished download is deleted for good.
+def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None:
+    """Delete as planned.
 
     Args:
         plan: From `plan_deletion`.
-        system_trash: Takes whole repositories; parts go to rdchat's own trash, which can put them back.
+        move_to_trash: Takes a whole repository; None to delete that for good too.
 
     Returns:
-        What can be restored; None where there was only an unfinished download.
+        The path in the Trash; None where that is unknown, or the files were deleted for good.
 
     Raises:
         ModelError: If the plan is outdated, because the model was downloaded or deleted meanwhile.
         StorageLockedError: If the model is being downloaded.
-        StorageError: If it cannot be moved.
+        NoTrashError: If the repository cannot be moved to the Trash.
+        StorageError: If a file cannot be deleted.
     """
     with plan.repository.locked():
         now = _planned(plan.repository, plan.commit, plan.gguf)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
         remove_unused_files(plan.repository)
-        folder = plan.repository.folder
-        whole = system_trash if plan.paths == (folder,) else None
-        trashed = move_to_trash(plan.name, folder.parent, plan.paths, whole) if plan.paths else None
+        if plan.is_whole:
+            return remove_folder(plan.name, plan.repository.folder, move_to_trash)
+        for path in plan.paths:
+            _delete_for_good(plan.name, path)
         if plan.unfinished and plan.repository.work.is_dir():
             discard(plan.repository)
-    return trashed
+    return None
 
 
-def trash_places() -> tuple[Path, ...]:
-    """Return the folders from which rdchat deletes models and drafters, each with its own trash."""
-    return hub_cache(), paths.models_dir(), paths.drafters_dir()
+def remove_folder(name: str, folder: Path, move_to_trash: MoveToTrash | None) -> Path | None:
+    """Move a model's folder to the Trash, or delete it for good.
+
+    Args:
+        name: The model's name for people.
+        folder: The folder; if it is a link, only the link is deleted.
+        move_to_trash: Takes the folder; None to delete it for good.
+
+    Returns:
+        The path in the Trash; None where that is unknown, or the folder was deleted for good.
+
+    Raises:
+        NoTrashError: If it cannot be moved to the Trash; it is left alone then.
+        ModelError: If it is gone.
+        StorageError: If it cannot be deleted.
+    """
+    if not os.path.lexists(folder):
+        raise ModelError(f"{name} cannot be deleted: {folder} no longer exists.")
+    if move_to_trash is None:
+        _delete_for_good(name, folder)
+        return None
+    try:
+        if folder.is_symlink():  # systems disagree whether the link or its target is moved
+            raise OSError("a link")
+        return move_to_trash(folder)
+    except OSError as error:
+        raise NoTrashError(f"{name} cannot be moved to the Trash.") from error
 
 
-def all_trashed() -> tuple[TrashedModel, ...]:
-    """Return the trash of all these folders, the newest first."""
-    found = [model for place in trash_places() for model in trashed_models(place)]
-    return tuple(sorted(found, key=lambda model: model.deleted, reverse=True))
+def put_back(trashed: TrashedFolder) -> None:
+    """Move a folder from the Trash to its former path.
+
+    Raises:
+        ModelError: If another folder has that path, or it is no longer in the Trash.
+        StorageError: If it cannot be moved.
+    """
+    name, folder, source = trashed.name, trashed.folder, trashed.trash_path
+    if os.path.lexists(folder):
+        raise ModelError(f"{name} cannot be restored: {folder} already exists.", "Delete it first.")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        source.rename(folder)
+        # the freedesktop Trash describes each entry in a file beside it
+        (source.parent.parent / "info" / f"{source.name}.trashinfo").unlink(missing_ok=True)
+    except FileNotFoundError as error:
+        raise ModelError(f"{name} is no longer in the Trash.", "It may have been deleted for good.") from error
+    except OSError as error:
+        raise file_error(error, f"{name} cannot be restored", "Put it back from the Trash.") from error
+
+
+def _delete_for_good(name: str, path: Path) -> None:
+    try:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise file_error(error, f"{name} cannot be deleted", _HINT) from error

@@ -38,6 +38,7 @@ def model_files(hub: HubServer, small_model: Path) -> dict[str, bytes]:
 def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     hub: HubServer,
     model_files: dict[str, bytes],
+    system_trash: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = printed_json(capsys, "models", "search", "small")["models"]
@@ -55,14 +56,8 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
 
     assert printed_json(capsys, "models", "delete", NAME, "--yes") == {"model": NAME, "restorable": True}
     assert printed_json(capsys, "models", "list")["models"] == []
-    assert main(["models", "restore", NAME]) == 0
-    capsys.readouterr()
-    assert len(printed_json(capsys, "models", "list")["models"]) == 1
-    assert main(["models", "delete", NAME, "--yes"]) == 0
-    assert main(["models", "empty-trash", "--yes"]) == 0
-    assert "freed" in capsys.readouterr().out
-    check_refused(capsys, ["models", "restore", NAME], "is not in the trash", 1)
     assert list(cached().folder.parent.iterdir()) == []
+    assert [path.name for path in system_trash.iterdir()] == [cached().folder.name]
 
 
 def test_without_a_hub_there_is_one_line(
@@ -158,31 +153,20 @@ def test_a_deletion_is_asked_about(
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["models", "delete", NAME]) == 2
     assert "Add --yes" in capsys.readouterr().err
-    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
+    monkeypatch.setattr(sys, "stdin", Terminal("y\nn\n"))
+    assert main(["models", "delete", NAME]) == 1
+    assert "cannot be moved to the Trash. It will be deleted for good." in capsys.readouterr().err
+    assert cached().folder.exists()
+    monkeypatch.setattr(sys, "stdin", Terminal("y\ny\n"))
     assert main(["models", "delete", NAME]) == 0
+    assert f"{NAME} is deleted." in capsys.readouterr().out
     assert not cached().folder.exists()
 
 
-def test_what_the_systems_trash_has_is_restored_but_not_emptied(
-    model_files: dict[str, bytes], system_trash: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    printed_json(capsys, "models", "download", NAME)
-    assert main(["models", "delete", NAME, "--yes"]) == 0
-    assert "is in the Trash" in capsys.readouterr().out
-    (trashed,) = system_trash.iterdir()
-    assert main(["models", "empty-trash", "--yes"]) == 0
-    told = capsys.readouterr()
-    assert (told.out, NAME in told.err) == ("rdchat's trash is empty.\n", True)
-    assert main(["models", "restore", NAME]) == 0
-    assert not trashed.exists()
-    check_whole(next(cached().snapshots.iterdir()), model_files)
-    assert main(["models", "restore", NAME]) == 0
-    assert "is already here" in capsys.readouterr().out
-
-
-def test_a_converted_model_is_deleted_and_restored(
+def test_a_converted_model_is_moved_to_the_trash(
     hub: HubServer,
     small_model: Path,
+    system_trash: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     own = paths.models_dir() / "mine"
@@ -191,14 +175,13 @@ def test_a_converted_model_is_deleted_and_restored(
     check_refused(capsys, ["models", "verify", "mine"], "was converted on this computer", 1)
     assert main(["models", "delete", "mine", "--yes"]) == 0
     assert not own.exists()
-    capsys.readouterr()
+    assert "mine is in the Trash." in capsys.readouterr().out
     assert printed_json(capsys, "models", "list")["models"] == []
-    assert main(["models", "restore", "mine"]) == 0
-    assert (own / "config.json").exists()
+    assert (system_trash / "mine" / "config.json").exists()
 
 
-def test_drafters_are_listed_deleted_and_restored(
-    hub: HubServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_drafters_are_listed_and_deleted(
+    hub: HubServer, system_trash: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = with_files(tiny_llama(), tmp_path / "target", "{}")
     own = saved_random_drafter(target, paths.drafters_dir() / "mine", 32)
@@ -218,11 +201,8 @@ def test_drafters_are_listed_deleted_and_restored(
         assert not folder.exists()
         capsys.readouterr()
         assert name not in [model["name"] for model in printed_json(capsys, "models", "list")["models"]]
-        assert main(["models", "restore", name]) == 0
-        assert (folder / "model.safetensors").exists()
-    assert main(["models", "delete", "mine", "--yes"]) == 0
-    assert main(["models", "empty-trash", "--yes"]) == 0
     assert not list(paths.drafters_dir().iterdir())
+    assert len(list(system_trash.iterdir())) == 2
 
 
 @pytest.fixture

@@ -71,11 +71,6 @@ def _record(**changes: object) -> Harm:
     return _file(f".rdchat/download-{COMMIT}.json", lambda path: path.write_text(text))
 
 
-def _journal(**changes: object) -> Harm:
-    text = json.dumps({"name": "model", "deleted": 1e9, "moved": ["a"], **changes}).replace("Infinity", "1e999")
-    return _file("../.rdchat-trash/1-evil/moved.json", lambda path: path.write_text(text))
-
-
 ANSWERS: Mapping[str, Harm] = {
     "3 GB of JSON": _answers(long_json()),
     "a gzip bomb": _answers(gzip_bomb()),
@@ -204,15 +199,6 @@ RECORDS: Mapping[str, Harm] = {
     "a record of another model": _record(repository="other/model"),
     "a record of a revision upwards": _record(revision="../../evil"),
 }
-JOURNALS: Mapping[str, Harm] = {
-    "a journal of places upwards": _journal(moved=["../evil"]),
-    "a journal of odd places": _journal(moved={"a": 1}),
-    "a journal of no time": _journal(deleted=float("inf")),
-    "a journal of a name of controls": _journal(name="\x1b[31m\nevil"),
-    "a journal of no Trash": _journal(place="/srv/trashy-novels", size=1),
-    "a journal that is deep": _file("../.rdchat-trash/1-evil/moved.json", lambda path: path.write_text(_DEEP)),
-    "a journal that is a pipe": _file("../.rdchat-trash/1-evil/moved.json", os.mkfifo),
-}
 
 
 @cache
@@ -279,6 +265,3 @@ def hub_cases() -> Iterator[Case]:
     for name, harm in RECORDS.items():
         yield case(name, harm, _ON_THE_DISK["deleted"])
         yield case(f"{name}, downloaded", harm, _DOWNLOAD)
-    for name, harm in JOURNALS.items():
-        yield case(f"{name}, put back", harm, ("restore", "model"))
-        yield case(f"{name}, emptied", harm, ("empty-trash", "--yes"))

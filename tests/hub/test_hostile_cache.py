@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.hub import trash
 from rdchat.hub.cache_layout import cached_repositories
-from rdchat.hub.deleting import delete, plan_deletion
+from rdchat.hub.deleting import NoTrashError, delete, plan_deletion
 from rdchat.hub.downloads.download_record import discard, records_of, unfinished_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
@@ -254,82 +253,13 @@ def test_deleting_what_is_a_link_takes_the_link_alone(hub: HubServer, tmp_path: 
     elsewhere = tmp_path / "another disk"
     cached().folder.rename(elsewhere)
     cached().folder.symlink_to(elsewhere)
-    trashed = delete(plan_deletion(cached()))
-    assert trashed is not None
+    plan = plan_deletion(cached())
+    with pytest.raises(NoTrashError):
+        delete(plan, lambda _folder: pytest.fail("a link was moved"))
+    assert delete(plan, None) is None
     assert not os.path.lexists(cached().folder)
-    assert trash.empty(cached().folder.parent) >= 0
     assert list(cached_repositories()) == []
     assert len(list((elsewhere / "snapshots").iterdir())) == 1
-
-
-def entry_of(base: Path, **changes: object) -> Path:
-    """Write an entry of rdchat's own trash."""
-    entry = base / ".rdchat-trash" / "1-evil"
-    entry.mkdir(parents=True)
-    (entry / "0").write_text("evil")
-    journal = {"name": "model", "deleted": 1e9, "moved": ["a"]} | changes
-    (entry / "moved.json").write_text(json.dumps(journal).replace("Infinity", "1e999"))
-    return entry
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"deleted": float("inf")},
-        {"deleted": float("nan")},
-        {"deleted": 1e300},
-        {"deleted": -1},
-        {"deleted": "yesterday"},
-        {"place": "/srv/trashy-novels/model", "size": 1},
-        {"place": "Trash/model", "size": 1},
-        {"place": "/Trash/../home", "size": 1},
-        {"place": "/Trash/files/x", "size": float("inf")},
-        {"place": 5, "size": 1},
-    ],
-)
-def test_a_journal_that_cannot_be_hides_no_other(tmp_path: Path, changes: dict[str, object]) -> None:
-    (tmp_path / "good").write_text("good")
-    assert trash.move_to_trash("good", tmp_path, [tmp_path / "good"]) is not None
-    entry_of(tmp_path, **changes)
-    assert [model.name for model in trash.trashed_models(tmp_path)] == ["good"]
-
-
-@pytest.mark.parametrize("moved", ["ab", {"a": 1}, [1], ["../a"], ["/a"], None, [["a"]]])
-def test_a_journal_of_odd_places_puts_nothing_back(tmp_path: Path, moved: object) -> None:
-    entry_of(tmp_path, moved=moved)
-    (model,) = trash.trashed_models(tmp_path)
-    with pytest.raises(RdchatError, match="cannot be restored"):
-        trash.restore(model)
-    assert [path.name for path in tmp_path.iterdir()] == [".rdchat-trash"]
-
-
-def test_nothing_is_put_back_through_a_link(tmp_path: Path) -> None:
-    base, elsewhere = tmp_path / "base", tmp_path / "elsewhere"
-    base.mkdir()
-    elsewhere.mkdir()
-    (base / "folder").symlink_to(elsewhere)
-    entry_of(base, moved=["folder/a"])
-    (model,) = trash.trashed_models(base)
-    with pytest.raises(RdchatError, match="is a link to another place"):
-        trash.restore(model)
-    assert list(elsewhere.iterdir()) == []
-
-
-@each_odd
-def test_an_odd_journal_is_none(tmp_path: Path, odd: Odd) -> None:
-    entry = entry_of(tmp_path)
-    (entry / "moved.json").unlink()
-    odd(entry / "moved.json")
-    assert trash.trashed_models(tmp_path) == []
-
-
-def test_an_entry_that_is_a_link_is_none(tmp_path: Path) -> None:
-    entry = entry_of(tmp_path / "other")
-    (tmp_path / "base" / ".rdchat-trash").mkdir(parents=True)
-    (tmp_path / "base" / ".rdchat-trash" / "1-link").symlink_to(entry)
-    assert trash.trashed_models(tmp_path / "base") == []
-    trash.empty(tmp_path / "base")
-    assert (entry / "0").read_text() == "evil"
 
 
 # Names

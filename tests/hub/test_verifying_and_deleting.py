@@ -5,8 +5,15 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import ModelError, StorageLockedError
-from rdchat.hub import trash
-from rdchat.hub.deleting import delete, plan_deletion
+from rdchat.hub.deleting import (
+    DeletionPlan,
+    NoTrashError,
+    TrashedFolder,
+    delete,
+    plan_deletion,
+    put_back,
+    remove_folder,
+)
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
@@ -124,19 +131,84 @@ def test_what_is_not_here_cannot_be_verified(hub: HubServer) -> None:
         verify("")
 
 
-def test_a_deleted_model_is_gone_and_comes_back(hub: HubServer, folder: Path) -> None:
+class Trash:
+    """Stands for the system's Trash: takes folders by a rename."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = folder / "Trash" / "files"
+        self.files.mkdir(parents=True)
+        (self.files.parent / "info").mkdir()
+
+    def __call__(self, folder: Path) -> Path:
+        (self.files.parent / "info" / f"{folder.name}.trashinfo").write_text("")
+        return folder.rename(self.files / folder.name)
+
+
+@pytest.fixture
+def trash(tmp_path: Path) -> Trash:
+    return Trash(tmp_path / "home")
+
+
+def no_trash(folder: Path) -> None:
+    raise OSError(f"{folder} stays")
+
+
+def moved(plan: DeletionPlan, trash: Trash) -> TrashedFolder:
+    path = delete(plan, trash)
+    assert path is not None
+    return TrashedFolder(plan.name, plan.repository.folder, path)
+
+
+def test_a_deleted_model_is_gone_and_comes_back(hub: HubServer, folder: Path, trash: Trash) -> None:
     plan = plan_deletion(cached())
     assert (plan.freed_bytes, plan.sharing) == (sum(map(len, small_files().values())), ())
-    trashed = delete(plan)
-    assert trashed is not None
+    trashed = moved(plan, trash)
     assert not cached().folder.exists()
-    (listed,) = trash.trashed_models(cached().folder.parent)
-    assert (listed.name, listed.deleted, listed.entry) == (trashed.name, trashed.deleted, trashed.entry)
-    assert 0 <= trashed.size - listed.size < 100  # the lock was still held, with its holder's id in it
-    trash.restore(trashed)
+    put_back(trashed)
     check_whole(folder, small_files())
-    assert trash.trashed_models(cached().folder.parent) == []
+    assert list(trash.files.iterdir()) == list((trash.files.parent / "info").iterdir()) == []
     assert download()[1].fetched_bytes == 0
+
+
+def test_without_a_trash_a_model_stays_until_it_is_deleted_for_good(hub: HubServer, folder: Path) -> None:
+    plan = plan_deletion(cached())
+    with pytest.raises(NoTrashError, match="cannot be moved to the Trash"):
+        delete(plan, no_trash)
+    check_whole(folder, small_files())
+    assert delete(plan, None) is None
+    assert not cached().folder.exists()
+
+
+def test_a_folder_that_is_there_is_not_overwritten_by_one_from_the_trash(tmp_path: Path, trash: Trash) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    path = remove_folder("own", own, trash)
+    assert path is not None
+    own.mkdir()
+    with pytest.raises(ModelError, match="already exists"):
+        put_back(TrashedFolder("own", own, path))
+    own.rmdir()
+    path.rmdir()
+    with pytest.raises(ModelError, match="no longer in the Trash"):
+        put_back(TrashedFolder("own", own, path))
+
+
+def test_a_deletion_that_was_killed_can_be_done_again(
+    hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
+    other, _ = download(revision=NEWER)
+    with monkeypatch.context() as killed:
+
+        def die(_path: Path) -> None:
+            raise KeyboardInterrupt
+
+        killed.setattr("shutil.rmtree", die)  # once the blobs are gone
+        with pytest.raises(KeyboardInterrupt):
+            delete(plan_deletion(cached()), no_trash)
+    delete(plan_deletion(cached()), no_trash)
+    assert (folder.exists(), cached().commit_of("main")) == (False, "")
+    check_whole(other, small_files() | {WEIGHTS: random_bytes(300_000, 8)})
 
 
 def test_what_other_revisions_use_stays(hub: HubServer, folder: Path) -> None:
@@ -146,15 +218,11 @@ def test_what_other_revisions_use_stays(hub: HubServer, folder: Path) -> None:
     other, _ = download(revision="newer")
     plan = plan_deletion(cached())
     assert (plan.sharing, plan.freed_bytes) == (("newer",), len(small_files()[WEIGHTS]))
-    trashed = delete(plan)
-    assert trashed is not None
+    assert not plan.is_whole
+    assert delete(plan, no_trash) is None
     check_whole(other, newer)
     assert cached().commit_of("main") == ""
     assert not folder.exists()
-    trash.restore(trashed)
-    check_whole(other, newer)
-    check_whole(folder, small_files())
-    assert cached().commit_of("main") == folder.name
 
 
 def test_an_unfinished_download_is_deleted_for_good(hub: HubServer) -> None:
@@ -162,41 +230,41 @@ def test_an_unfinished_download_is_deleted_for_good(hub: HubServer) -> None:
     hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
     with pytest.raises(HubError):
         download()
-    assert delete(plan_deletion(cached())) is None
+    assert delete(plan_deletion(cached()), no_trash) is None
     assert not cached().folder.exists()
 
 
-def test_a_deletion_takes_what_no_record_names(hub: HubServer, folder: Path) -> None:
+def test_a_deletion_takes_what_no_record_names(hub: HubServer, folder: Path, trash: Trash) -> None:
     """A record was damaged, say, before or after another model of the repository was downloaded."""
     hub.repositories[NAME].commits[NEWER] = small_files() | {"config.json": b"{}"}
     other, _ = download(revision=NEWER)
     stray = cached().work / f"{'c' * 64}.part"
     stray.write_text("part")
-    delete(plan_deletion(cached(), NEWER))
+    delete(plan_deletion(cached(), NEWER), no_trash)
     assert (other.exists(), stray.exists()) == (False, False)
     check_whole(folder, small_files())
     stray.write_text("part")
-    assert delete(plan_deletion(cached())) is not None
+    assert delete(plan_deletion(cached()), trash) is not None
     assert not cached().folder.exists()
     stray.parent.mkdir(parents=True)
     stray.write_text("part")
-    assert delete(plan_deletion(cached())) is None
+    assert delete(plan_deletion(cached()), no_trash) is None
     assert not cached().folder.exists()
 
 
-def test_an_unfinished_download_goes_with_its_model(hub: HubServer, folder: Path) -> None:
+def test_an_unfinished_download_goes_with_its_model(hub: HubServer, folder: Path, trash: Trash) -> None:
     hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
     hub.repositories[NAME].branches["main"] = NEWER
     hub.fault(WEIGHTS, Fault(cut=9), *[Fault(status=503)] * 4)
     with pytest.raises(HubError):
         download()
     check_whole(folder, small_files())
-    trashed = delete(plan_deletion(cached()))
-    assert trashed is not None
+    trashed = moved(plan_deletion(cached()), trash)
     assert records_of(cached()) == []
     check_nothing_installed()
-    trash.restore(trashed)
+    put_back(trashed)
     check_whole(folder, small_files())
+    assert len(records_of(cached())) == 1
 
 
 def test_what_is_not_here_cannot_be_deleted(hub: HubServer) -> None:
@@ -207,7 +275,7 @@ def test_what_is_not_here_cannot_be_deleted(hub: HubServer) -> None:
 def test_a_model_that_is_being_downloaded_is_not_deleted(hub: HubServer, folder: Path) -> None:
     plan = plan_deletion(cached())
     with cached().locked(), pytest.raises(StorageLockedError):
-        delete(plan)
+        delete(plan, no_trash)
     check_whole(folder, small_files())
 
 
@@ -218,7 +286,7 @@ def test_what_came_after_the_question_is_not_deleted(hub: HubServer, folder: Pat
     hub.repositories[NAME].branches["main"] = NEWER
     other, _ = download()
     with pytest.raises(ModelError, match="has changed since you were asked"):
-        delete(plan)
+        delete(plan, no_trash)
     check_whole(folder, small_files())
     check_whole(other, newer)
 
@@ -230,16 +298,12 @@ def test_one_gguf_of_several_goes_alone(hub: HubServer) -> None:
         folder, _ = download(gguf=gguf)
     plan = plan_deletion(cached(), gguf="a-Q8_0.gguf")
     assert (plan.freed_bytes, plan.sharing, plan.name) == (3_000, (), "a-Q8_0")
-    trashed = delete(plan)
-    assert trashed is not None
+    delete(plan, no_trash)
     check_whole(folder, {name: data for name, data in files.items() if name != "a-Q8_0.gguf"})
     assert cached().commit_of("main") == folder.name
-    trash.restore(trashed)
-    check_whole(folder, files)
-    delete(plan)
     with pytest.raises(ModelError, match="not in the Hugging Face cache"):
         plan_deletion(cached(), gguf="a-Q8_0.gguf")
-    delete(plan_deletion(cached(), gguf="a-Q4_0.gguf"))  # the last one: nothing needs the rest
+    delete(plan_deletion(cached(), gguf="a-Q4_0.gguf"), None)  # the last one: nothing needs the rest
     assert not cached().folder.exists()
 
 
@@ -253,5 +317,5 @@ def test_an_unfinished_download_of_another_gguf_stays(hub: HubServer) -> None:
         download(gguf="a-F16.gguf")
     plan = plan_deletion(cached(), gguf="a-Q8_0.gguf")
     assert not plan.unfinished
-    delete(plan)
+    delete(plan, no_trash)
     assert [record.gguf for record in records_of(cached())] == ["a-F16.gguf"]

@@ -17,7 +17,7 @@ from rdchat.hub.known_files import download_command, is_repository
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_places import HUB, listed_name, place_named
-from rdchat.services.models.installed.removal import reason_not_to_verify, verify_model
+from rdchat.services.models.installed.model_files import reason_not_to_verify, verify_model
 
 
 def card_named(name: str, revision: str = "main") -> ModelCard | None:

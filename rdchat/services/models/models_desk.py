@@ -1,6 +1,8 @@
 """Builds the services of the models window, and closes them."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject
 
@@ -18,7 +20,8 @@ from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.drafters.hub_drafters import HubDrafters
 from rdchat.services.models.drafters.mtp_search import MtpSearch
 from rdchat.services.models.installed.library import Library
-from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed, Verification
+from rdchat.services.models.installed.model_files import RemovalQuestion
+from rdchat.services.models.installed.removal import Removal, Removed, Verification
 from rdchat.services.models.model_service import ModelService
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
@@ -55,7 +58,7 @@ class ModelsDesk(QObject):
             happened.connect(self.memory.ask)
         self.here = FolderSearch(downloaded_repositories, self)  # hub ids of the models on this machine
         self.removal.removed.connect(self._on_removed)
-        self._to_delete: RemovalQuestion | None = None  # once its model is unloaded
+        self._after_unload: Callable[[], None] | None = None  # deletes the model that is being unloaded
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
         self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
@@ -74,15 +77,21 @@ class ModelsDesk(QObject):
         memory = self.memory.now
         return None if memory is None else Machine(memory, self.slot.dtype)
 
-    def delete(self, question: RemovalQuestion) -> None:
-        """Delete a model or a drafter. A loaded model is unloaded first; a drafter in use is no longer used."""
+    def delete(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
+        """Delete a model or a drafter. A loaded model is unloaded first; a drafter in use is no longer used.
+
+        Args:
+            question: Its answer was yes.
+            ask_again: Called with another question if there is no Trash for the model.
+        """
+        remove = partial(self.removal.remove, question, ask_again)
         if self.library.is_in_use(question.model):
-            self._to_delete = question
+            self._after_unload = remove
             self.slot.unload()
             return
         if question.model.is_drafter:
             self.shelf.let_go(question.model)
-        self.removal.remove(question)
+        remove()
 
     def close(self) -> None:
         """End all work; running downloads are resumed at the next start."""
@@ -98,12 +107,12 @@ class ModelsDesk(QObject):
         self.training.hold(self.slot.engine.writing)
 
     def _on_unloaded(self) -> None:
-        question, self._to_delete = self._to_delete, None
-        if question is not None:
-            self.removal.remove(question)
+        remove, self._after_unload = self._after_unload, None
+        if remove is not None:
+            remove()
 
     def _on_load_failed(self) -> None:
-        self._to_delete = None
+        self._after_unload = None
 
     def _on_removed(self, removed: Removed) -> None:
         unfinished = removed.model.repository if removed.with_unfinished else ""

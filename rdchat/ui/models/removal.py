@@ -4,9 +4,10 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
-from rdchat.hub.trash import TrashedModel
+from rdchat.hub.deleting import TrashedFolder
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.installed.removal import Removal, RemovalQuestion, Removed
+from rdchat.services.models.installed.model_files import RemovalQuestion
+from rdchat.services.models.installed.removal import Removal, Removed
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.formatting import file_size
 from rdchat.ui.look.opening import ask
@@ -30,7 +31,7 @@ class ResultLine(StatusLine):
     def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
         super().__init__(theme)
         self._removal, self._drafters_only = removal, drafters_only
-        self._deleted: TrashedModel | None = None
+        self._deleted: TrashedFolder | None = None
         removal.removed.connect(self._on_removed)
         removal.restored.connect(self._on_restored)
         removal.failed.connect(self._on_failed)
@@ -39,12 +40,12 @@ class ResultLine(StatusLine):
         self._deleted = deleted = removed.trashed
         if removed.model.is_drafter or not self._drafters_only:
             undo = "" if deleted is None else "Undo"
-            words = f"Deleted {short_name(removed.model)}."
+            words = f"Deleted {short_name(removed.model.name)}."
             self.say(words, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
 
-    def _on_restored(self, trashed: TrashedModel) -> None:
+    def _on_restored(self, trashed: TrashedFolder) -> None:
         if trashed == self._deleted or not self._drafters_only:
-            self.say(f"{short_name(trashed)} is back.", "success")
+            self.say(f"{short_name(trashed.name)} is back.", "success")
 
     def _on_failed(self, error: RdchatError) -> None:
         if self.isVisible() or not self._drafters_only:
@@ -61,12 +62,13 @@ def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:
     """
 
     def show(question: RemovalQuestion) -> None:
-        loaded, name = desk.library.is_loaded(model), short_name(model)
+        loaded, name = desk.library.is_loaded(model), short_name(model.name)
         drafts_for = targets_of(model, desk.preferences.settings)
         words = deletion_words(question, loaded or desk.shelf.is_used(model), drafts_for)
-        title = f"Delete the download of {name}?" if model.is_unfinished else f"Delete {name}?"
+        title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
+        title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
-        ask(window, title, words, answer, lambda: desk.delete(question), removes=True)
+        ask(window, title, words, answer, lambda: desk.delete(question, show), removes=True)
 
     desk.removal.ask(model, show)
 
@@ -85,9 +87,18 @@ def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str
     if drafts_for:
         words.append(f"It drafts for {', '.join(drafts_for)}.")
     if question.with_unfinished:
-        words.append("Its unfinished download is deleted for good.")
-    words.append("It goes to the Trash. You can put it back until you delete it for good.")
+        words.append("Its unfinished download is deleted too.")
+    words.append(_trash_words(question))
     return " ".join(words)
+
+
+def _trash_words(question: RemovalQuestion) -> str:
+    """Return whether a deletion can be undone."""
+    if not question.has_trash:
+        return "It cannot be moved to the Trash, so this cannot be undone."
+    if question.for_good:
+        return "It shares its folder with other versions, so it does not go to the Trash. This cannot be undone."
+    return "It goes to the Trash."
 
 
 def _where_words(question: RemovalQuestion) -> str:

@@ -1,6 +1,5 @@
-"""Models are deleted into the trash of the disk they lie on, and put back; what others use stays."""
+"""Models are moved to the Trash and put back, or deleted for good; files that others use stay."""
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,8 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.installed.removal import Removal, RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.installed.model_files import RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.installed.removal import Removal, Removed
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -35,57 +35,53 @@ def asked(qtbot: QtBot, removal: Removal, model: ModelCard) -> RemovalQuestion:
     return questions[0]
 
 
-def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> None:
+def remove(qtbot: QtBot, removal: Removal, model: ModelCard) -> Removed:
     question = asked(qtbot, removal, model)
-    with qtbot.waitSignal(removal.removed):
-        removal.remove(question)
+    with qtbot.waitSignal(removal.removed) as signal:
+        removal.remove(question, pytest.fail)
+    (removed,) = signal.args
+    assert isinstance(removed, Removed)
+    return removed
 
 
-def test_a_model_of_the_hubs_cache_is_deleted_and_put_back(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
+def test_a_whole_repository_goes_to_the_trash_and_back(
+    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
+) -> None:
     hub.add(NAME, small_files())
     folder = download()[0]
-    model = library_model(NAME, path=folder)
-    question = asked(qtbot, removal, model)
-    assert question.freed_bytes == sum(map(len, small_files().values()))
-    with qtbot.waitSignals([removal.removed, removal.trash_changed]):
-        removal.remove(question)
-    assert not cached().folder.exists()
-    (trashed,) = removal.trash
-    later = Removal()  # the app was started anew
-    with qtbot.waitSignal(later.trash_changed):
-        later.look()
-    assert later.trash == (trashed,)
-    with qtbot.waitSignals([later.restored, later.trash_changed]):
-        later.restore(trashed)
+    trashed = remove(qtbot, removal, library_model(NAME, path=folder)).trashed
+    assert trashed is not None
+    assert trashed.trash_path == system_trash / cached().folder.name
+    assert trashed.trash_path.is_dir()
+    with qtbot.waitSignal(removal.restored):
+        removal.restore(trashed)
     check_whole(folder, small_files())
-    assert later.trash == ()
-    later.close()
+    assert list(system_trash.iterdir()) == list((system_trash.parent / "info").iterdir()) == []
 
 
-def test_what_is_deleted_for_good_frees_the_disk(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
+def test_without_a_trash_it_is_asked_again_and_deleted_for_good(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
     hub.add(NAME, small_files())
     folder = download()[0]
-    with qtbot.waitSignal(removal.trash_changed):
-        remove(qtbot, removal, library_model(NAME, path=folder))
-    (trashed,) = removal.trash
-    assert trashed.size > 400_000
-    with qtbot.waitSignal(removal.trash_changed):
-        removal.delete_for_good(trashed)
-    assert removal.trash == ()
-    assert not trashed.entry.exists()
+    again: list[RemovalQuestion] = []
+    removal.remove(asked(qtbot, removal, library_model(NAME, path=folder)), again.append)
+    qtbot.waitUntil(lambda: bool(again))
+    check_whole(folder, small_files())
+    assert again[0].for_good
+    with qtbot.waitSignal(removal.removed) as signal:
+        removal.remove(again[0], pytest.fail)
+    assert signal.args[0].trashed is None
+    assert not cached().folder.exists()
 
 
-def test_rdchats_own_go_to_the_trash_beside_them(qtbot: QtBot, removal: Removal) -> None:
+def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Removal, system_trash: Path) -> None:
     folder = paths.models_dir() / "converted"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
     model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder), disk_bytes=2)
-    question = asked(qtbot, removal, model)
-    assert question.freed_bytes == 2
-    with qtbot.waitSignal(removal.trash_changed):
-        removal.remove(question)
+    assert asked(qtbot, removal, model).freed_bytes == 2
+    trashed = remove(qtbot, removal, model).trashed
+    assert trashed is not None
     assert not folder.exists()
-    (trashed,) = removal.trash
     folder.mkdir()
     with qtbot.waitSignal(removal.failed) as told:
         removal.restore(trashed)
@@ -117,9 +113,7 @@ def test_an_unfinished_download_goes_and_the_older_version_stays(
     model = library_model(NAME, path=cached().folder, download_bytes=300_000, disk_bytes=9)
     question = asked(qtbot, removal, model)
     assert question.model.is_unfinished
-    with qtbot.waitSignal(removal.removed) as told:
-        removal.remove(question)
-    assert told.args[0].trashed is None
+    assert remove(qtbot, removal, model).trashed is None
     check_whole(folder, small_files())
     whole = asked(qtbot, removal, library_model(NAME, path=folder))
     assert not whole.with_unfinished
@@ -132,10 +126,9 @@ def test_one_gguf_of_several_is_asked_about_alone(qtbot: QtBot, removal: Removal
     model = library_model("a-Q8_0", path=folder / "a-Q8_0.gguf", repository=NAME)
     question = asked(qtbot, removal, model)
     assert (question.freed_bytes, question.with_unfinished) == (3_000, False)
-    with qtbot.waitSignal(removal.trash_changed):
-        removal.remove(question)
+    assert question.for_good
+    assert remove(qtbot, removal, model).trashed is None
     assert [path.name for path in folder.iterdir()] == ["a-Q4_0.gguf"]
-    assert removal.trash[0].name == "a-Q8_0"
 
 
 def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
@@ -143,28 +136,12 @@ def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal,
     folder = download()[0]
     question = asked(qtbot, removal, library_model(NAME, path=folder))
     with cached().locked(), qtbot.waitSignal(removal.failed) as told:
-        removal.remove(question)
+        removal.remove(question, pytest.fail)
     assert isinstance(told.args[0], RdchatError)
     check_whole(folder, small_files())
 
 
-def test_a_whole_repository_goes_to_the_systems_trash_and_back(
-    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
-) -> None:
-    hub.add(NAME, small_files())
-    folder = download()[0]
-    with qtbot.waitSignal(removal.trash_changed):
-        remove(qtbot, removal, library_model(NAME, path=folder))
-    (trashed,) = removal.trash
-    assert trashed.place == system_trash / cached().folder.name
-    assert trashed.place.is_dir()
-    with qtbot.waitSignals([removal.restored, removal.trash_changed]):
-        removal.restore(trashed)
-    check_whole(folder, small_files())
-    assert list(system_trash.iterdir()) == list((system_trash.parent / "info").iterdir()) == []
-
-
-def test_parts_of_a_repository_go_to_rdchats_trash(
+def test_one_revision_of_several_is_deleted_for_good(
     qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
 ) -> None:
     hub.add(NAME, small_files())
@@ -172,21 +149,7 @@ def test_parts_of_a_repository_go_to_rdchats_trash(
     hub.repositories[NAME].commits["f" * 40] = small_files() | {WEIGHTS: random_bytes(300_000, 8)}
     hub.repositories[NAME].branches["newer"] = "f" * 40
     download(revision="newer")
-    with qtbot.waitSignal(removal.trash_changed):
-        remove(qtbot, removal, library_model(NAME, path=folder))
-    assert [trashed.place for trashed in removal.trash] == [None]
+    model = library_model(NAME, path=folder)
+    assert asked(qtbot, removal, model).for_good
+    assert remove(qtbot, removal, model).trashed is None
     assert not system_trash.exists()
-
-
-def test_what_has_left_the_systems_trash_cannot_be_put_back_and_leaves_the_list(
-    qtbot: QtBot, removal: Removal, hub: HubServer, system_trash: Path
-) -> None:
-    hub.add(NAME, small_files())
-    model = library_model(NAME, path=download()[0])
-    with qtbot.waitSignal(removal.trash_changed):
-        remove(qtbot, removal, model)
-    (trashed,) = removal.trash
-    shutil.rmtree(system_trash)
-    with qtbot.waitSignals([removal.failed, removal.trash_changed]):
-        removal.restore(trashed)
-    assert removal.trash == ()

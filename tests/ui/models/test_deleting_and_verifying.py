@@ -10,7 +10,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat import paths
 from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_events import EngineState
@@ -37,32 +36,55 @@ def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPa
 
 
 def test_a_model_is_deleted_after_a_question_and_comes_back(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+    qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path, system_trash: Path
 ) -> None:
     model = machine.models.pop()
     qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     words = answer(qtbot, page, "Delete")
     assert "Delete small-4bit? It takes 403 KB of disk space. It is in the Hugging Face cache" in words
+    assert words.endswith("It goes to the Trash.")
     qtbot.waitUntil(lambda: page.bar.result.link.text() == "Undo" and not cached().folder.exists())
-    qtbot.waitUntil(lambda: names(page)[-1] == NAME)  # among those that were deleted
+    assert (system_trash / cached().folder.name).is_dir()
+    qtbot.waitUntil(lambda: NAME not in names(page))
     machine.models.append(model)
     page.bar.result.link.click()
     qtbot.waitUntil(lambda: page.bar.result.words.text() == "small-4bit is back.")
-    qtbot.waitUntil(lambda: not desk.removal.trash and NAME in names(page))
+    qtbot.waitUntil(lambda: NAME in names(page))
     assert downloaded.is_dir()
 
 
+def test_without_a_trash_it_is_asked_again(
+    qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path
+) -> None:
+    page.bar.delete.click()
+    answer(qtbot, page, "Delete")
+    qtbot.waitUntil(lambda: any("for good" in box.text() for box in page.findChildren(QMessageBox) if box.isVisible()))
+    assert downloaded.is_dir()
+    machine.models.pop()
+    words = answer(qtbot, page, "Delete")
+    assert words.startswith("Delete small-4bit for good?")
+    assert words.endswith("It cannot be moved to the Trash, so this cannot be undone.")
+    qtbot.waitUntil(lambda: not cached().folder.exists())
+    qtbot.waitUntil(lambda: page.bar.result.words.text() == "Deleted small-4bit.")
+    assert page.bar.result.link.isHidden()
+
+
 def test_a_question_that_is_cancelled_deletes_nothing(
-    qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+    qtbot: QtBot, page: InstalledPage, downloaded: Path, system_trash: Path
 ) -> None:
     page.bar.delete.click()
     answer(qtbot, page, "Cancel")
     assert downloaded.is_dir()
-    assert not desk.removal.trash
 
 
 def test_the_loaded_model_is_unloaded_before_it_is_deleted(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+    qtbot: QtBot,
+    chat: Chat,
+    machine: Machine,
+    page: InstalledPage,
+    desk: ModelsDesk,
+    downloaded: Path,
+    system_trash: Path,
 ) -> None:
     chat.controller.model_slot.load(str(downloaded))
     chat.wait_for(EngineState.IDLE)
@@ -72,53 +94,6 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     assert "It is loaded and will be unloaded first." in answer(qtbot, page, "Unload and Delete")
     qtbot.waitUntil(lambda: not cached().folder.exists())
     assert chat.engine.loaded is None
-
-
-def test_what_was_deleted_is_put_back_or_deleted_for_good(qtbot: QtBot, page: InstalledPage, desk: ModelsDesk) -> None:
-    folder = paths.models_dir() / "converted"
-    for _ in range(2):
-        folder.mkdir(parents=True)
-        (folder / "config.json").write_text("{}")
-        model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder))
-        with qtbot.waitSignal(desk.removal.trash_changed):
-            desk.removal.ask(model, desk.removal.remove)
-        qtbot.waitUntil(lambda: names(page)[-1] == "converted")
-        pick(page, "converted")
-        assert page.bar.load.text() == "Put Back"
-        if not page.bar.verify.isHidden():
-            pytest.fail("what was deleted cannot be verified")
-        page.bar.load.click()
-        qtbot.waitUntil(folder.is_dir)
-        qtbot.waitUntil(lambda: not desk.removal.trash)
-        for path in folder.iterdir():
-            path.unlink()
-        folder.rmdir()
-    folder.mkdir()
-    model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder))
-    with qtbot.waitSignal(desk.removal.trash_changed):
-        desk.removal.ask(model, desk.removal.remove)
-    pick(page, "converted")
-    page.bar.delete.click()
-    assert "It cannot be undone." in answer(qtbot, page, "Delete for Good")
-    qtbot.waitUntil(lambda: not desk.removal.trash)
-    assert "converted" not in names(page)
-
-
-def test_what_is_in_the_systems_trash_is_put_back_but_not_deleted_for_good(
-    qtbot: QtBot, system_trash: Path, machine: Machine, page: InstalledPage, desk: ModelsDesk, downloaded: Path
-) -> None:
-    machine.models.pop()
-    page.bar.delete.click()
-    assert "It goes to the Trash" in answer(qtbot, page, "Delete")
-    qtbot.waitUntil(lambda: bool(desk.removal.trash) and names(page)[-1] == NAME)
-    assert (system_trash / cached().folder.name).is_dir()
-    pick(page, NAME)
-    assert "until you empty the Trash" in page.details.problem.text()
-    assert not page.bar.delete.isEnabled()
-    qtbot.keyClick(page.list, Qt.Key.Key_Delete)
-    assert not page.findChildren(QMessageBox)
-    page.bar.load.click()
-    qtbot.waitUntil(downloaded.is_dir)
 
 
 def test_other_programs_models_cannot_be_deleted_here(

@@ -156,7 +156,7 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
 
 
 def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
-    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage, system_trash: Path
 ) -> None:
     hub.add("a/tiny-eagle3", WEIGHTS)
     folder = download("a/tiny-eagle3")[0]

@@ -10,7 +10,6 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.found_models import FoundModel
 from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
-from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
@@ -48,9 +47,7 @@ def test_the_page_of_installed_models(
         pick(page, name)
         check_tips(pipe, shown_tips(page))
         assert rich_labels(page) == []
-    page.details.show_trashed(TrashedModel(named("trashed"), 0.0, 1, Path(named("entry"))))
     assert {"model", "broken"} <= check_tips(pipe, shown_tips(page))
-    assert rich_labels(page) == []
     assert not pipe.reads
 
 

@@ -1,40 +1,17 @@
-"""Deletes models and drafters into the Trash, restores them, empties rdchat's own trash, and verifies models.
-
-Only models in the hub's cache and in rdchat's own folders are deleted; other programs' folders are left alone.
-"""
+"""Deletes models and drafters, restores them from the Trash, and verifies models, on threads."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QFile, QObject, Signal, SignalInstance
 
-from rdchat import paths
-from rdchat.errors import ModelError, RdchatError
-from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.deleting import DeletionPlan, all_trashed, delete, plan_deletion
-from rdchat.hub.downloads.download_record import discard
-from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.known_files import is_repository
-from rdchat.hub.trash import TrashedModel, delete_for_good, move_to_trash, restore
+from rdchat.errors import RdchatError
+from rdchat.hub.deleting import NoTrashError, TrashedFolder, put_back
+from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
+from rdchat.services.models.installed.model_files import RemovalQuestion, removal_question, remove_model, verify_model
 from rdchat.services.models.model_service import ModelService
-
-if TYPE_CHECKING:
-    from rdchat.hub.verifying import Verdict
-
-
-@dataclass(frozen=True, slots=True)
-class RemovalQuestion:
-    """The effects of deleting a model, for the question before it."""
-
-    model: ModelCard  # an unfinished download is deleted for good, anything else goes to the Trash
-    freed_bytes: int
-    plan: DeletionPlan | None = None  # of a whole model in the hub's cache; None for anything else
-    sharing: tuple[str, ...] = ()  # other revisions that share files with it; those files stay
-    with_unfinished: bool = False  # whether an unfinished download of another version is deleted with it, for good
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,101 +19,60 @@ class Removed:
     """A model that was deleted."""
 
     model: ModelCard
-    trashed: TrashedModel | None  # restores it; None if it was deleted for good
-    with_unfinished: bool  # whether unfinished downloads of its repository were deleted for good
-
-
-def reason_not_to_delete(model: ModelCard) -> str:
-    """Say why rdchat does not delete a model, a sentence; empty where it does."""
-    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
-        return ""
-    return NOT_DELETED.get(model.place, NOT_DELETED[CHOSEN])
+    trashed: TrashedFolder | None  # restores it; None if it was deleted for good
+    with_unfinished: bool  # whether unfinished downloads of its repository were deleted with it
 
 
 class Removal(ModelService):
-    """Deletes and restores, one step at a time. Closing waits: a deletion that is cut short can be undone.
-
-    Attributes:
-        trash: The deleted models that can be restored, the latest first.
-    """
+    """Deletes and restores, one step at a time. Closing waits for a deletion."""
 
     removed = Signal(Removed)
-    restored = Signal(TrashedModel)
-    trash_changed = Signal()
+    restored = Signal(TrashedFolder)
     failed = Signal(RdchatError)
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent=parent)
-        self.trash: tuple[TrashedModel, ...] = ()
 
     def ask(self, model: ModelCard, then: Callable[[RemovalQuestion], object]) -> None:
         """Find out what deleting a model would do, and call `then` with it; or `failed` follows."""
         self._do(lambda: removal_question(model), then)
 
-    def remove(self, question: RemovalQuestion) -> None:
-        """Delete a model; `removed` or `failed` follows."""
-        self._do(lambda: remove_model(question), lambda trashed: self._on_removed(question, trashed))
+    def remove(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
+        """Delete a model; `removed` or `failed` follows.
 
-    def look(self) -> None:
-        """Read the trash; emits `trash_changed` if it differs."""
-        self._do(all_trashed, self._show)
+        Args:
+            question: Its answer was yes.
+            ask_again: Called with another question if there is no Trash for the model.
+        """
 
-    def restore(self, trashed: TrashedModel) -> None:
+        def done(result: Path | RdchatError | None) -> None:
+            if isinstance(result, NoTrashError):
+                ask_again(replace(question, has_trash=False))
+            elif isinstance(result, RdchatError):
+                self.failed.emit(result)
+            else:
+                self._on_removed(question, result)
+
+        self._work.do(lambda: remove_model(question, move_to_trash), done)
+
+    def restore(self, trashed: TrashedFolder) -> None:
         """Put a model back; `restored` or `failed` follows."""
-        self._do(lambda: restore(trashed), lambda _none: self.restored.emit(trashed))
-        self.look()
-
-    def delete_for_good(self, trashed: TrashedModel) -> None:
-        """Delete a model of rdchat's own trash for good; emits `trash_changed` or `failed`."""
-        self._do(lambda: delete_for_good(trashed), lambda _none: self.look())
+        self._do(lambda: put_back(trashed), lambda _none: self.restored.emit(trashed))
 
     def _do[T](self, work: Callable[[], T], then: Callable[[T], object]) -> None:
         self._work.do(work, lambda done: self.failed.emit(done) if isinstance(done, RdchatError) else then(done))
 
-    def _on_removed(self, question: RemovalQuestion, trashed: TrashedModel | None) -> None:
+    def _on_removed(self, question: RemovalQuestion, trash_path: Path | None) -> None:
         model = question.model
+        folder = question.plan.repository.folder if question.plan is not None else model.path
+        trashed = None if trash_path is None else TrashedFolder(model.name, folder, trash_path)
         self.removed.emit(Removed(model, trashed, question.with_unfinished or model.is_unfinished))
-        self.look()
-
-    def _show(self, trash: tuple[TrashedModel, ...]) -> None:
-        if trash != self.trash:
-            self.trash = trash
-            self.trash_changed.emit()
 
 
-def removal_question(model: ModelCard) -> RemovalQuestion:
-    """Return what deleting a model would do; reads the disk.
-
-    Raises:
-        ModelError: If rdchat does not delete it.
-    """
-    if reason := reason_not_to_delete(model):
-        raise ModelError(reason)
-    if not model.repository or model.is_unfinished:
-        return RemovalQuestion(model, model.disk_bytes)
-    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
-    return RemovalQuestion(model, plan.freed_bytes, plan, plan.sharing, plan.unfinished)
-
-
-def remove_model(question: RemovalQuestion) -> TrashedModel | None:
-    """Delete a model; return its entry in the trash, None if it was deleted for good."""
-    model = question.model
-    if question.plan is not None:
-        return delete(question.plan, _move_to_system_trash)
-    if model.is_unfinished:
-        repository = repository_of(model.repository)
-        with repository.locked():
-            discard(repository)
-        return None
-    return move_to_trash(model.name, model.path.parent, [model.path], _move_to_system_trash)
-
-
-def _move_to_system_trash(folder: Path) -> Path | None:
-    """Move a folder to the Trash of its disk; return its place there, None where that is not possible."""
+def move_to_trash(folder: Path) -> Path | None:
+    """Move a folder to the Trash of its disk; see `MoveToTrash`."""
     file = QFile(str(folder))
-    moved = file.moveToTrash()
-    place = Path(file.fileName())
-    return place if moved and place != folder and file.fileName() else None
+    if not file.moveToTrash():
+        raise OSError(file.errorString())
+    trash_path = Path(file.fileName())
+    return trash_path if file.fileName() and trash_path != folder else None
 
 
 class Verification(ModelService):
@@ -179,36 +115,3 @@ class Verification(ModelService):
     def _end(self, signal: SignalInstance, model: ModelCard, outcome: object) -> None:
         self.model = None
         signal.emit(model, outcome)
-
-
-def reason_not_to_verify(model: ModelCard) -> str:
-    """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
-    if model.is_unfinished:
-        return "Finish the download first. rdchat then checks the files."
-    if model.repository or is_repository(hub_name(model)):
-        return ""
-    return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])
-
-
-def verify_model(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
-    """Compare a model's files with the hub's checksums.
-
-    Args:
-        model: The model.
-        tokens: Where the person's tokens are found.
-        on_bytes: Called with the number of bytes read since the last call; may raise to stop.
-
-    Raises:
-        ModelError: If the hub has no checksums of it.
-        NetworkError: If the hub cannot be asked, and the files cannot be checked without it.
-    """
-    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
-    from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
-
-    if reason := reason_not_to_verify(model):
-        raise ModelError(reason)
-    api = HubApi(tokens.access(find_endpoint()))
-    if model.repository:
-        repository = repository_of(model.repository)
-        return verify_cached(repository, repository.commit_of(model.revision), api, on_bytes)
-    return verify_folder(hub_name(model), model.folder, api, on_bytes)

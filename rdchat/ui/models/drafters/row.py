@@ -7,7 +7,7 @@ from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.published_drafters import FoundDrafter
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.installed.removal import reason_not_to_delete
+from rdchat.services.models.installed.model_files import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import FlatButton, push_button
 from rdchat.ui.look.formatting import counted, file_size

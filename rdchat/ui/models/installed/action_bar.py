@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 from PySide6.QtWidgets import QPushButton, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_events import Failure
-from rdchat.services.models.installed.removal import reason_not_to_delete, reason_not_to_verify
+from rdchat.services.models.installed.model_files import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.look.buttons import push_button
 from rdchat.ui.look.formatting import MACHINE, file_size, load_words
@@ -18,7 +17,7 @@ from rdchat.ui.look.labels import set_tip
 from rdchat.ui.look.layouts import column, row
 from rdchat.ui.look.opening import SHOW_FOLDER, ask, show_folder
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.installed.words import Row, key_of, short_name, verdict_words
+from rdchat.ui.models.installed.words import key_of, short_name, verdict_words
 from rdchat.ui.models.removal import ResultLine, ask_to_delete
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ _DRAFTER = "A drafter cannot answer by itself. Choose it on the Drafters page."
 
 
 class ActionBar(QWidget):
-    """Loads, unloads, verifies, reveals, deletes and restores the shown model.
+    """Loads, unloads, verifies, reveals and deletes the shown model.
 
     Args:
         desk: The window's services.
@@ -38,7 +37,7 @@ class ActionBar(QWidget):
     def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
         super().__init__()
         self._desk = desk
-        self._row: Row | None = None
+        self._row: ModelCard | None = None
         self.result = ResultLine(desk.removal, theme)
         self.reveal = push_button(SHOW_FOLDER, "", lambda: show_folder(self._model.path))
         self.verify = push_button("Verify", "", lambda: desk.verification.start(self._model))
@@ -60,27 +59,21 @@ class ActionBar(QWidget):
 
     @property
     def _model(self) -> ModelCard:
-        assert isinstance(self._row, ModelCard)
+        assert self._row is not None
         return self._row
 
-    def show_row(self, row: Row | None) -> None:
+    def show_row(self, row: ModelCard | None) -> None:
         """Set the buttons for a row."""
         if self._row is not None and (row is None or key_of(row) != key_of(self._row)):
             self.result.say("")  # it is about the other row
         self._row = row
-        for button in (self.verify, self.reveal):
-            button.setVisible(not isinstance(row, TrashedModel))
-        if isinstance(row, TrashedModel):
-            _offer(self.load, "Put Back")
-            in_trash = "" if row.place is None else "It is in the Trash. Empty the Trash to delete it."
-            _offer(self.delete, "Delete for Good…", in_trash)
-        elif row is None:
+        if row is None:
             for button in (self.load, self.verify, self.reveal, self.delete):
                 button.setEnabled(False)
         else:
             self._offer_load(row)
             _offer(self.reveal, SHOW_FOLDER)
-            _offer(self.delete, "Delete…", reason_not_to_delete(row), "Move it to the Trash")
+            _offer(self.delete, "Delete…", reason_not_to_delete(row), "Delete it, after a question")
             _offer(
                 self.verify, "Verify", reason_not_to_verify(row), "Compare its files with the checksums on Hugging Face"
             )
@@ -98,18 +91,16 @@ class ActionBar(QWidget):
             _offer(self.load, "Load", reason, "Use this model (Return)")
 
     def open_row(self) -> None:
-        """Load the shown model, resume its download, or restore it."""
+        """Load the shown model, or resume its download."""
         row = self._row
-        if isinstance(row, TrashedModel):
-            self._desk.removal.restore(row)
-        elif row is not None and self.load.isEnabled() and not self._desk.library.is_in_use(row):
+        if row is not None and self.load.isEnabled() and not self._desk.library.is_in_use(row):
             if row.is_unfinished:
                 self._download(row, "The download has resumed. See the Downloads page.")
             else:
                 self._load(row)
 
     def _press_load(self) -> None:
-        if isinstance(self._row, ModelCard) and self._desk.library.is_in_use(self._row):
+        if self._row is not None and self._desk.library.is_in_use(self._row):
             self.result.say("Unloading…")
             self._desk.slot.unload()
         else:
@@ -124,7 +115,7 @@ class ActionBar(QWidget):
         over = gigabytes(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
         ask(
             self,
-            f"{short_name(model)} is too large. Load it anyway?",
+            f"{short_name(model.name)} is too large. Load it anyway?",
             f"It needs {over} more memory than is available. It may make {MACHINE} slow, and the system may "
             "quit rdchat.",
             "Load Anyway",
@@ -133,15 +124,8 @@ class ActionBar(QWidget):
 
     def ask_to_delete(self) -> None:
         """Ask whether to delete the shown row."""
-        row = self._row
-        if row is None or not self.delete.isEnabled():
-            return
-        if isinstance(row, ModelCard):
-            ask_to_delete(self._desk, self, row)
-            return
-        title, words = f"Delete {short_name(row)} for good?", f"This frees {file_size(row.size)} of disk space."
-        delete = lambda: self._desk.removal.delete_for_good(row)  # noqa: E731
-        ask(self, title, f"{words} It cannot be undone.", "Delete for Good", delete, removes=True)
+        if self._row is not None and self.delete.isEnabled():
+            ask_to_delete(self._desk, self, self._row)
 
     def _show_verification(self) -> None:
         model, done = self._desk.verification.model, self._desk.verification.done_bytes
@@ -154,7 +138,7 @@ class ActionBar(QWidget):
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._show_verification()
         words, color = verdict_words(verdict)
-        words = words if self._is_shown(model) else f"{short_name(model)}: {words}"
+        words = words if self._is_shown(model) else f"{short_name(model.name)}: {words}"
         if verdict.is_whole or not model.repository:
             self.result.say(words, color)
         else:
@@ -164,7 +148,7 @@ class ActionBar(QWidget):
 
     def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._show_verification()
-        self.result.say(str(error) if self._is_shown(model) else f"{short_name(model)}: {error}", "danger")
+        self.result.say(str(error) if self._is_shown(model) else f"{short_name(model.name)}: {error}", "danger")
 
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
@@ -176,10 +160,10 @@ class ActionBar(QWidget):
             self.result.say(note)
 
     def _is_shown(self, model: ModelCard) -> bool:
-        return isinstance(self._row, ModelCard) and self._row.path == model.path
+        return self._row is not None and self._row.path == model.path
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
-        if isinstance(self._row, ModelCard) and self._desk.library.is_loading(self._row):
+        if self._row is not None and self._desk.library.is_loading(self._row):
             self.result.say(load_words(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:

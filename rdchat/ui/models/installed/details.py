@@ -7,12 +7,10 @@ from typing import NamedTuple
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QWidget
 
-from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_facts import GATE_TOKENS, ModelCard, gigabytes, memory_need
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.installed.draft_advice import DraftAdvice
 from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.formatting import day_words
 from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.look.layouts import choice_box, column, fill_box, row, scrolled
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
@@ -234,16 +232,6 @@ class ModelDetails(QWidget):
         self.show_drafters(model, None, ())
         self.show_advice(None)
 
-    def show_trashed(self, trashed: TrashedModel) -> None:
-        """Show a deleted model."""
-        place = f"{'Deleted' if trashed.place is None else 'In the Trash'}  ·  {day_words(trashed.deleted)}"
-        until = "delete it for good" if trashed.place is None else "empty the Trash"
-        self._show_head(short_name(trashed), place, "", f"It takes disk space until you {until}.")
-        self.problem.set_color("muted")
-        for part in (self.memory, self.facts, self.drafts):
-            part.hide()
-        self.show_advice(None)
-
     def show_drafters(
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
@@ -255,7 +243,7 @@ class ModelDetails(QWidget):
         else:
             matches = dict.fromkeys(head.match.words for head in heads if head.match and head.match.words)
             named = "\n".join(_head_words(head, model) for head in heads) or "None on this machine"
-            models = "\n".join(short_name(other) for other in draft_models) or "None on this machine"
+            models = "\n".join(short_name(other.name) for other in draft_models) or "None on this machine"
             rows.append(("Drafters", named, "\n".join(matches)))
             rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
         self.drafts.show_rows(rows)

@@ -4,7 +4,6 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
-from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvice
 from rdchat.services.models.models_desk import ModelsDesk
@@ -15,7 +14,7 @@ from rdchat.ui.look.layouts import SearchField, choice_box, column, row
 from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
-from rdchat.ui.models.installed.words import Row, SortBy, entries_of, key_of
+from rdchat.ui.models.installed.words import SortBy, entries_of, key_of
 from rdchat.ui.models.model_list import ModelList, beside
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 
@@ -35,7 +34,7 @@ class InstalledPage(QWidget):
         super().__init__()
         self._desk, self._theme = desk, theme
         self._links = links
-        self._shown: Row | None = None
+        self._shown: ModelCard | None = None
         self._advice = DraftAdvice("")  # for the shown model
         self._fitting: tuple[ModelCard, ...] | None = None  # drafters that fit it; None until they are found
         self._drafter_bytes = 0  # of the drafter that the automatic mode loads with the shown model
@@ -65,7 +64,7 @@ class InstalledPage(QWidget):
 
     def _connect(self) -> None:
         desk, slot = self._desk, self._desk.slot
-        for changed in (desk.library.changed, desk.removal.trash_changed, self.search.textChanged, self.sort.activated):
+        for changed in (desk.library.changed, self.search.textChanged, self.sort.activated):
             changed.connect(self._show_list)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
             happened.connect(self._show_list)
@@ -82,7 +81,7 @@ class InstalledPage(QWidget):
             requested.connect(self.list.choose_first)
 
     @property
-    def current(self) -> Row | None:
+    def current(self) -> ModelCard | None:
         """The row that is shown at the right."""
         return self.list.current.item if self.list.current is not None else None
 
@@ -90,7 +89,6 @@ class InstalledPage(QWidget):
         """Look again each time: other programs download and delete as well."""
         super().showEvent(event)
         self._desk.library.look()
-        self._desk.removal.look()
         self._desk.memory.ask()
         if not event.spontaneous():
             self.list.setFocus()
@@ -98,8 +96,7 @@ class InstalledPage(QWidget):
     def _show_list(self) -> None:
         library, before = self._desk.library, self._shown
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
-        rows: list[Row] = [*library.models, *self._desk.removal.trash]
-        self.list.show_entries(entries_of(rows, self.search.text(), self.sort.currentData(), loaded))
+        self.list.show_entries(entries_of(library.models, self.search.text(), self.sort.currentData(), loaded))
         keys = [entry.key for entry in self.list.entries]
         if self.list.current is None and keys:
             self.list.select(key_of(loaded) if loaded is not None and key_of(loaded) in keys else keys[0])
@@ -134,9 +131,7 @@ class InstalledPage(QWidget):
         self._shown = row
         self.bar.show_row(row)
         self.stack.setCurrentWidget(self.empty if row is None else self.details)
-        if isinstance(row, TrashedModel):
-            self.details.show_trashed(row)
-        elif row is not None:
+        if row is not None:
             state = "Loaded" if library.is_loaded(row) else "Loading…" if library.is_loading(row) else ""
             self.details.show_model(row, state)
             self._drafter_bytes, self._fitting = 0, None  # until its drafters are found
@@ -146,14 +141,14 @@ class InstalledPage(QWidget):
 
     def _show_memory(self) -> None:
         row, desk = self.current, self._desk
-        if isinstance(row, ModelCard):
+        if row is not None:
             info = desk.slot.info if desk.library.is_loaded(row) else None
             weights, drafter = info.weights_bytes if info is not None else None, self._drafter_bytes
             self.details.memory.show_model(row, desk.machine, weights, drafter)
 
     def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         row, library = self.current, self._desk.library
-        if isinstance(row, ModelCard) and row.path == model.path:
+        if row is not None and row.path == model.path:
             fitting, smaller = library.fitting(row, heads, self._desk.drafting.drafters), library.draft_models(row)
             self.details.show_drafters(row, fitting, smaller)
             self._drafter_bytes = next((head.weights_bytes for head in fitting if head.fits_surely), 0)
@@ -164,7 +159,7 @@ class InstalledPage(QWidget):
     def _renew_advice(self) -> None:
         """Say again what would make the shown model faster, once a search on the hub has ended."""
         row = self.current
-        if isinstance(row, ModelCard) and self._fitting is not None and not self._desk.hub_drafters.searching:
+        if row is not None and self._fitting is not None and not self._desk.hub_drafters.searching:
             self._advise(row, self._fitting)
 
     def _advise(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
@@ -178,7 +173,7 @@ class InstalledPage(QWidget):
 
     def _follow_advice(self) -> None:
         row, advice = self.current, self._advice
-        assert isinstance(row, ModelCard)
+        assert row is not None
         match advice.action:
             case DraftAction.USE:
                 self._desk.shelf.use(advice.drafter, is_model=advice.is_model)

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from rdchat.hub.trash import TrashedModel
 from rdchat.inference.api.model_facts import DraftKind, Fit, MachineMemory, MemoryNeed, ModelCard, fit_of, gigabytes
 from rdchat.ui.look import formatting
 from rdchat.ui.look.formatting import file_size
@@ -13,7 +12,6 @@ from rdchat.ui.models.model_list import Entry
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
 
-Row = ModelCard | TrashedModel
 _NAMED_FILES = 3
 _SUPPORT = {
     DraftKind.TREE: "Fully supported",
@@ -22,22 +20,20 @@ _SUPPORT = {
 }
 
 
-def short_name(row: Row) -> str:
+def short_name(name: str) -> str:
     """Return a name without its publisher."""
-    return row.name.rpartition("/")[2]
+    return name.rpartition("/")[2]
 
 
 def drafter_name(drafter: ModelCard, models: Iterable[str]) -> str:
     """Return a drafter's name; if a model has the same one, say that it is the drafter."""
-    name = short_name(drafter).casefold()
-    short = (model.rpartition("/")[2] for model in models)
+    name = short_name(drafter.name).casefold()
+    short = map(short_name, models)
     return next((f"Drafter for {model}" for model in short if model.casefold() == name), drafter.name)
 
 
-def row_line(row: Row) -> str:
+def row_line(row: ModelCard) -> str:
     """Return the second line of a row."""
-    if isinstance(row, TrashedModel):
-        return f"{'Deleted' if row.place is None else 'In the Trash'}  ·  {file_size(row.size)}"
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
         return f"Unfinished  ·  {formatting.percent(share)} of {file_size(row.download_bytes)}"
@@ -148,48 +144,44 @@ class SortBy(StrEnum):
     NEWEST = "Newest"
 
 
-def entries_of(rows: Iterable[Row], searched: str, sort: SortBy, loaded: Row | None) -> list[Entry]:
-    """Return the rows that have all words of a search: models, then drafters, then deleted ones."""
+def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: ModelCard | None) -> list[Entry]:
+    """Return the rows that have all words of a search: models, then drafters."""
     words = searched.casefold().split()
     found = [row for row in rows if all(word in _searched(row) for word in words)]
-    found.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row).casefold(), row.name.casefold()))
-    models = [row.name for row in found if isinstance(row, ModelCard) and not row.is_drafter]
+    found.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row.name).casefold(), row.name.casefold()))
+    models = [row.name for row in found if not row.is_drafter]
     return [_entry(row, _title(row, models), row is loaded) for row in found]
 
 
-def key_of(row: Row) -> str:
+def key_of(row: ModelCard) -> str:
     """Return a key that stays the same while the row's figures change."""
-    if isinstance(row, TrashedModel):
-        return f"deleted {row.entry}"
     return f"{'download' if row.is_unfinished else 'model'} {row.path}"
 
 
-def _title(row: Row, models: Iterable[str]) -> str:
-    if isinstance(row, ModelCard) and row.is_drafter:
+def _title(row: ModelCard, models: Iterable[str]) -> str:
+    if row.is_drafter:
         return drafter_name(row, models).rpartition("/")[2]
-    return short_name(row)
+    return short_name(row.name)
 
 
-def _entry(row: Row, title: str, loaded: bool) -> Entry:
-    color = "muted" if isinstance(row, TrashedModel) else "warning" if row.problem or row.is_unfinished else "text"
+def _entry(row: ModelCard, title: str, loaded: bool) -> Entry:
+    color = "warning" if row.problem or row.is_unfinished else "text"
     marks = (("Loaded", "success"),) if loaded else ()
     return Entry(key_of(row), title, row_line(row), marks=marks, color=color, tip=row.name, item=row)
 
 
-def _searched(row: Row) -> str:
-    if isinstance(row, TrashedModel):
-        return f"{row.name} deleted".casefold()
+def _searched(row: ModelCard) -> str:
     kind = "drafter" if row.is_drafter else ""
     return f"{row.name} {row.family} {kind} {row.quantization} {row.place}".casefold()
 
 
-def _group(row: Row) -> int:
-    return 2 if isinstance(row, TrashedModel) else int(row.is_drafter)
+def _group(row: ModelCard) -> int:
+    return int(row.is_drafter)
 
 
-def _order(row: Row, sort: SortBy) -> float:
+def _order(row: ModelCard, sort: SortBy) -> float:
     if sort is SortBy.SIZE:
-        return -(row.size if isinstance(row, TrashedModel) else row.disk_bytes)
+        return -row.disk_bytes
     if sort is SortBy.NEWEST:
-        return -(row.deleted if isinstance(row, TrashedModel) else row.changed)
+        return -row.changed
     return 0.0

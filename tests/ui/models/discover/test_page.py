@@ -1,5 +1,6 @@
 """The Discover page as a person uses it: keys, clicks and a hub on this machine."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -245,7 +246,8 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     (finished,) = desk.downloads.all()
     path = Path(finished.folder) / "a-Q4_0.gguf"
     qtbot.waitUntil(lambda: bool(chat.engine.loads) and chat.engine.loads[-1][0] == str(path), timeout=WAIT_MS)
-    desk.removal.ask(library_model("a-Q4_0", path=path, repository="org/ggufs"), desk.removal.remove)
+    model = library_model("a-Q4_0", path=path, repository="org/ggufs")
+    desk.removal.ask(model, lambda question: desk.removal.remove(replace(question, has_trash=False), pytest.fail))
     qtbot.waitUntil(lambda: box.button.isVisible() and box.line.words.text() == "", timeout=WAIT_MS)
     qtbot.waitUntil(lambda: desk.here.found == ())
     assert desk.downloads.all() == ()

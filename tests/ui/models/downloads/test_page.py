@@ -180,12 +180,14 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
 
 def delete(qtbot: QtBot, models: ModelsWindow, desk: ModelsDesk, model: ModelCard) -> Removed:
     with qtbot.waitSignal(desk.removal.removed, timeout=WAIT_MS) as told:
-        desk.removal.ask(model, desk.removal.remove)
+        desk.removal.ask(model, lambda question: desk.removal.remove(question, pytest.fail))
     assert isinstance(told.args[0], Removed)
     return told.args[0]
 
 
-def test_the_row_of_a_deleted_model_goes(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk) -> None:
+def test_the_row_of_a_deleted_model_goes(
+    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, system_trash: Path
+) -> None:
     row = begin(qtbot, hub, models, desk, None)
     say(qtbot, row, "complete and checked")
     (progress,) = desk.downloads.all()

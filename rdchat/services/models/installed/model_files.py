@@ -1,0 +1,112 @@
+"""Deletes a model or compares its files with the hub's checksums; for the window and the terminal.
+
+Only models in the hub's cache and in rdchat's own folders are deleted; other programs' folders are left alone.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rdchat import paths
+from rdchat.errors import ModelError
+from rdchat.hub.cache_layout import repository_of
+from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion, remove_folder
+from rdchat.hub.downloads.download_record import discard
+from rdchat.hub.endpoint import Tokens, find_endpoint
+from rdchat.hub.known_files import is_repository
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class RemovalQuestion:
+    """The effects of deleting a model, for the question before it."""
+
+    model: ModelCard
+    freed_bytes: int
+    plan: DeletionPlan | None = None  # of a whole model in the hub's cache; None for anything else
+    sharing: tuple[str, ...] = ()  # other revisions that share files with it; those files stay
+    with_unfinished: bool = False  # whether an unfinished download of another version is deleted with it
+    has_trash: bool = True  # False once the system refused to move it to the Trash
+
+    @property
+    def for_good(self) -> bool:
+        """Whether it is deleted for good; otherwise it goes to the Trash."""
+        is_part = self.plan is not None and not self.plan.is_whole
+        return is_part or self.model.is_unfinished or not self.has_trash
+
+
+def reason_not_to_delete(model: ModelCard) -> str:
+    """Say why rdchat does not delete a model, a sentence; empty where it does."""
+    if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
+        return ""
+    return NOT_DELETED.get(model.place, NOT_DELETED[CHOSEN])
+
+
+def removal_question(model: ModelCard) -> RemovalQuestion:
+    """Return what deleting a model would do; reads the disk.
+
+    Raises:
+        ModelError: If rdchat does not delete it.
+    """
+    if reason := reason_not_to_delete(model):
+        raise ModelError(reason)
+    if not model.repository or model.is_unfinished:
+        return RemovalQuestion(model, model.disk_bytes)
+    plan = plan_deletion(repository_of(model.repository), model.revision, model.gguf)
+    return RemovalQuestion(model, plan.freed_bytes, plan, plan.sharing, plan.unfinished)
+
+
+def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path | None:
+    """Delete a model; return its path in the Trash, None if that is unknown or it was deleted for good.
+
+    Raises:
+        NoTrashError: If it cannot be moved to the Trash. Ask again, with `has_trash` false.
+        RdchatError: If it cannot be deleted.
+    """
+    model, move = question.model, None if question.for_good else move_to_trash
+    if question.plan is not None:
+        return delete(question.plan, move)
+    if model.is_unfinished:
+        repository = repository_of(model.repository)
+        with repository.locked():
+            discard(repository)
+        return None
+    return remove_folder(model.name, model.path, move)
+
+
+def reason_not_to_verify(model: ModelCard) -> str:
+    """Say why the hub has no checksums of a model, a sentence; empty where it may have."""
+    if model.is_unfinished:
+        return "Finish the download first. rdchat then checks the files."
+    if model.repository or is_repository(hub_name(model)):
+        return ""
+    return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])
+
+
+def verify_model(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":
+    """Compare a model's files with the hub's checksums.
+
+    Args:
+        model: The model.
+        tokens: Where the person's tokens are found.
+        on_bytes: Called with the number of bytes read since the last call; may raise to stop.
+
+    Raises:
+        ModelError: If the hub has no checksums of it.
+        NetworkError: If the hub cannot be asked, and the files cannot be checked without it.
+    """
+    from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  slow to import
+    from rdchat.hub.verifying import verify_cached, verify_folder  # noqa: PLC0415
+
+    if reason := reason_not_to_verify(model):
+        raise ModelError(reason)
+    api = HubApi(tokens.access(find_endpoint()))
+    if model.repository:
+        repository = repository_of(model.repository)
+        return verify_cached(repository, repository.commit_of(model.revision), api, on_bytes)
+    return verify_folder(hub_name(model), model.folder, api, on_bytes)
