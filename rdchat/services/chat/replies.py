@@ -1,12 +1,11 @@
 """Has replies written by the engine as soon as there is a model."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.conversation import Conversation, MadeWith, Message, MessageStatus
+from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
@@ -14,7 +13,8 @@ from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
-from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure, ReplyProgress
@@ -79,7 +79,7 @@ class Replies(QObject):
         return EngineState.WRITING if live[-1].writing else EngineState.PREFILL
 
     @property
-    def live(self) -> list[LiveReply]:
+    def live(self) -> list[Reply]:
         """The replies that have not ended, oldest first."""
         return self.recorder.live
 
@@ -129,7 +129,7 @@ class Replies(QObject):
                     self._finish(live, None)
         self.state_changed.emit()
 
-    def _send(self, live: LiveReply, model: ModelInfo) -> None:
+    def _send(self, live: Reply, model: ModelInfo) -> None:
         """Give a reply to the engine."""
         prompt, about, message, text_of = live.prompt, live.conversation, live.message, self.file_text
         draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
@@ -149,11 +149,11 @@ class Replies(QObject):
         def read(check: Callable[[], None]) -> GenerationRequest:
             return request(prompt.with_files(text_of, check).turns(check))
 
-        live.message = replace(message, made_with=replace(message.made_with or MadeWith(), sampling=sampling))
+        live.set_sampling(sampling)
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
         self._drafting.begin(live.request, draft)
 
-    def _on_event(self, live: LiveReply, event: EngineEvent) -> None:
+    def _on_event(self, live: Reply, event: EngineEvent) -> None:
         if isinstance(event, ReplyEnd | Failure):
             self._drafting.end(live.request, event)
         if live.ended:
@@ -162,7 +162,7 @@ class Replies(QObject):
             case PrefillProgress():
                 self.prefill_progressed.emit(event)
                 if event.in_thought and not live.message.thinking.begun:
-                    self.recorder.begin_in_thought(live)
+                    live.begin_thought()
                     self.changed.emit(live.message)
             case ReplyProgress():
                 self._on_progress(live, event)
@@ -174,7 +174,7 @@ class Replies(QObject):
                     self._fail(live, event)
                 self.state_changed.emit()
 
-    def _on_progress(self, live: LiveReply, progress: ReplyProgress) -> None:
+    def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought
         self.recorder.add_text(live, progress.text, progress.written_at)
         self.traces.add(live.message.id, progress.tokens)
@@ -186,23 +186,26 @@ class Replies(QObject):
         if is_first:
             self.state_changed.emit()
 
-    def _finish(self, live: LiveReply, end: ReplyEnd | None) -> None:
+    def _finish(self, live: Reply, end: ReplyEnd | None) -> None:
         """End a reply as the engine says, or as stopped where the engine never had it."""
         kept, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
         self.traces.end(live.message.id, kept, trailing_text)
         cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
         if cancelled and not (kept or live.stopping):  # nobody stopped it: rdchat closes before it has begun
-            self.recorder.break_off(live, MessageStatus.INTERRUPTED)
+            live.break_off(MessageStatus.INTERRUPTED)
         else:
-            self.recorder.finish(live, end, self.model.name)
-            if end is not None and not live.begins_at:  # of a continued reply the engine has the last part only
-                self._earlier.add(live.message.id, end.token_ids)
+            live.finish(end, self.model.name)
+        self.recorder.save()
+        if end is not None and not live.begins_at and live.message.status is MessageStatus.COMPLETE:
+            # of a continued reply the engine has the last part only
+            self._earlier.add(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
-    def _fail(self, live: LiveReply, failure: Failure | None) -> None:
+    def _fail(self, live: Reply, failure: Failure | None) -> None:
         error = f"{failure.message} {failure.hint}".strip() if failure else "No model is loaded."
         self.traces.end(live.message.id)
-        self.recorder.break_off(live, MessageStatus.FAILED, error)
+        live.break_off(MessageStatus.FAILED, error)
+        self.recorder.save()
         self.ended.emit(live.message)
 
     @Slot()
@@ -211,9 +214,8 @@ class Replies(QObject):
         for live in self.live:
             if live.request is not None:
                 if self.model.info is None and not live.stopping:  # the engine stops what runs before it loads or frees
-                    live.stopping = True
                     why = "another model was loaded" if self.model.loading else "the model was unloaded"
-                    live.message = replace(live.message, error=f"Stopped: {why}.")
+                    live.stop_because(f"Stopped: {why}.")
                     if not live.request.begun:
                         self._finish(live, None)
             elif self.model.info is not None:

@@ -11,7 +11,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Role
-from rdchat.services.chat.reply_recorder import LiveReply, ReplyRecorder
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from tests.clocks import ManualClock
@@ -34,11 +35,11 @@ def recorder(qtbot: QtBot, store: ConversationStore, clock: ManualClock) -> Iter
 
 
 @pytest.fixture
-def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], LiveReply]:
+def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Reply]:
     """Begins replies in one chat."""
     chat = store.create_conversation("Sea story")
 
-    def begin() -> LiveReply:
+    def begin() -> Reply:
         message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
         return recorder.begin(message)
 
@@ -49,12 +50,12 @@ def end(text: str, reason: FinishReason) -> ReplyEnd:
     return ReplyEnd(0, text, (), "", reason, Statistics())
 
 
-def stored(store: ConversationStore, reply: LiveReply) -> Message:
+def stored(store: ConversationStore, reply: Reply) -> Message:
     return store.message(reply.message.id)
 
 
 def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     """The event loop does not run here: under load a timer of 400 ms came after 750 ms."""
     reply = begin()
@@ -68,7 +69,7 @@ def test_text_is_stored_as_soon_as_the_first_of_it_is_old_without_a_timer(
 
 
 def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
     recorder.add_text(reply, "late", clock.now - 0.31)
@@ -81,7 +82,7 @@ def test_text_counts_from_when_it_was_written_not_from_when_it_arrived(
 
 
 def test_the_last_text_is_stored_though_no_more_comes(
-    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], LiveReply], qtbot: QtBot
+    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply], qtbot: QtBot
 ) -> None:
     reply = begin()
     recorder.add_text(reply, "the last word")
@@ -93,7 +94,7 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
     recorder: ReplyRecorder,
     store: ConversationStore,
     clock: ManualClock,
-    begin: Callable[[], LiveReply],
+    begin: Callable[[], Reply],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each attempt waits a quarter of a second for the other program, in which the window stands still."""
@@ -114,7 +115,7 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
 
 
 def test_what_is_lacking_is_counted_in_characters(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", store.path.parent)
     reply = begin()
@@ -124,13 +125,14 @@ def test_what_is_lacking_is_counted_in_characters(
         recorder.add_text(reply, "y" * 606)
         assert not unsaved.save()
         assert [(each.title, each.missing, len(each.text)) for each in unsaved.replies()] == [("Sea story", 606, 640)]
-        recorder.finish(reply, end("x" * 30, FinishReason.STOP_STRING))
+        reply.finish(end("x" * 30, FinishReason.STOP_STRING))
+        recorder.save()
         assert unsaved.replies() == []  # a stop string took away what the store lacked
     assert unsaved.save()
 
 
 def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes_it(
-    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
 ) -> None:
     folder = store.path.parent
     unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", folder)
@@ -182,7 +184,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
 
 
 def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
     pieces = ("<thi", "nk>\n", "I wonder", " <b>much</b>", ".</think>", "\nHello", " you")
@@ -190,15 +192,16 @@ def test_the_time_of_thinking_is_kept_and_that_of_the_answer_not_counted(
         clock.now += 1.0
         recorder.add_text(reply, piece)
     assert reply.message.thinking == Thinking(begun=False, ms=3000.0)
-    recorder.finish(reply, end("".join(pieces), FinishReason.EOS))
+    reply.finish(end("".join(pieces), FinishReason.EOS))
+    recorder.save()
     assert stored(store, reply).thinking.ms == 3000.0
 
 
 def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_survives_a_crash(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.begin_in_thought(reply)
+    reply.begin_thought()
     clock.now += 60.0  # reading the prompt
     for piece in ("I", " wonder"):
         recorder.add_text(reply, piece)
@@ -209,14 +212,15 @@ def test_a_thought_that_the_template_began_is_timed_from_its_first_word_and_surv
 
 
 def test_a_continued_thought_does_not_count_the_pause(
-    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], LiveReply]
+    recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
     reply = begin()
-    recorder.begin_in_thought(reply)
+    reply.begin_thought()
     recorder.add_text(reply, "I")
     clock.now += 1.0
     recorder.add_text(reply, " wonder")
-    recorder.finish(reply, end("I wonder", FinishReason.CANCELLED))
+    reply.finish(end("I wonder", FinishReason.CANCELLED))
+    recorder.save()
     clock.now += 3600.0
     again = recorder.begin(store.reopen_message(reply.message.id))
     for piece in (" on", ".</think>Hello"):
