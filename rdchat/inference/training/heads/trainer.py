@@ -220,18 +220,14 @@ class Objective(ABC):
         losses = distillation(self.features(*inputs), self.output_rows(), goals.columns, goals.probs)
         return weighted_mean(losses, goals.weights * self._decay)
 
-    def held_out_drafts(self) -> Iterator[tuple[Ints, Ints]]:
-        """Yield (roots, steps) tokens drafted along held-out answers, and the true tokens; -1 after an answer's end."""
-        for roots, inputs in self.held_out_inputs():
-            guesses = mx.argmax(self.features(*inputs) @ self.output_rows().T, axis=-1)
-            yield self.vocabulary[fetch(guesses)], self.next_tokens(roots)
-
     def accuracy(self) -> tuple[float, ...]:
         """Return the share of correct tokens by position of held-out drafts, where all earlier ones are correct."""
         self.network.eval()
         right, reached = np.zeros(self._steps), np.zeros(self._steps)
-        for guesses, goals in self.held_out_drafts():
-            hits = np.logical_and.accumulate(guesses == goals, axis=1)
+        for roots, inputs in self.held_out_inputs():
+            guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows().T, axis=-1))
+            goals = self.next_tokens(roots)  # -1 after the answer's end
+            hits = np.logical_and.accumulate(self.vocabulary[guesses] == goals, axis=1)
             right += hits.sum(axis=0)
             reached[0] += (goals[:, 0] >= 0).sum()
             reached[1:] += (hits[:, :-1] & (goals[:, 1:] >= 0)).sum(axis=0)
