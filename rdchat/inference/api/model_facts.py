@@ -268,33 +268,57 @@ class ModelCard:
     """A model folder, a GGUF file, a drafter head, or an unfinished download.
 
     Its name and place are always known. Readers of its files, and checks against a model, add the rest.
+
+    Attributes:
+        name: Name for people: a hub id, the publisher and name of LM Studio's folders, or the file's name.
+        model: What `Engine.load` or `DraftSettings.drafter` takes; empty for the default model.
+        place: Owner of the folder that it is in, such as "LM Studio".
+        path: The folder or the GGUF file; a repository's folder for an unfinished download.
+        repository: The hub id, if it is in the hub's cache.
+        revision: Branch, tag or commit there.
+        problem: A sentence that says why it cannot be loaded or used to draft; empty if it can.
+        family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
+        sizes: Sizes for its need of memory; None if it cannot be loaded.
+        quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.
+        tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
+        disk_bytes: Size of its files on this machine.
+        changed: When its folder was changed, in seconds since 1970.
+        says_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
+        tried: What it can verify; None if that was not tried yet.
+        download_bytes: Size of the whole download; 0 for anything but an unfinished one.
+        download_gguf: File of an unfinished download, if the repository has several.
+        is_drafter: Whether it drafts for a model, and cannot be loaded alone.
+        kind: Kind of a drafter head; None if unknown.
+        match: How sure it is that the drafter was made for the model; None if unknown.
+        weights_bytes: Size of its weight files; for the loaded model, its size in memory.
+        is_loaded: Whether it is the model or drafter in use.
     """
 
-    name: str  # for people: a hub id, the publisher and name of LM Studio's folders, or the file's name
-    model: str  # what `Engine.load` or `DraftSettings.drafter` takes; empty is the default model
-    place: str  # whose folder it lies in, such as "LM Studio"
-    path: Path = Path()  # the folder or the GGUF file; a repository's folder for an unfinished download
-    repository: str = ""  # the hub id, where the hub's cache holds it
-    revision: str = "main"  # the branch, tag or commit there
-    problem: str = ""  # a sentence that says why it cannot be loaded, or used to draft; empty where it can
+    name: str
+    model: str
+    place: str
+    path: Path = Path()
+    repository: str = ""
+    revision: str = "main"
+    problem: str = ""
     # By its files
-    family: str = ""  # the architecture, such as `llama`; a drafter's kind; empty where it is not known
-    sizes: ModelSizes | None = None  # to compute its need of memory; None where it cannot be loaded
-    quantization: str = ""  # such as `4-bit` or `bfloat16`; empty where it is not known
-    tokens: str = ""  # hash of the tokenizer's file: models with the same hash have the same tokens
-    disk_bytes: int = 0  # of its files on this machine
-    changed: float = 0.0  # when its folder was changed, in seconds since 1970
-    says_mtp: bool = False  # whether its configuration names MTP layers, of a family whose layers rdchat can use
-    tried: Capability | None = None  # None where it was not tried yet
+    family: str = ""
+    sizes: ModelSizes | None = None
+    quantization: str = ""
+    tokens: str = ""
+    disk_bytes: int = 0
+    changed: float = 0.0
+    says_mtp: bool = False
+    tried: Capability | None = None
     # Of an unfinished download
-    download_bytes: int = 0  # size of the whole download; 0 of anything else
-    download_gguf: str = ""  # the file that was asked for, where the repository has several
+    download_bytes: int = 0
+    download_gguf: str = ""
     # Of a drafter head
-    is_drafter: bool = False  # it drafts for a model, and cannot be loaded alone
-    kind: HeadKind | None = None  # None where that is not known
-    match: TargetMatch | None = None  # how sure it is that it was made for the model; None where that is not known
-    weights_bytes: int = 0  # of its weight files; for the loaded model, its size in memory
-    is_loaded: bool = False  # whether it is the model or drafter in use
+    is_drafter: bool = False
+    kind: HeadKind | None = None
+    match: TargetMatch | None = None
+    weights_bytes: int = 0
+    is_loaded: bool = False
 
     @property
     def is_unfinished(self) -> bool:
