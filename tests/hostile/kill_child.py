@@ -174,7 +174,9 @@ class Person(QObject):
 
     @Slot(int, str)
     def _on_text(self, message_id: int, _text: str) -> None:
-        text = self._controller.chat.path[-1].text
+        message = self._controller.chat.path.find(message_id)
+        assert message is not None, "only replies of the path grow"
+        text = message.text
         begin = min(self._given.get(message_id, 0), len(text))
         self._given[message_id] = len(text)
         self._journal.note("given", id=message_id, text=text[begin:])
