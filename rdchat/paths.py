@@ -54,11 +54,6 @@ def server_key_path() -> Path:
     return data_dir() / "server-key"
 
 
-def downloads_path() -> Path:
-    """Return the file that remembers unfinished downloads; it exists while there are some."""
-    return data_dir() / "downloads.json"
-
-
 def log_path() -> Path:
     return data_dir() / "logs" / "rdchat.log"
 

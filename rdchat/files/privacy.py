@@ -18,7 +18,7 @@ _OTHERS = 0o077
 _MOST_ENTRIES = 2_000  # entries to check, at some 5 µs each; the folder itself is closed and protects the rest
 # prefixes of everything that rdchat puts into its two folders; names with a dot are the system's, such as .DS_Store
 _OUR_NAMES = (
-    ".", "conversations", "costs", "digests", "downloads.json", "drafters", "facts", "instance.lock", "kernels",
+    ".", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
     "library.json", "logs", "models", "part-", "replies", "restore", "server-key", "settings", "training", "tried",
     "unsaved-replies-",
 )  # fmt: skip

@@ -45,23 +45,6 @@ _LONGEST_REPOSITORY = 96  # the hub's own limit
 
 
 @dataclass(frozen=True, slots=True)
-class HubFile:
-    """A file of a repository at one commit."""
-
-    name: str  # its path in the repository; safe to use
-    size: int  # in bytes
-    digest: str  # in hexadecimal: the sha256 of a large file, git's sha1 of a small one; its blob's name in the cache
-
-    def is_at(self, path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> bool:
-        """Return whether a file has this size and checksum; False if it cannot be read. See `checksum`."""
-        try:
-            same_size = path.stat().st_size == self.size
-        except OSError:
-            return False
-        return same_size and checksum(path, len(self.digest), on_bytes) == self.digest
-
-
-@dataclass(frozen=True, slots=True)
 class FilePart:
     """Consecutive bytes of a repository's file."""
 
@@ -77,15 +60,51 @@ class FilePart:
 
 
 @dataclass(frozen=True, slots=True)
+class HubFile:
+    """A file of a repository at one commit, or a file that is made from parts of such files."""
+
+    name: str  # its path in the repository; safe to use
+    size: int  # in bytes
+    digest: str  # in hexadecimal: the sha256 of a large file, git's sha1 of a small one; its blob's name in the cache
+    head: bytes | None = None
+    """First bytes of a file that is made from `parts`; None for a file of the repository."""
+    parts: tuple[FilePart, ...] = ()
+    """Byte ranges that follow the head, in this order."""
+
+    @classmethod
+    def made(cls, name: str, head: bytes, parts: tuple[FilePart, ...], repository: str, commit: str) -> "HubFile":
+        """Return a file to make; its digest only names it, because the hub has no checksums for parts of files."""
+        digest = hashlib.sha256(repr((repository, commit, head, parts)).encode()).hexdigest()
+        return cls(name, len(head) + sum(part.bytes for part in parts), digest, head, parts)
+
+    def is_at(self, path: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> bool:
+        """Return whether a file has this size and checksum; False if it cannot be read. See `checksum`.
+
+        The size alone decides for a file that is made from parts.
+        """
+        try:
+            same_size = path.stat().st_size == self.size
+        except OSError:
+            return False
+        if self.head is not None:
+            return same_size
+        return same_size and checksum(path, len(self.digest), on_bytes) == self.digest
+
+
+@dataclass(frozen=True, slots=True)
 class RepositoryFiles:
-    """The files of a repository to download."""
+    """The files of a repository to download: the record of a download on disk."""
 
     repository: str  # the hub id
     revision: str  # the requested branch, tag or commit
-    commit: str  # commit of the revision
+    commit: str  # commit of the revision; empty until the hub has listed the files
     files: tuple[HubFile, ...]  # by name
     left_out: tuple[str, ...] = ()  # names of files that are not downloaded
     gguf: str = ""  # the requested GGUF file; empty if none was named
+    is_model: bool = True
+    """Whether it is a language model; otherwise a drafter."""
+    paused: bool = True
+    """Whether it waits for the person; otherwise the app resumes it at its next start."""
 
     @property
     def digests(self) -> frozenset[str]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rdchat import paths
+from rdchat.hub import cache_layout
 from rdchat.hub.downloads.download import Download, RunningDownload
-from rdchat.hub.downloads.parts_download import PartsDownload
-from rdchat.hub.downloads.parts_order import drafter_place
+from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.mtp_source import MtpTarget
@@ -151,6 +151,6 @@ def check_layers(folder: Path, original: Original) -> None:
 
 def run(download: Download, **limits: float) -> Path:
     """Run or resume a download in this process."""
-    place, access = drafter_place(download.repository, download.drafter), Tokens().access(find_endpoint())
-    wanted = PartsDownload(place, download, access, replace(LIMITS, **limits), RunningDownload(download))
+    place, access = cache_layout.drafter_folder(download.repository, download.drafter), Tokens().access(find_endpoint())
+    wanted = RepositoryDownload(place, download, access, replace(LIMITS, **limits), RunningDownload(download))
     return asyncio.run(wanted.run())

@@ -17,9 +17,9 @@ import pytest
 from rdchat.errors import StorageLockedError
 from rdchat.hub.cache_layout import CachedRepository, snapshot_of
 from rdchat.hub.downloads.download_record import bytes_on_disk, unfinished_downloads
-from rdchat.hub.downloads.parts_order import PartsOrder, is_complete
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
+from rdchat.hub.known_files import HubFile
 from rdchat.inference.models.mtp_source import plan_mtp
 from tests.hub.downloading import NAME, cached, check_not_half_installed, check_whole, download
 from tests.hub.hub_server import HubServer, sha256
@@ -124,29 +124,29 @@ def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_pa
     target, original = target_of(make_target(tmp_path / "target")), Original()
     original.put(hub)
     plan = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL)
-    place, order = target.place(ORIGINAL), plan.order
+    place, weights = target.place(ORIGINAL), plan.files.files[0]
     hub.bytes_per_second = plan.size / 3
     moment, finished = random.Random(38), 0
     for number in range(MTP_KILLS):
         download = plan.begin()
-        expected, asked = next_bytes(order, bytes_on_disk(place, order.weights)), len(hub.requests)
+        expected, asked = next_bytes(weights, bytes_on_disk(place, weights)), len(hub.requests)
         words = (download.repository, download.revision, download.drafter)
         run_and_kill(moment, hub, ("child", "app")[number % 2], words, place)
         first = next((request for request in hub.requests[asked:] if request.digest), None)
         if first is not None:
             name, start = expected
             assert (first.digest, first.start) == (sha256(original.shards[name]), start)
-        if is_complete(place):
+        if place.is_complete:
             finished += 1
             check_layers(run(download), original)  # it may have been killed before it could clean up
             shutil.rmtree(place.folder)
     assert finished
 
 
-def next_bytes(order: PartsOrder, here: int) -> tuple[str, int]:
-    """Return the file and the byte at which an order goes on, where so much of it is here."""
-    end = len(order.head)
-    for part in order.parts:
+def next_bytes(file: HubFile, here: int) -> tuple[str, int]:
+    """Return the file and the byte at which a file of parts is resumed, where so much of it is here."""
+    end = len(file.head or b"")
+    for part in file.parts:
         end += part.bytes
         if here < end:
             return part.name, max(part.start, part.stop - (end - here))

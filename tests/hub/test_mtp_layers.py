@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.errors import ModelError, NetworkError, StorageFullError
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.download_record import read_unfinished
+from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, ChangedFileError, HubError
@@ -110,7 +110,7 @@ def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, t
         os.umask(before)
     modes |= {each.name: each.stat().st_mode for each in folder.iterdir()}
     assert {name: oct(mode & 0o777) for name, mode in modes.items()} == dict.fromkeys(modes, "0o600")
-    assert {f"{plan.order.weights.digest}.part", "model.safetensors", "config.json"} < modes.keys()
+    assert {f"{plan.files.files[0].digest}.part", "model.safetensors", "config.json"} < modes.keys()
 
 
 def test_the_plan_reads_only_headers(hub: HubServer, target: MtpTarget) -> None:
@@ -153,15 +153,15 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_plan(
         fetch(plan)
     kept = kept_plan(target)
     assert kept is not None
-    assert (kept.order, kept.is_kept) == (plan.order, True)
-    (listed,) = read_unfinished(tmp_path / "none.json")
+    assert (kept.files, kept.is_kept) == (plan.files, True)
+    (listed,) = listed_downloads()
     assert (listed.repository, listed.drafter, listed.is_model) == (ORIGINAL, target.place().folder.name, False)
-    assert 0 < listed.done_bytes < listed.total_bytes == plan.size
+    assert 0 < listed.done_bytes < listed.total_bytes == plan.files.size
     hub.faults.clear()
     asked = len(hub.requests)
     check_layers(fetch(kept), original)
     assert not any("/api/" in request.path for request in hub.requests[asked:])
-    assert read_unfinished(tmp_path / "none.json") == ()
+    assert listed_downloads() == ()
 
 
 def test_layers_that_are_here_are_not_fetched_again(hub: HubServer, target: MtpTarget) -> None:
@@ -172,7 +172,7 @@ def test_layers_that_are_here_are_not_fetched_again(hub: HubServer, target: MtpT
     with pytest.raises(ModelError, match=r"are in .*Tiny-Next-4bit-mtp"):
         planned(target)
     sent = hub.sent.total()
-    again = run(Download(ORIGINAL, plan.order.commit, drafter=folder.name))  # killed before the app knew
+    again = run(Download(ORIGINAL, plan.files.commit, drafter=folder.name))  # killed before the app knew
     assert (again, hub.sent.total()) == (folder, sent)
     check_layers(folder, original)
 
@@ -249,7 +249,7 @@ def test_a_store_of_many_bytes_gets_no_more_than_its_part(hub: HubServer, target
     """It sends more than was asked for, without saying so."""
     Original().put(hub)
     plan = planned(target)
-    part = plan.order.parts[-1]
+    part = plan.files.files[0].parts[-1]
     place = f"bytes {part.start}-{part.stop - 1}/{part.size}"
     head = f"HTTP/1.1 206 Partial Content\r\nContent-Range: {place}\r\n\r\n".encode()
     hub.fault(part.name, *[Fault(raw=lambda: [head, bytes(10**7)])] * 9)
@@ -509,20 +509,23 @@ def test_tensors_are_told_by_their_names(name: str, expected: bool) -> None:
     assert is_mtp(name, {"model_type": "qwen3_5_mtp"})
 
 
-def test_a_damaged_order_is_none(hub: HubServer, target: MtpTarget) -> None:
+def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
     Original().put(hub)
     plan = planned(target)
     plan.begin()
-    path = target.place().work / "parts.json"
+    (path,) = target.place().work.glob("download-*.json")
     good = json.loads(path.read_text())
+    (name, head, parts), *others = good["files"]
     for changed in (
         {"commit": "main"},
         {"repository": "../evil"},
-        {"parts": [{"name": "../evil"}]},
-        {"head": "\u20ac"},
-        {"head": 1},
-        {"parts": 1},
-        {"parts": [1]},
+        {"files": [["../evil", head, parts]]},
+        {"files": [[name, "\u20ac", parts]]},
+        {"files": [[name, 1, parts]]},
+        {"files": [[name, head, 1]]},
+        {"files": [[name, head, [1]]]},
+        {"files": [[name, head]]},
+        {"files": 1},
     ):
         path.write_text(json.dumps({**good, **changed}))
         assert kept_plan(target) is None
@@ -535,10 +538,10 @@ def test_a_damaged_order_is_none(hub: HubServer, target: MtpTarget) -> None:
         ("name", 1),
         ("etag", None),
     ):
-        path.write_text(json.dumps({**good, "parts": [{**good["parts"][0], key: value}]}))
+        path.write_text(json.dumps({**good, "files": [[name, head, [{**parts[0], key: value}]], *others]}))
         assert kept_plan(target) is None
     path.write_text(json.dumps(good))
     assert kept_plan(target) == replace(plan, is_kept=True)
     with pytest.raises(HubError, match="Nothing is left"):
-        run(Download("a/b", plan.order.commit, drafter=target.place().folder.name))
+        run(Download("a/b", plan.files.commit, drafter=target.place().folder.name))
     assert kept_plan(target) is not None

@@ -28,6 +28,6 @@ def test_the_machine_is_kept_awake_until_the_download_ends(hub: HubServer, monke
     monkeypatch.setattr(child, "keep_awake", kept_awake)
     hub.add(NAME, small_files())
     record = json.loads(json.dumps(asdict(Download(NAME))))  # as it crosses to the child
-    call = DownloadQueue().download(Job(), record=record, limits=asdict(LIMITS), token=None)
+    call = DownloadQueue().download(Job(), record=record, limits=asdict(LIMITS), token=None, paused=False)
     asyncio.run(asyncio.wait_for(call, 30))
     assert awake == ["held", "let go"]

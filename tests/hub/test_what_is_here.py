@@ -82,7 +82,7 @@ def test_two_gguf_files_of_a_model_are_left_and_given_up_apart(hub: HubServer) -
         discard(cached(), "main", "a-Q4_0.gguf")
     part, (record,) = largest_part(), cached().work.glob("download-*.json")
     assert part.name == f"{sha256(files['a-Q8_0.gguf'])}.part"
-    record.rename(cached().work / f"download-{commit}.json")  # as an earlier rdchat named it
+    record.rename(cached().work / f"download-{commit}.json")  # its content counts, not its name
     assert download(gguf="a-Q8_0.gguf")[1].fetched_bytes == 300_000
     assert not list(cached().work.glob("download-*.json"))
 

@@ -29,8 +29,7 @@ def mtp(args: argparse.Namespace) -> int:
     if plan is None:
         words = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(words, "Name its original: --from ORG/NAME.")
-    order = plan.order
-    words = f"MTP layers for {args.model}: {size_words(plan.size)}, from {order.repository}."
+    words = f"MTP layers for {args.model}: {size_words(plan.size)}, from {plan.files.repository}."
     if not agreed(args.yes or plan.is_kept, words):
         return 1
     command = ["rdchat", "models", "mtp", args.model]

@@ -11,11 +11,9 @@ from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
-from rdchat.hub.cache_layout import CachedRepository, repository_of
+from rdchat.hub.cache_layout import CachedRepository, drafter_folder, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
-from rdchat.hub.downloads.download_record import discard
-from rdchat.hub.downloads.parts_download import PartsDownload
-from rdchat.hub.downloads.parts_order import discard_order, drafter_place
+from rdchat.hub.downloads.download_record import begin_record, discard, set_paused
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
@@ -37,7 +35,9 @@ def main() -> int:
 async def _serve() -> None:
     queue = DownloadQueue()
     await serve_together(
-        {"download": queue.download, "discard": queue.discard, "limit": queue.limit}, grace_s=_GRACE_S, logs=True
+        {"download": queue.download, "discard": queue.discard, "limit": queue.limit, "pause": queue.pause},
+        grace_s=_GRACE_S,
+        logs=True,
     )
 
 
@@ -57,7 +57,7 @@ class DownloadQueue:
             self._turns.notify_all()
 
     async def download(
-        self, job: Job[Any], *, record: dict[str, Any], limits: dict[str, Any], token: str | None
+        self, job: Job[Any], *, record: dict[str, Any], limits: dict[str, Any], token: str | None, paused: bool
     ) -> dict[str, Any]:
         """Download or resume a model, and return its last record. Cancelling the task pauses the download.
 
@@ -66,6 +66,7 @@ class DownloadQueue:
             record: The `Download`.
             limits: The `DownloadLimits`.
             token: The hub's token.
+            paused: Whether it waits for the person when this process has ended; otherwise the app resumes it.
         """
         download, own = plain(Download, record), plain(DownloadLimits, limits)
         endpoint = replace(find_endpoint(), token=Token(token) if token else None)
@@ -74,12 +75,13 @@ class DownloadQueue:
         try:
             await self.limit(job, at_once=own.at_once)
             _report(job, running)
+            repository = _repository_of(download)
+            begin_record(repository, download, paused=paused)
             async with self._turn(download.repository):
                 ticker = asyncio.create_task(_tick(job, running, own.tick_s))
                 try:
                     with keep_awake():
-                        kind = PartsDownload if download.drafter else RepositoryDownload
-                        folder = await kind(_place_of(download), download, endpoint, own, running).run()
+                        folder = await RepositoryDownload(repository, download, endpoint, own, running).run()
                 finally:
                     ticker.cancel()
             return asdict(replace(running.ended(DownloadState.FINISHED), folder=str(folder)))
@@ -91,6 +93,12 @@ class DownloadQueue:
             if self._tasks.get(download.id) is task:
                 del self._tasks[download.id]
 
+    async def pause(self, _job: Job[Any], *, record: dict[str, Any]) -> None:
+        """Note that a download waits for the person, also after the next start of the app."""
+        download = plain(Download, record)
+        with suppress(RdchatError, OSError):  # at worst it is resumed
+            set_paused(_repository_of(download), download)
+
     async def discard(self, _job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
         """Stop a download and remove its files, except those that another download of the model needs."""
         download = plain(Download, record)
@@ -98,12 +106,9 @@ class DownloadQueue:
             task.cancel()
             await asyncio.wait([task])
         try:
-            repository = _place_of(download)
+            repository = _repository_of(download)
             with repository.locked() if repository.work.is_dir() else nullcontext():
-                if download.drafter:
-                    discard_order(repository)
-                else:
-                    discard(repository, download.revision, download.gguf)
+                discard(repository, "" if download.drafter else download.revision, download.gguf)
         except (RdchatError, OSError) as error:
             return asdict(download.failed(error_of(error, "a download")))
         return asdict(download.at(DownloadState.REMOVED))
@@ -124,10 +129,10 @@ class DownloadQueue:
                 self._turns.notify_all()
 
 
-def _place_of(download: Download) -> CachedRepository:
-    """Return where a download's files go."""
+def _repository_of(download: Download) -> CachedRepository:
+    """Return the folder for a download's files."""
     if download.drafter:
-        return drafter_place(download.repository, download.drafter)
+        return drafter_folder(download.repository, download.drafter)
     return repository_of(download.repository)
 
 

@@ -77,7 +77,7 @@ class Download:
     folder: str = ""  # the snapshot's or drafter's folder, once it is finished
     lack: str = ""  # what the hub requires first (`hub_errors.Lack`); empty if it did not refuse
     page: str = ""  # the model's page, where there is something to click
-    drafter: str = ""  # name of the drafter to make from parts of the files (`PartsOrder`); empty for whole files
+    drafter: str = ""  # name of the drafter to make from parts of the files; empty for whole files
 
     @property
     def id(self) -> str:

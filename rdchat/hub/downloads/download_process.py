@@ -28,10 +28,17 @@ class DownloadProcess:
     Args:
         tokens: The person's tokens.
         limits: Limits of downloads.
+        resumes: Whether the app resumes downloads that have not ended when this process ends.
     """
 
-    def __init__(self, tokens: Tokens, limits: DownloadLimits = DownloadLimits()) -> None:  # noqa: B008  frozen
-        self._tokens, self._limits = tokens, limits
+    def __init__(
+        self,
+        tokens: Tokens,
+        limits: DownloadLimits = DownloadLimits(),  # noqa: B008  frozen
+        *,
+        resumes: bool = False,
+    ) -> None:
+        self._tokens, self._limits, self._resumes = tokens, limits, resumes
         # other programs use the hub's cache too
         self._child = ChildProcess("downloads", at_once=_AT_ONCE, umask=persons_umask())
         self._starts = SerialThread("download")
@@ -62,6 +69,10 @@ class DownloadProcess:
         self._starts.do(lambda _job: self._start(download, job))
         return job
 
+    def pause(self, download: Download) -> None:
+        """Note on disk that a download waits for the person."""
+        self._submit("pause", {"record": asdict(download)})
+
     def discard(self, download: Download, tell: Tell) -> None:
         """Stop a download and remove its files; call `tell` with the last record."""
         self._submit("discard", {"record": asdict(download)}, on_end=lambda outcome: tell(_ended(download, outcome)))
@@ -90,6 +101,7 @@ class DownloadProcess:
             "record": asdict(download),
             "limits": asdict(self._limits),
             "token": token.reveal() if token else None,
+            "paused": not self._resumes,
         }
         if not job.ended:
             asked = self._submit("download", arguments, on_progress=job.report_progress, on_end=job.end)

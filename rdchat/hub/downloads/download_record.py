@@ -1,22 +1,23 @@
-"""Unfinished downloads on disk: the records from which they resume, and the list that the app reads."""
+"""Unfinished downloads on disk: the records from which they resume, each beside its partial files."""
 
 import hashlib
 import re
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import make_folder, write_json
 from rdchat.files.foreign_files import read_json, readable_entries
-from rdchat.hub.cache_layout import CachedRepository, cached_repositories, snapshot_of
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.downloads.parts_order import drafter_place, is_complete, orders_here
 from rdchat.hub.known_files import (
     MOST_FILE_BYTES,
+    FilePart,
     HubFile,
     RepositoryFiles,
     is_commit,
@@ -26,11 +27,12 @@ from rdchat.hub.known_files import (
     is_safe_name,
 )
 
+CONFIG = "config.json"  # the last file of a drafter
 STAGING = "snapshot-"  # prefix of the temporary folder of a snapshot
 _START, _END = "download-", ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.(json|checked)|{STAGING}.*")
-_MOST_BYTES = 2**25  # a record with 10,000 files of the longest names
-_LISTED = ("repository", "revision", "gguf", "is_model", "drafter")  # fields in the app's list
+_MAX_BYTES = 2**25  # a record with 10,000 files of the longest names
+_MAX_DRAFTER_BYTES = 2**26  # a head of 32 MB, with JSON's escapes
 
 
 def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
@@ -39,28 +41,59 @@ def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[Do
 
 
 def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
-    """Write the record of an unfinished download: its files, at the commit found when it started.
+    """Write the record of an unfinished download, in place of an older one.
 
     Raises:
         StorageError: If it cannot be written.
     """
     make_folder(repository.work)
-    fields = {
-        "repository": files.repository,
-        "revision": files.revision,
-        "commit": files.commit,
-        "files": [[file.name, file.size, file.digest] for file in files.files],
-        "left_out": list(files.left_out),
-        "gguf": files.gguf,
-        "checked": [],  # earlier versions read it
-    }
-    gguf = f"-{hashlib.sha256(files.gguf.encode()).hexdigest()[:16]}" if files.gguf else ""
-    write_json(repository.work / f"{_START}{files.commit}{gguf}{_END}", fields)
+    fields = {name: getattr(files, name) for name in ("repository", "revision", "commit", "gguf", "is_model", "paused")}
+    fields |= {"files": [_fields_of(file) for file in files.files], "left_out": list(files.left_out)}
+    request = hashlib.sha256(f"{files.revision}\n{files.gguf}".encode()).hexdigest()[:16]
+    write_json(repository.work / f"{_START}{request}{_END}", fields)
+
+
+def begin_record(repository: CachedRepository, download: Download, *, paused: bool) -> None:
+    """Note on disk that a download was started, before the hub has listed its files.
+
+    Needs no lock: one write replaces the record.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    record = record_of(repository, download)
+    if record is None and not (paused or repository.is_drafter):
+        record = RepositoryFiles(repository.name, download.revision, "", (), (), download.gguf, download.is_model)
+    if record is not None and record.paused != paused:
+        write_record(repository, replace(record, paused=paused))
+
+
+def set_paused(repository: CachedRepository, download: Download) -> None:
+    """Have a download wait for the person.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    if (record := record_of(repository, download)) is not None:
+        write_record(repository, replace(record, paused=True))
+
+
+def replace_records(repository: CachedRepository, files: RepositoryFiles) -> None:
+    """Write the record of a drafter, and remove other ones with their files. The caller holds the lock.
+
+    Raises:
+        StorageError: If it cannot be written.
+    """
+    for path, record in _read_all(repository).items():
+        if record != files:
+            path.unlink(missing_ok=True)
+            _remove_files(repository, record)
+    write_record(repository, files)
 
 
 def bytes_on_disk(repository: CachedRepository, file: HubFile) -> int:
     """Return how many bytes of a file are on disk, whole or in part, by size alone."""
-    for path in (repository.blobs / file.digest, repository.work / f"{file.digest}.part"):
+    for path in (repository.stored(file), repository.work / f"{file.digest}.part"):
         with suppress(OSError):
             if (size := path.stat().st_size) <= file.size:
                 return size
@@ -73,18 +106,49 @@ def records_of(repository: CachedRepository) -> list[RepositoryFiles]:
     return [record for record in records if record.repository == repository.name]
 
 
+def record_of(repository: CachedRepository, download: Download) -> RepositoryFiles | None:
+    """Return the record of a download; None without one."""
+    records = records_of(repository)
+    return next((record for record in records if record.is_of(download.revision, download.gguf)), None)
+
+
 def unfinished_downloads() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
     """Yield the unfinished downloads in the hub's cache, without those that are complete except for their record."""
     for repository in cached_repositories():
         for record in records_of(repository):
-            if not repository.holds(record):
+            if not record.commit or not repository.holds(record):
                 yield repository, record
 
 
+def unfinished_drafters() -> Iterator[tuple[CachedRepository, RepositoryFiles]]:
+    """Yield the unfinished drafters that are made from parts of a repository's files."""
+    for folder in folders_in(paths.drafters_dir()):
+        repository = CachedRepository("", folder, is_drafter=True)
+        for record in filter(None, () if repository.is_complete else _read_all(repository).values()):
+            yield replace(repository, name=record.repository), record
+
+
+def has_unfinished() -> bool:
+    """Return whether there is an unfinished download on disk."""
+    return any(is_repository(record.repository) for _, record in (*unfinished_downloads(), *unfinished_drafters()))
+
+
+def listed_downloads() -> tuple[Download, ...]:
+    """Return the unfinished downloads on disk; those to resume are `WAITING`."""
+    downloads = []
+    for repository, record in (*unfinished_downloads(), *unfinished_drafters()):
+        if is_repository(repository.name):
+            state = DownloadState.PAUSED if record.paused else DownloadState.WAITING
+            drafter = repository.folder.name if repository.is_drafter else ""
+            request = (record.repository, record.revision, record.gguf, record.is_model)
+            downloads.append(Download(*request, state, files=files_here(repository, record), drafter=drafter))
+    return tuple(downloads)
+
+
 def remove_record(repository: CachedRepository, record: RepositoryFiles) -> None:
-    """Remove a record. Earlier versions named the record of a GGUF file differently."""
+    """Remove a record."""
     for path, other in _read_all(repository).items():
-        if other and (other.commit, other.gguf) == (record.commit, record.gguf):
+        if other and (other.revision, other.commit, other.gguf) == (record.revision, record.commit, record.gguf):
             path.unlink(missing_ok=True)
 
 
@@ -112,8 +176,7 @@ def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
     others = _read_all(repository)
     if not any(other is None and _may_name_files(path) for path, other in others.items()):
         needed = _used_blobs(repository).union(*(other.digests for other in others.values() if other))
-        for digest in record.digests - needed:
-            (repository.blobs / digest).unlink(missing_ok=True)
+        _remove_files(repository, record, needed)
 
 
 def unused_files(repository: CachedRepository) -> list[Path]:
@@ -154,20 +217,32 @@ def remove_if_empty(repository: CachedRepository) -> None:
         repository.folder.rmdir()
 
 
+def _remove_files(
+    repository: CachedRepository, record: RepositoryFiles | None, needed: Collection[str] = frozenset()
+) -> None:
+    """Remove a record's complete files, except needed digests and the files of a complete drafter."""
+    if record is not None and not repository.is_complete:
+        for file in record.files:
+            if file.digest not in needed:
+                repository.stored(file).unlink(missing_ok=True)
+
+
 def _used_blobs(repository: CachedRepository) -> set[str]:
     return {digest for commit in repository.commits() for digest in repository.blobs_of(commit).values()}
 
 
 def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None]:
     """Return the records in a folder, whatever repository they name; None for one that cannot be read."""
-    found = readable_entries(repository.work)
-    return {path: _read(path) for path in found if path.name.startswith(_START) and path.name.endswith(_END)}
+    found, is_drafter = readable_entries(repository.work), repository.is_drafter
+    return {
+        path: _read(path, is_drafter) for path in found if path.name.startswith(_START) and path.name.endswith(_END)
+    }
 
 
 def _may_name_files(path: Path) -> bool:
     """Return whether an unreadable record may be from a newer rdchat, or readable later."""
     try:
-        fields = read_json(path, most=_MOST_BYTES)
+        fields = read_json(path, most=_MAX_BYTES)
     except RdchatError as error:
         return isinstance(error.__cause__, OSError)
     except OSError:
@@ -175,92 +250,62 @@ def _may_name_files(path: Path) -> bool:
     return isinstance(fields, dict) and "files" in fields
 
 
-def _read(path: Path) -> RepositoryFiles | None:
+def _read(path: Path, is_drafter: bool) -> RepositoryFiles | None:
     """Read a record; None if it is damaged: then the hub is asked again."""
     try:
-        return _parsed(read_json(path, most=_MOST_BYTES))
+        return _parsed(read_json(path, most=_MAX_DRAFTER_BYTES if is_drafter else _MAX_BYTES), is_drafter)
     except (RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
-def _parsed(fields: Any) -> RepositoryFiles:
-    """Parse a record; raises ValueError for an invalid name, size or checksum, since these become paths."""
-    files = tuple(HubFile(str(name), int(size), str(digest)) for name, size, digest in fields["files"])
+def _parsed(fields: Any, is_drafter: bool) -> RepositoryFiles:
+    """Parse a record; raises ValueError for an invalid name, size or checksum, since these become paths.
+
+    Args:
+        fields: The record's JSON.
+        is_drafter: Whether its files are made from parts; only a record in rdchat's own folder may say so.
+    """
     repository, revision, commit = (str(fields[name]) for name in ("repository", "revision", "commit"))
+    files = tuple(
+        _made(*file, repository=repository, commit=commit) if is_drafter else _listed(*file) for file in fields["files"]
+    )
     left_out = tuple(map(str, fields["left_out"]))
-    if not is_revision(revision) or not is_commit(commit):
+    is_listed = is_commit(commit) if files else not commit
+    if not is_revision(revision) or not is_listed:
         raise ValueError("no revision")
+    if is_drafter and not (is_repository(repository) and files and files[-1].name == CONFIG):
+        raise ValueError("no drafter")
     if not all(is_safe_name(file.name) and is_digest(file.digest) for file in files):
         raise ValueError("no files")
     if not all(0 <= file.size <= MOST_FILE_BYTES for file in files):
         raise ValueError("no sizes")
     if len({file.name.casefold() for file in files}) < len(files):
         raise ValueError("two files of one name")
-    return RepositoryFiles(repository, revision, commit, files, left_out, str(fields["gguf"]))
+    is_model, paused = (fields.get(name, True) is not False for name in ("is_model", "paused"))
+    return RepositoryFiles(repository, revision, commit, files, left_out, str(fields["gguf"]), is_model, paused)
 
 
-def unfinished_of(downloads: Iterable[Download]) -> list[dict[str, Any]]:
-    """Return the unfinished downloads as JSON, for the list that the app reads at its next start."""
-    return [
-        {name: getattr(download, name) for name in _LISTED} | {"goes_on": not download.state.has_ended}
-        for download in downloads
-        if download.state is not DownloadState.FINISHED
-    ]
+def _fields_of(file: HubFile) -> list[Any]:
+    """Return a file as JSON; see `_listed` and `_made`."""
+    if file.head is None:
+        return [file.name, file.size, file.digest]
+    return [file.name, file.head.decode("latin-1"), [asdict(part) for part in file.parts]]
 
 
-def write_unfinished(path: Path, unfinished: list[dict[str, Any]]) -> None:
-    """Write the list of `unfinished_of`; an empty list removes the file.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
-    if unfinished:
-        make_folder(path.parent)
-        write_json(path, {"downloads": unfinished})
-    else:
-        path.unlink(missing_ok=True)
+def _listed(name: object, size: Any, digest: object) -> HubFile:
+    """Parse a file of a repository."""
+    return HubFile(str(name), int(size), str(digest))
 
 
-def read_unfinished(path: Path) -> tuple[Download, ...]:
-    """Return the downloads in the list, then others on disk; those to resume are `WAITING`."""
-    found = {}
-    for drafter, place, order in orders_here():
-        other = Download(place.name, order.commit, is_model=False, state=DownloadState.PAUSED, drafter=drafter)
-        weights = order.weights
-        here = DownloadFile(weights.name, bytes_on_disk(place, weights), weights.size)
-        found[other.id] = replace(other, files=(here,))
-    for repository, record in unfinished_downloads():
-        other = Download(repository.name, record.revision, record.gguf, state=DownloadState.PAUSED)
-        if is_repository(repository.name):
-            found[other.id] = replace(other, files=files_here(repository, record))
-    listed = []
-    for download in _read_list(path):
-        left = found.pop(download.id, None)
-        if left is not None or not _has_finished(download):
-            # a newer order of the same drafter may be from another repository or commit than the list says
-            wanted = replace(left, state=download.state) if left and left.drafter else download
-            listed.append(replace(wanted, files=left.files if left else ()))
-    return (*listed, *found.values())
-
-
-def _has_finished(download: Download) -> bool:
-    """Return whether a download finished just before the last run ended."""
-    if download.drafter:
-        return is_complete(drafter_place(download.repository, download.drafter))
-    snapshot = snapshot_of(download.repository, download.revision)
-    return snapshot is not None and (snapshot / download.gguf).exists()
-
-
-def _read_list(path: Path) -> list[Download]:
-    downloads = []
-    try:
-        for fields in read_json(path, most=_MOST_BYTES)["downloads"]:
-            repository, revision, gguf = (str(fields[name]) for name in _LISTED[:3])
-            state = DownloadState.WAITING if fields["goes_on"] else DownloadState.PAUSED
-            drafter = str(fields.get("drafter", ""))  # earlier versions wrote none
-            if is_repository(repository) and is_revision(revision) and (not drafter or is_safe_name(drafter)):
-                wanted = (repository, revision, gguf, bool(fields["is_model"]))
-                downloads.append(Download(*wanted, state, drafter=drafter))
-    except (RdchatError, OSError, KeyError, TypeError, ValueError):
-        return []
-    return downloads
+def _made(name: object, head: object, parts: list[dict[str, Any]], *, repository: str, commit: str) -> HubFile:
+    """Parse a file that is made from parts."""
+    if not isinstance(head, str):
+        raise TypeError("no text")
+    ranges = tuple(FilePart(**part) for part in parts)
+    for part in ranges:
+        is_number = all(type(number) is int for number in (part.start, part.stop, part.size))
+        is_range = is_number and 0 <= part.start < part.stop <= part.size <= MOST_FILE_BYTES
+        is_text = isinstance(part.name, str) and isinstance(part.etag, str)
+        if not is_range or not is_text or not is_safe_name(part.name):
+            raise ValueError("no part")
+    return HubFile.made(str(name), head.encode("latin-1"), ranges, repository, commit)

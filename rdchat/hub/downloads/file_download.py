@@ -87,8 +87,6 @@ class FileDownload:
     partial: PartialFile  # receives the bytes; the caller holds the repository's lock
     limits: DownloadLimits
     running: RunningDownload  # kept up to date
-    head: bytes = b""  # the file's first bytes, where they do not come from the hub
-    parts: tuple[FilePart, ...] = ()  # what follows, in this order; empty for a whole file of the repository
 
     @property
     def _file(self) -> HubFile:
@@ -118,10 +116,13 @@ class FileDownload:
 
     async def _fetch(self) -> None:
         """Receive data over one connection."""
-        if self.partial.size < len(self.head):
+        head = self._file.head
+        if head is not None and (self.partial.size < len(head) or not self.partial.path.exists()):
             self.partial.remove()
             with self.partial.opened() as append:
-                append(self.head)
+                append(head)
+            if not self._file.parts:
+                return
         part, start, end = self._part_at(self.partial.size)
         headers = {"Accept-Encoding": "identity"}
         if start or part.stop < part.size:
@@ -144,8 +145,8 @@ class FileDownload:
 
     def _part_at(self, have: int) -> tuple[FilePart, int, int]:
         """Return the part that the next byte is from, that byte's place in its file, and the part's end in ours."""
-        end, size = len(self.head), self._file.size
-        for part in self.parts or (FilePart(self._file.name, 0, size, size),):
+        end, size = len(self._file.head or b""), self._file.size
+        for part in self._file.parts or (FilePart(self._file.name, 0, size, size),):
             end += part.bytes
             if have < end:
                 break
@@ -159,13 +160,13 @@ class FileDownload:
                 f"The server sends {self._file.name} in an unexpected form.", "Check the proxy, if you use one."
             )
         told = AnsweredRange.of(headers)
-        if self.parts and (status == 416 or (told and not _is_same(told, part))):
+        if self._file.parts and (status == 416 or (told and not _is_same(told, part))):
             raise ChangedFileError(f"{part.name} is no longer the file whose parts were chosen.", "Get them again.")
         if status == 206 and told and told.start == start and told.size in {None, part.size}:
             return
         if status not in {200, 206, 416}:
             raise self._refusal(response)
-        if self.parts:
+        if self._file.parts:
             words = f"{urlsplit(str(response.url)).netloc} does not send parts of files."
             raise HubError(words, f"Check the proxy or mirror, if you use one. {KEPT}")
         if start:

@@ -8,7 +8,7 @@ import asyncio
 import shutil
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import httpx2
@@ -21,7 +21,8 @@ from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadStat
 from rdchat.hub.downloads.download_record import (
     STAGING,
     bytes_on_disk,
-    records_of,
+    discard,
+    record_of,
     remove_if_empty,
     remove_record,
     remove_unused_files,
@@ -31,12 +32,12 @@ from rdchat.hub.downloads.file_download import KEPT, FileDownload, PartialFile, 
 from rdchat.hub.endpoint import Endpoint, check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
-from rdchat.hub.hub_errors import HubError, MissingError, TemporaryHubError
+from rdchat.hub.hub_errors import ChangedFileError, HubError, MissingError, TemporaryHubError
 from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_commit
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
-_SMALL_DISK = "Free some space, or set HF_HUB_CACHE to a folder on another disk."
+_PRIVATE, _SHARED = 0o600, 0o666  # permissions in rdchat's own folder and in the hub's cache
 
 
 def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
@@ -60,6 +61,20 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
     except OSError as error:
         raise file_error(error, f"{snapshot} cannot be made", "Check its permissions and its disk.") from error
     return snapshot
+
+
+def make_drafter(repository: CachedRepository, files: RepositoryFiles) -> Path:
+    """Return a drafter's folder, complete. Its configuration is the last file, so that only a whole drafter is found.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    for file in files.files:
+        partial = repository.work / f"{file.digest}.part"
+        if partial.exists():
+            partial.replace(repository.stored(file))
+    shutil.rmtree(repository.work)
+    return repository.folder
 
 
 def _make_whole(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
@@ -114,7 +129,7 @@ def _replace(temporary: Path, path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryDownload:
-    """Downloads a model at one revision into the hub's cache.
+    """Downloads a model at one revision into the hub's cache, or makes a drafter from parts of its files.
 
     When it is cancelled or killed, its files stay in `.rdchat`, and the next download resumes from them.
     """
@@ -153,10 +168,20 @@ class RepositoryDownload:
     async def _run(self) -> Path:
         self.running.note("", "")
         try:
-            record = self._kept() or await self._begun()
+            if self.repository.is_complete:  # it was killed before it could say so
+                shutil.rmtree(self.repository.work)
+                return self.repository.folder
+            record = record_of(self.repository, self.download)
+            if record is None and self.repository.is_drafter:
+                raise HubError(f"Nothing is left of the download into {self.repository.folder}.", "Begin it again.")
+            if record is None or not record.commit:
+                record = await self._begun(paused=record is None or record.paused)
             remove_unused_files(self.repository)
             try:
                 return await self._completed(record)
+            except ChangedFileError:
+                discard(self.repository)  # parts of two versions must never meet
+                raise
             except MissingError as error:
                 hint = "Try again. If this version is no longer there, discard the download and start a new one."
                 raise MissingError(error.message, hint) from error
@@ -165,32 +190,30 @@ class RepositoryDownload:
 
     async def _completed(self, files: RepositoryFiles) -> Path:
         self.running.files = files
-        for folder in (self.repository.blobs, self.repository.snapshots):  # the hub's tools expect both
-            make_folder(folder)
+        is_drafter = self.repository.is_drafter
+        for folder in () if is_drafter else (self.repository.blobs, self.repository.snapshots):
+            make_folder(folder)  # the hub's tools expect both
         for file in files.files:
             self.running.done[file.digest] = bytes_on_disk(self.repository, file)
         self.running.state = DownloadState.CHECKING
-        missing = [
-            file for file in files.contents if not await self._is_intact(self.repository.blobs / file.digest, file)
-        ]
+        missing = [file for file in files.contents if not await self._is_intact(self.repository.stored(file), file)]
         if missing:
-            partials = [PartialFile(self.repository.work, file) for file in missing]
+            mode = _PRIVATE if is_drafter else _SHARED
+            partials = [PartialFile(self.repository.work, file, mode) for file in missing]
             self._check_room(partials)
             self.running.state = DownloadState.DOWNLOADING
             await self._fetch_all(files, partials)
+        if is_drafter:
+            return make_drafter(self.repository, files)
         snapshot = make_snapshot(self.repository, files)  # also repairs wrong links and copies
         remove_record(self.repository, files)
         return snapshot
 
-    def _kept(self) -> RepositoryFiles | None:
-        """Return the record of the unfinished download to resume; None to start again."""
-        records = records_of(self.repository)
-        return next((record for record in records if record.is_of(self.download.revision, self.download.gguf)), None)
-
-    async def _begun(self) -> RepositoryFiles:
+    async def _begun(self, *, paused: bool) -> RepositoryFiles:
         """Start a new record with the files that the hub has now."""
         self.running.state = DownloadState.ASKING
-        record = await self._files_now()
+        files = await self._files_now()
+        record = replace(files, revision=self.download.revision, is_model=self.download.is_model, paused=paused)
         write_record(self.repository, record)
         return record
 
@@ -206,13 +229,14 @@ class RepositoryDownload:
             finally:
                 self.running.note("", "")
 
-    def _check_room(self, partials: list[PartialFile], hint: str = _SMALL_DISK) -> None:
+    def _check_room(self, partials: list[PartialFile]) -> None:
         to_come = sum(partial.file.size - partial.size for partial in partials)
         needed, free = to_come + self.limits.reserve_bytes, shutil.disk_usage(self.repository.work).free
         if free < needed:
+            variable = "RDCHAT_DATA_DIR" if self.repository.is_drafter else "HF_HUB_CACHE"
             raise StorageFullError(
                 f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
-                f"{hint} {KEPT}",
+                f"Free some space, or set {variable} to a folder on another disk. {KEPT}",
             )
 
     async def _fetch_all(self, files: RepositoryFiles, partials: list[PartialFile]) -> None:
@@ -240,7 +264,8 @@ class RepositoryDownload:
             await FileDownload(client, self.endpoint, files, partial, self.limits, running).run()
             if await self._is_intact(partial.path, file):
                 await asyncio.to_thread(flush_to_disk, partial.path)
-                partial.path.replace(self.repository.blobs / file.digest)
+                if not self.repository.is_drafter:
+                    partial.path.replace(self.repository.stored(file))
                 running.done[file.digest] = file.size
                 return
             partial.remove()

@@ -164,7 +164,8 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         if (model := _described(place, read)) is not None:
             yield model
     for repository, record in unfinished_downloads():
-        yield _unfinished(repository, record)
+        if record.commit:
+            yield _unfinished(repository, record)
 
 
 def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[ModelCard, ...]:

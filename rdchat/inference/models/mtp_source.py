@@ -1,7 +1,7 @@
 """Plans the download of a model's MTP layers from the repository of its original.
 
 Quantised versions rarely have these layers, a drafter that the model's authors trained with it. The plan is made from
-headers; `hub.downloads.parts_download` fetches what it orders.
+headers; `hub.downloads` fetches the byte ranges.
 """
 
 import json
@@ -15,13 +15,13 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_bytes, readable_entries
 from rdchat.files.sizes import size_words
-from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.cache_layout import CachedRepository, drafter_folder
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.parts_order import PartsOrder, drafter_place, is_complete, order_in
+from rdchat.hub.downloads.download_record import replace_records, unfinished_drafters
 from rdchat.hub.found_models import HubModel
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
-from rdchat.hub.known_files import FilePart, is_repository
+from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles, is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
@@ -83,7 +83,7 @@ class MtpTarget:
         name = (
             re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100] or "model"
         )
-        return drafter_place(original, f"{name}-mtp-{self.binding.hash[:6]}")
+        return drafter_folder(original, f"{name}-mtp-{self.binding.hash[:6]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,26 +91,28 @@ class MtpPlan:
     """MTP layers to be fetched."""
 
     target: MtpTarget
-    order: PartsOrder
-    is_kept: bool = False  # whether the order is on disk, from a download that was not finished
+    files: RepositoryFiles
+    """The drafter's files: the weights, made from byte ranges, the card, and the configuration last."""
+    is_kept: bool = False
+    """Whether its record is on disk, from a download that was not finished."""
 
     @property
     def size(self) -> int:
-        """Bytes to store."""
-        return self.order.weights.size
+        """Bytes of the weights."""
+        return self.files.files[0].size
 
     def begin(self) -> Download:
-        """Keep the order, and return the download to start.
+        """Write the record, and return the download to start.
 
         Raises:
             StorageError: If it cannot be written, or another program downloads the same.
         """
-        order = self.order
-        place = self.target.place(order.repository)
-        if not self.is_kept and not is_complete(place):
-            with place.locked():
-                order.write(place)
-        return Download(order.repository, order.commit, is_model=False, drafter=place.folder.name)
+        files = self.files
+        repository = self.target.place(files.repository)
+        if not self.is_kept and not repository.is_complete:
+            with repository.locked():
+                replace_records(repository, files)
+        return Download(files.repository, files.commit, is_model=False, drafter=repository.folder.name)
 
 
 def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | None:
@@ -133,8 +135,9 @@ def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | 
 
 def kept_plan(target: MtpTarget) -> MtpPlan | None:
     """Return the plan of an unfinished download; None without one."""
-    order = order_in(target.place())
-    return MtpPlan(target, order, is_kept=True) if order is not None else None
+    folder = target.place().folder
+    record = next((record for repository, record in unfinished_drafters() if repository.folder == folder), None)
+    return MtpPlan(target, record, is_kept=True) if record is not None else None
 
 
 def find_original(api: HubApi, target: MtpTarget) -> str:
@@ -169,7 +172,7 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
         NetworkError: If the hub cannot be reached or refuses, or the repository has none that fit the model.
         ModelError: If they are here already.
     """
-    if is_complete(place := target.place(original)):
+    if (place := target.place(original)).is_complete:
         raise ModelError(f"The MTP layers for {target.binding.name} are in {place.folder}.", "There is nothing to get.")
     model = api.look_at(original)
     if _CONFIG not in {file.name for file in model.files}:
@@ -180,10 +183,10 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
     _check_same(target, original, config)
     tensors = find_tensors(api, model, config)
     _check_tensors(original, tensors, {**text_config(target.config), **text_config(config)})
-    order = _order(target, model, config, tensors)
-    if len(order.config) > _MOST_CONFIG_BYTES:
+    files = _files(target, model, config, tensors)
+    if files.files[-1].size > _MOST_CONFIG_BYTES:
         raise HubError(f"The configuration of {original} is too long.", OTHER_HINT)
-    return MtpPlan(target, order)
+    return MtpPlan(target, files)
 
 
 def _check_same(target: MtpTarget, original: str, config: Mapping[str, Any]) -> None:
@@ -225,8 +228,8 @@ def _check_tensors(original: str, tensors: list[HubTensor], config: Mapping[str,
             raise HubError(words, OTHER_HINT)
 
 
-def _order(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensors: list[HubTensor]) -> PartsOrder:
-    """Return the order: wide types first, so that each tensor is aligned, and neighbours in one part."""
+def _files(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensors: list[HubTensor]) -> RepositoryFiles:
+    """Return the drafter's files: wide types first, so that each tensor is aligned, and neighbours in one part."""
     ordered = sorted(tensors, key=lambda each: (-_FLOATS.get(each.stored.dtype, 1), each.part.name, each.part.start))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts: list[FilePart] = []
@@ -242,13 +245,19 @@ def _order(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensor
             parts.append(part)
     raw = json.dumps(header, separators=(",", ":")).encode()
     raw += b" " * (-len(raw) % 8)
-    head = (len(raw).to_bytes(8, "little") + raw).decode("latin-1")
+    head = len(raw).to_bytes(8, "little") + raw
     digests = {file.name: file.digest for file in model.files}
-    files = {part.name: {"etag": part.etag, "checksum": digests[part.name]} for part in parts}
-    source = {"repository": model.facts.repository, "commit": model.commit, "files": files}
+    sources = {part.name: {"etag": part.etag, "checksum": digests[part.name]} for part in parts}
+    source = {"repository": model.facts.repository, "commit": model.commit, "files": sources}
     bound = {**config, BINDING: {"target": asdict(target.binding), "source": source}}
-    text = _card(target.binding.name, model, files, ordered)
-    return PartsOrder(model.facts.repository, model.commit, head, tuple(parts), json.dumps(bound, indent=2), text)
+    text = _card(target.binding.name, model, sources, ordered)
+    source_id = model.facts.repository, model.commit
+    made = (
+        HubFile.made("model.safetensors", head, tuple(parts), *source_id),
+        HubFile.made("card.md", text.encode("utf-8", "replace"), (), *source_id),  # a licence may have half a letter
+        HubFile.made(_CONFIG, json.dumps(bound, indent=2).encode(), (), *source_id),
+    )
+    return RepositoryFiles(*source_id, model.commit, made, is_model=False)
 
 
 def _card(name: str, model: HubModel, files: Mapping[str, Mapping[str, str]], tensors: list[HubTensor]) -> str:

@@ -7,6 +7,9 @@ from PySide6.QtGui import QAction, QPalette
 from PySide6.QtWidgets import QSizePolicy, QToolBar, QWidget
 
 from rdchat import paths
+from rdchat.errors import RdchatError
+from rdchat.hub.downloads.download_record import has_unfinished
+from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.look.buttons import IconButton
 from rdchat.ui.look.icons import show_icon
@@ -100,8 +103,14 @@ class DownloadButton(IconButton):
 
     def resume_downloads(self) -> None:
         """Resume the downloads of the last run, if there were any; its training is shown."""
-        if paths.downloads_path().exists() or (paths.data_dir() / "training").exists():
-            assert self._windows.models_desk, "the desk resumes them when it is built"
+        work = BackgroundWork("unfinished downloads", self)
+
+        def build_desk(found: bool | RdchatError) -> None:
+            work.close(0.0)
+            if found is True:
+                assert self._windows.models_desk, "the desk resumes them when it is built"
+
+        work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), build_desk)
 
     def _follow(self, desk: "ModelsDesk") -> None:
         self._desk = desk

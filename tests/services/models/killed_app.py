@@ -11,8 +11,8 @@ from dataclasses import replace
 from PySide6.QtCore import QCoreApplication, QTimer
 
 from rdchat import app as app_module
-from rdchat import paths
 from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.hub.endpoint import Tokens
 from rdchat.services.models.downloads.downloads import Downloads
 from tests.hub.downloading import LIMITS
@@ -65,7 +65,7 @@ class FollowedApp(app_module.App):
         super().start()
         windows = self.window.windows
         windows.on_models_desk.append(lambda desk: follow(desk.downloads, self.window.close))
-        if not paths.downloads_path().exists():
+        if not has_unfinished():
             QTimer.singleShot(0, lambda: windows.models_desk)
 
 

@@ -8,10 +8,9 @@ import keyring
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat import paths
 from rdchat.errors import InvalidSettingError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.downloads.download_record import write_unfinished
+from rdchat.hub.downloads.download_record import has_unfinished, unfinished_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
@@ -52,7 +51,7 @@ def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDo
     assert downloads.service.all() == ()
     check_whole(Path(ended.folder), files)
     downloads.service.close()
-    assert not paths.downloads_path().exists()
+    assert not has_unfinished()
 
 
 def finished(revision: str, gguf: str, *names: str) -> Download:
@@ -86,10 +85,7 @@ def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("older", [False, True])
-def test_parts_of_files_go_on_after_a_restart(
-    hub: HubServer, open_downloads: Opener, tmp_path: Path, older: bool
-) -> None:
+def test_parts_of_files_go_on_after_a_restart(hub: HubServer, open_downloads: Opener, tmp_path: Path) -> None:
     original = Original()
     original.put(hub)
     plan = plan_mtp(HubApi(find_endpoint()), target_of(make_target(tmp_path / "target")), ORIGINAL)
@@ -98,12 +94,9 @@ def test_parts_of_files_go_on_after_a_restart(
     one = first.service.start(wanted.repository, wanted.revision, is_model=False, drafter=wanted.drafter)
     first.wait(one, lambda progress: progress.done_bytes > 100_000)
     first.service.close()
-    if older:  # a version that knows no parts wrote the list
-        write_unfinished(paths.downloads_path(), [])
     second = open_downloads()
     (listed,) = second.restored()
-    assert (listed.id, second.went_on) == (one, [] if older else [ORIGINAL])
-    second.service.resume(one)
+    assert (listed.id, second.went_on) == (one, [ORIGINAL])
     hub.bytes_per_second = None
     second.wait_for(one, DownloadState.FINISHED)
     check_layers(drafter_folder(), original)
@@ -182,22 +175,45 @@ def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: Followe
     downloads.wait_for(listed.id, DownloadState.FINISHED)
 
 
-def test_one_that_finished_as_the_app_ended_is_not_listed(hub: HubServer, open_downloads: Opener) -> None:
+def test_one_that_finished_is_not_listed(hub: HubServer, open_downloads: Opener) -> None:
     hub.add(NAME, small_files())
     first = open_downloads()
     first.wait_for(first.service.start(NAME), DownloadState.FINISHED)
-    paths.downloads_path().write_text(
-        '{"downloads": [{"repository": "some-org/small-4bit", "revision": "main", "gguf": "", "is_model": true, '
-        '"goes_on": true}, {"repository": "../evil", "revision": "main", "gguf": "", "is_model": 1, "goes_on": 1}]}'
-    )
     second = open_downloads()
     assert (second.restored(), second.went_on) == ((), [])
 
 
-def test_a_damaged_memory_is_no_hindrance(hub: HubServer, downloads: FollowedDownloads) -> None:
-    paths.data_dir().mkdir()
-    paths.downloads_path().write_text('{"downloads": [{"repository": 3')
-    assert downloads.restored() == ()
+def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
+    """The hub has not listed its files yet."""
+    answer = threading.Event()
+    hub.before_api = lambda _path: answer.wait(60)
+    names = [f"some-org/model-{number}" for number in range(3)]
+    for name in names:
+        hub.add(name, small_files())
+    first = open_downloads()
+    for name in names:
+        first.wait(first.service.start(name), lambda progress: progress.state is not DownloadState.PAUSED)
+    first._qtbot.waitUntil(lambda: len(list(unfinished_downloads())) == 3, timeout=WAIT_MS)
+    first.service.close()
+    answer.set()
+    second = open_downloads()
+    assert {each.repository for each in second.restored()} == set(names)
+    assert sorted(second.went_on) == names
+    for each in second.service.all():
+        second.wait_for(each.id, DownloadState.FINISHED)
+    assert not has_unfinished()
+
+
+def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
+    first = open_downloads()
+    first.wait_for(first.service.start(NAME), DownloadState.FAILED)
+    first.service.close()
+    second = open_downloads()
+    (listed,) = second.restored()
+    assert (listed.state, second.went_on) == (DownloadState.PAUSED, [])
+    second.service.discard(listed.id)
+    second._qtbot.waitUntil(lambda: not second.service.all(), timeout=WAIT_MS)
+    assert not cached().folder.exists()
 
 
 def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
@@ -210,7 +226,7 @@ def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads:
     assert downloads.service.all() == ()
     assert not cached().folder.exists()
     downloads.service.close()
-    assert not paths.downloads_path().exists()
+    assert not has_unfinished()
 
 
 def test_with_one_revision_what_is_here_of_the_others_stays(

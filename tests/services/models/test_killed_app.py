@@ -16,10 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from rdchat import paths
 from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.downloads.download import Download, DownloadState
-from rdchat.hub.downloads.download_record import unfinished_downloads
+from rdchat.hub.downloads.download_record import has_unfinished, unfinished_downloads
 from tests.hub.downloading import (
     NAME,
     cached,
@@ -91,16 +90,15 @@ def kill_the_app(hub: HubServer, small_model: Path, kills: int, kind: str = "ser
         if snapshot_of(NAME) is not None:
             check_whole(download()[0], files)
             shutil.rmtree(cached().folder)
-            paths.downloads_path().unlink(missing_ok=True)
         else:
             check_not_half_installed(files)
             assert {record.repository for _, record in unfinished_downloads()} <= {NAME}
-        remembered = paths.downloads_path().exists()
+        remembered = has_unfinished()
         here = partial_sizes()
     hub.bytes_per_second = None
     assert run_app(None, hub, kind)[-1] == FINISHED
     check_whole(download()[0], files)
-    assert not paths.downloads_path().exists()
+    assert not has_unfinished()
 
 
 def wait_for_children() -> None:

@@ -8,12 +8,11 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import free_bytes
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
-from rdchat.hub.downloads.download_record import read_unfinished, unfinished_of, write_unfinished
+from rdchat.hub.downloads.download_record import listed_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import check_names
 from rdchat.services.background.background_work import BackgroundWork, MainThread
@@ -75,14 +74,13 @@ class Downloads(QObject):
 
     def __init__(self, tokens: Tokens, limits: DownloadLimits = LIMITS, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._process = DownloadProcess(tokens, limits)
+        self._process = DownloadProcess(tokens, limits, resumes=True)
         self._main = MainThread(self)
         self._on_change = self._main.bring(self._take)
         self._reserve_bytes = limits.reserve_bytes
         self._work = BackgroundWork("list of downloads", self)
         self._shown: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
-        self._remembered: list[dict[str, Any]] | None = None
 
     def start(
         self, repository: str, revision: str = "main", gguf: str = "", *, is_model: bool = True, drafter: str = ""
@@ -94,7 +92,7 @@ class Downloads(QObject):
             revision: A branch, tag or commit.
             gguf: The GGUF file to take, where there are several.
             is_model: Whether it answers by itself; a drafter head does not.
-            drafter: The drafter to make from parts of the files, whose order is on disk; empty for whole files.
+            drafter: The drafter to make from parts of the files, whose record is on disk; empty for whole files.
 
         Raises:
             HubError: If that is no hub id, or no revision.
@@ -104,7 +102,7 @@ class Downloads(QObject):
         check_names(repository, revision)
         download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
         shown = self._shown.get(download.id)
-        if shown is None or (drafter and shown.state.has_ended):  # a drafter's order may be a newer one
+        if shown is None or (drafter and shown.state.has_ended):  # a drafter's record may be a newer one
             self._show(download)
         self.resume(download.id)
         return download.id
@@ -121,6 +119,7 @@ class Downloads(QObject):
         """Stop a download; its bytes stay."""
         if (job := self._running.get(download)) is not None:
             job.cancel()
+            self._process.pause(self._shown[download])
 
     def discard(self, download: str) -> None:
         """Stop a download and remove its files; emits `removed`."""
@@ -166,7 +165,7 @@ class Downloads(QObject):
             is_model = model in {folder, *(folder / file.name for file in download.files)}
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
             is_finished = download.state is DownloadState.FINISHED
-            is_model_of = download.repository == repository and not download.drafter  # a drafter's order is elsewhere
+            is_model_of = download.repository == repository and not download.drafter  # a drafter's record is elsewhere
             if (is_finished and is_model) or (is_stopped and is_model_of):
                 self._forget(download.id)
 
@@ -183,7 +182,7 @@ class Downloads(QObject):
 
     def restore(self) -> None:
         """List the unfinished downloads of earlier runs, and resume those that were running."""
-        self._work.do(lambda: read_unfinished(paths.downloads_path()), self._take_left)
+        self._work.do(listed_downloads, self._take_left)
 
     def close(self) -> None:
         """Pause all and end the process; the next start resumes the running ones."""
@@ -201,12 +200,12 @@ class Downloads(QObject):
             self._forget(download.id)
             return
         self._shown[download.id] = download
-        self._remember()
         self.progressed.emit(download)
         if download.state is not before.state:
             if download.state is DownloadState.FINISHED:
                 self.finished.emit(download)
             elif download.state is DownloadState.FAILED:
+                self._process.pause(download)
                 self.failed.emit(download)
 
     def _show(self, download: Download) -> None:
@@ -215,15 +214,7 @@ class Downloads(QObject):
 
     def _forget(self, download: str) -> None:
         del self._shown[download]
-        self._remember()
         self.removed.emit(download)
-
-    def _remember(self) -> None:
-        """Write the list of unfinished downloads if it has changed."""
-        unfinished = unfinished_of(self._shown.values())
-        if unfinished != self._remembered:
-            self._remembered = unfinished
-            self._work.do(lambda: write_unfinished(paths.downloads_path(), unfinished))
 
     def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:
         """List the downloads of earlier runs, except those that were started meanwhile."""
@@ -236,7 +227,6 @@ class Downloads(QObject):
         went_on = tuple(download for download in new if not download.state.has_ended)
         for download in went_on:
             self.resume(download.id)
-        self._remember()
         if went_on:
             self.went_on.emit(went_on)
         self.restored.emit()

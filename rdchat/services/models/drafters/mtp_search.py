@@ -7,9 +7,9 @@ from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
-from rdchat.hub.downloads.parts_order import PartsOrder
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_api import HubApi
+from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.services.models.model_service import ModelService
@@ -19,19 +19,19 @@ class MtpPlan(Protocol):
     """Layers to be fetched. `inference.models.mtp_source` makes plans; it reads model files, which services do not."""
 
     @property
-    def order(self) -> PartsOrder:
-        """What is fetched."""
+    def files(self) -> RepositoryFiles:
+        """The drafter's files."""
 
     @property
     def is_kept(self) -> bool:
-        """Whether the order is on disk, from a download that was not finished."""
+        """Whether its record is on disk, from a download that was not finished."""
 
     @property
     def size(self) -> int:
         """Bytes to store."""
 
     def begin(self) -> Download:
-        """Keep the order, and return the download to start. Raises StorageError."""
+        """Write the record, and return the download to start. Raises StorageError."""
 
 
 type Find = Callable[[HubApi, ModelCard, str], MtpPlan | None]

@@ -99,7 +99,7 @@ class MtpSheet(QDialog):
         self.heading.setText(f"MTP layers for {search.model.name}")
         if plan is not None:
             words = _KEPT if plan.is_kept else _FOUND
-            self.words.say(words.format(size=file_size(plan.size), repository=plan.order.repository))
+            self.words.say(words.format(size=file_size(plan.size), repository=plan.files.repository))
             self.go.setText("Resume" if plan.is_kept else f"Get {file_size(plan.size)}")
         else:
             unknown = (_UNKNOWN if search.model.says_mtp else _DOUBTFUL).format(

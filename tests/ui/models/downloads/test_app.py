@@ -14,6 +14,7 @@ from rdchat.app import App
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.hub.downloads.download import DownloadState
+from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.window.header import DownloadButton
 from tests.hub.downloading import NAME, check_nothing_installed, check_whole, largest_part, small_files
@@ -76,7 +77,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         assert app.window.windows.models.downloads.rows[0].isVisible()
         app.window.windows.models.close()
     check_nothing_installed()
-    assert paths.downloads_path().exists()
+    assert has_unfinished()
     part = largest_part()
     here = part.stat().st_size
     with running(qapp, qtbot) as (app, engine):
@@ -92,7 +93,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         check_whole(Path(ended.folder), files)
         qtbot.waitUntil(lambda: not sign_of(app).isVisible(), timeout=WAIT_MS)
     assert hub.starts(files["model.safetensors"]) == [0, here]
-    assert not paths.downloads_path().exists()
+    assert not has_unfinished()
 
 
 def test_what_fails_behind_the_window_is_told_until_it_is_seen(
