@@ -212,7 +212,6 @@ def main() -> int:
     if app is None:
         return 1
     instance.activation_requested.connect(partial(show_in_front, app.window))
-    instance.request_received.connect(app.transfer.take_request)
     qt.file_opened.connect(app.controller.model_slot.load)
     signals = QuitSignals()
     # queued, because a signal can arrive between any two instructions, also within painting or a transaction

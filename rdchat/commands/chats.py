@@ -1,14 +1,14 @@
-"""`rdchat chats`: lists, exports, imports, backs up and restores the chats, through the app if it is open."""
+"""`rdchat chats`: lists, exports, imports, backs up and restores the chats."""
 
 import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, fields
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
@@ -24,16 +24,12 @@ from rdchat.chat.transfer.reports import ImportReport, Progress
 from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
-from rdchat.errors import InvalidSettingError, StorageError, StorageLockedError, one_line
+from rdchat.errors import InvalidSettingError, one_line
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import LoadProgress
 from rdchat.work.job import Job
-
-if TYPE_CHECKING:
-    from _typeshed import DataclassInstance
-
 
 type Show = Callable[[Progress], object]
 
@@ -48,46 +44,12 @@ def shown_progress(line: ProgressLine) -> Callable[[Progress], None]:
     return lambda progress: line.show(LoadProgress(one_line(progress.words), progress.fraction))
 
 
-def ask_app(request: dict[str, Any], show: Callable[[Progress], object], result: "DataclassInstance") -> dict[str, Any]:
-    """Let the open app carry out a request, and return the result, which has the fields of `result`.
-
-    Raises:
-        StorageError: If it cannot, does not answer, or the answer is incomplete.
-    """
-    from rdchat.services.app.instance_channel import (  # noqa: PLC0415  Qt: only where an app is open
-        ask_open_app,
-        bad_answer,
-    )
-
-    def part(message: dict[str, Any], name: str, kind: "DataclassInstance") -> dict[str, Any]:
-        data = message[name]
-        if not isinstance(data, dict) or not {each.name for each in fields(kind)} <= data.keys():
-            raise bad_answer()
-        if from_plain(kind, data)[1]:
-            raise bad_answer()
-        return data
-
-    def on_message(message: dict[str, Any]) -> None:
-        if "progress" in message:
-            show(from_plain(Progress(""), part(message, "progress", Progress("")))[0])
-
-    answer = ask_open_app(paths.data_dir(), request, on_message)
-    if "done" in answer:
-        return part(answer, "done", result)
-    if "failed" in answer:
-        failed = answer["failed"]
-        if not isinstance(failed, dict) or not all(isinstance(failed.get(each), str) for each in ("message", "hint")):
-            raise bad_answer()
-        raise StorageError(failed["message"], failed["hint"])
-    raise StorageError("It was cancelled in the window.", "Nothing was changed.")
-
-
 def add_import_chats(parser: argparse.ArgumentParser) -> None:
     """Add the options of `import`."""
     parser.description = (
         "Imports rdchat's own JSON and databases, ChatGPT's conversations.json or its archive, LM Studio's "
         "*.conversation.json, Jan's threads, and folders of these. Each file is imported whole or not at all. The exit "
-        "status is 1 if a file or a chat was not imported."
+        "status is 1 if a file or a chat was not imported. Quit rdchat first."
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a file, a zip archive, or a folder of such files")
 
@@ -103,13 +65,8 @@ def import_chats(args: argparse.Namespace) -> int:
 
 
 def _imported(files: Sequence[Path], show: Show) -> ImportReport:
-    try:
-        finish(paths.data_dir(), paths.database_path(), paths.settings_path())
-        store = ConversationStore(paths.database_path())
-    except StorageLockedError:
-        request = {"do": "import", "paths": [str(path) for path in files]}
-        return from_plain(ImportReport(), ask_app(request, show, ImportReport()))[0]
-    with closing(store), closing(TransferProcess()) as process:
+    finish(paths.data_dir(), paths.database_path(), paths.settings_path())
+    with closing(ConversationStore(paths.database_path())) as store, closing(TransferProcess()) as process:
         job = process.import_files(store, files, show)
         with ctrl_c_calls(job.cancel):
             return job.result(lambda: None)
@@ -133,7 +90,7 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
     """Add the options of `restore`."""
     parser.description = (
         "The present chats are kept as conversations-before-restore-DATE.db, and can be restored "
-        "in the same way. If the app is open, it does this itself."
+        "in the same way. Quit rdchat first."
     )
     parser.add_argument("file", metavar="FILE", help="a backup, or a database kept by a restore")
 
@@ -151,11 +108,8 @@ def restore(args: argparse.Namespace) -> int:
 def _restored(source: Path, show: Show) -> dict[str, Any]:
     data, database, settings = paths.data_dir(), paths.database_path(), paths.settings_path()
     make_folder(data)
-    try:
-        finish(data, database, settings)
-        lock = FileLock(database.with_name(database.name + ".lock"))
-    except StorageLockedError:
-        return ask_app({"do": "restore", "paths": [str(source)]}, show, Restored())
+    finish(data, database, settings)
+    lock = FileLock(database.with_name(database.name + ".lock"))
     try:
         with closing(TransferProcess()) as process:
             beside = source.with_name(source.name.replace("conversations", "settings", 1)).with_suffix(".json")

@@ -26,7 +26,7 @@ class FileLock:
         self,
         path: Path,
         what: str = "the chats",
-        hint: str = "Use the window that is already open, or quit it and try again.",
+        hint: str = "Quit rdchat first, or use its open window.",
     ) -> None:
         self._path = path
         try:

@@ -1,22 +1,21 @@
-"""Runs exports, imports, backups and restores in the open app, one at a time, for its window and for the terminal."""
+"""Runs exports, imports, backups and restores in the open app, one at a time."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.child import OnEnd, OnProgress, TransferProcess
-from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
+from rdchat.chat.transfer.reports import ExportReport, ImportReport
 from rdchat.chat.transfer.restore import Restored, carry_out, decide, discard, withdraw
 from rdchat.errors import RdchatError, StorageError
-from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat_controller import ChatController
-from rdchat.work.job import CancelledError, Job
+from rdchat.work.job import Job
 
 _IDLE_S = 10.0
 
@@ -33,9 +32,6 @@ class TransferDesk(QObject):
         store: The conversations.
         settings: The settings' file.
     """
-
-    imported = Signal(ImportReport)  # as a terminal requested
-    restored = Signal(Restored)
 
     def __init__(self, controller: ChatController, store: ConversationStore, settings: Path) -> None:
         super().__init__()
@@ -171,60 +167,6 @@ class TransferDesk(QObject):
 
         self._job = start(self._main.bring(on_progress), self._main.bring(end, once=True))
 
-    # Requests of terminal commands
-
-    @Slot(object)
-    def take_request(self, request: InstanceRequest) -> None:
-        """Carry a request out, or say why not."""
-        paths = request.asked.get("paths")
-        is_right = isinstance(paths, list) and paths and all(isinstance(path, str) for path in paths)
-        if request.asked.get("do") not in ("import", "restore") or not is_right:
-            request.end(
-                _failed(StorageError("The open rdchat does not know this request.", "Quit it, then try again."))
-            )
-            return
-        if self.busy:
-            request.end(_failed(StorageError("The open rdchat is busy with another import, export or backup.")))
-            return
-        request.left.connect(self.cancel)
-        request.tell({"taken": True})
-        assert isinstance(paths, list)
-
-        def progress(each: Progress) -> None:
-            request.tell({"progress": asdict(each)})
-
-        def end(outcome: Any) -> None:
-            self._end_request(request, outcome)
-
-        if request.asked["do"] == "import":
-            self.import_files([Path(path) for path in paths], progress, end)
-        else:
-            self.prepare_restore(Path(paths[0]), None, progress, end)
-
-    def _end_request(self, request: InstanceRequest, outcome: ImportReport | BackupFacts | RdchatError) -> None:
-        match outcome:
-            case ImportReport():
-                request.end({"done": asdict(outcome)})
-                self.imported.emit(outcome)
-            case BackupFacts():
-                request.tell({"prepared": asdict(outcome)})
-                try:
-                    kept = self.restore()
-                except StorageError as error:
-                    self._end_request(request, error)
-                else:
-                    request.end({"done": asdict(kept)})
-                    self.restored.emit(kept)
-            case CancelledError():
-                request.end({"cancelled": True})
-            case RdchatError():
-                request.end(_failed(outcome))
-                self.forget_restore()
-
 
 def _busy() -> StorageError:
     return StorageError("rdchat is busy with another import, export or backup.", "Wait for its end, or cancel it.")
-
-
-def _failed(error: RdchatError) -> dict[str, Any]:
-    return {"failed": {"message": error.message, "hint": error.hint}}

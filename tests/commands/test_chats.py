@@ -1,31 +1,19 @@
-"""`rdchat chats`, with the window closed and with it open."""
+"""`rdchat chats`."""
 
 import json
-import subprocess
-import sys
-import threading
-from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.requests import Role
-from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.transfer_desk import TransferDesk
-from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
+from tests.chat.transfer.samples import chatgpt_with_everything
 from tests.commands.running import check_refused, printed_json
 from tests.processes import python_process
 from tests.services.conftest import *  # noqa: F403  its fixtures, which make an app without a window
-from tests.services.window import Window
-
-WAIT_MS = 60_000
 
 
 @pytest.fixture
@@ -145,17 +133,12 @@ print(count)
 """
 
 
-def test_nothing_is_restored_below_a_process_that_writes(
-    capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    from rdchat.services.app import instance_channel
-
-    monkeypatch.setattr(instance_channel.ask_open_app, "__defaults__", (300,))
+def test_nothing_is_restored_below_a_process_that_writes(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
     with python_process(_WRITES_ON, paths.database_path()) as writer:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "writing\n"
-        check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "does not answer", 1)
+        check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
         written = int(writer.communicate("")[0])
     with closing(ConversationStore(paths.database_path())) as store:
         (mine,) = [each for each in store.conversations() if each.title == "Written meanwhile"]
@@ -163,83 +146,14 @@ def test_nothing_is_restored_below_a_process_that_writes(
     assert not list(paths.data_dir().glob("*restore*"))
 
 
-def test_a_store_whose_process_does_not_answer_is_left_alone(
-    capsys: pytest.CaptureFixture[str], chat: int, rivers: Path, monkeypatch: pytest.MonkeyPatch
+def test_while_rdchat_is_open_import_and_restore_say_to_quit_it_and_the_rest_reads(
+    capsys: pytest.CaptureFixture[str], chat: int, rivers: Path, tmp_path: Path
 ):
-    from rdchat.services.app import instance_channel
-
-    monkeypatch.setattr(instance_channel.ask_open_app, "__defaults__", (300,))
     with closing(ConversationStore(paths.database_path())):
-        check_refused(capsys, ["chats", "import", str(rivers)], "does not answer", 1)
+        assert main(["chats", "backup", str(tmp_path / "b.zip")]) == 0
+        capsys.readouterr()
+        check_refused(capsys, ["chats", "import", str(rivers)], "Quit rdchat first", 1)
+        check_refused(capsys, ["chats", "restore", str(tmp_path / "b.zip")], "Quit rdchat first", 1)
+        assert main(["chats", "export", "--json", str(tmp_path / "all.json")]) == 0
         assert main(["chats", "list"]) == 0
-
-
-# With the app open
-
-
-@pytest.fixture
-def open_app(window_on: Callable[[Path], Window], qtbot: QtBot) -> Iterator[tuple[Window, TransferDesk]]:
-    """An app that is open on the command line's own folder, and listens."""
-    instance = SingleInstance(paths.data_dir())
-    assert instance.claim()
-    window = window_on(paths.data_dir())
-    window.controller.start()
-    desk = TransferDesk(window.controller, window.store, paths.settings_path())
-    instance.request_received.connect(desk.take_request)
-    yield window, desk
-    desk.close()
-    instance.release()
-
-
-def run_beside(window: Window, *arguments: str) -> tuple[int, str, str]:
-    """Run a command in a process of its own while this one's events go on; return its status and what it printed."""
-    outcome: list[subprocess.CompletedProcess[str]] = []
-
-    def run() -> None:
-        command = [sys.executable, "-m", "rdchat", "chats", *arguments]
-        outcome.append(subprocess.run(command, check=False, capture_output=True, text=True, timeout=120))
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    window.qtbot.waitUntil(lambda: bool(outcome), timeout=WAIT_MS)
-    thread.join()
-    return outcome[0].returncode, outcome[0].stdout, outcome[0].stderr
-
-
-def test_what_is_imported_beside_an_open_app_appears_there(open_app: tuple[Window, TransferDesk], rivers: Path):
-    window, desk = open_app
-    told: list[Any] = []
-    desk.imported.connect(told.append)
-    status, out, err = run_beside(window, "import", str(rivers), "--json")
-    assert (status, err) == (0, "")
-    assert json.loads(out)["chats"] == 1
-    assert window.titles == ["Rivers"]
-    assert len(told) == 1
-
-
-@pytest.mark.slow
-def test_a_restore_goes_through_the_open_app(open_app: tuple[Window, TransferDesk], tmp_path: Path):
-    window, _ = open_app
-    preferences = window.controller.preferences
-    preferences.change(replace(preferences.settings, titles_by_model=False))
-    window.ask("First")
-    assert run_beside(window, "backup", str(tmp_path / "b.zip"))[0] == 0
-    window.controller.chat.start_new()
-    window.ask("Second")
-    status, out, err = run_beside(window, "restore", str(tmp_path / "b.zip"), "--json")
-    assert (status, err) == (0, "")
-    assert Path(json.loads(out)["database"]).exists()
-    assert window.titles == ["First"]
-
-
-@pytest.mark.slow
-def test_the_open_app_refuses_in_words(open_app: tuple[Window, TransferDesk], tmp_path: Path):
-    window, _ = open_app
-    (tmp_path / "bad.zip").write_text("text")
-    status, out, err = run_beside(window, "restore", str(tmp_path / "bad.zip"))
-    assert (status, out) == (1, "")
-    assert "bad.zip is damaged." in err
-    (tmp_path / "bad.json").write_text(json.dumps([chatgpt_chat(chatgpt_node("a", "a", "user", "x"))]))
-    status, out, _ = run_beside(window, "import", str(tmp_path / "bad.json"))
-    assert status == 1
-    assert "Not imported: Rivers: Its messages form a cycle." in out
+    assert titles() == ["Bread"]

@@ -248,7 +248,7 @@ def test_a_database_that_another_process_holds(qapp: QApplication, qtbot: QtBot,
         person = AtTheDialog(qtbot, lambda: None, "Close")
         assert open_store() is None
         assert f"Another rdchat is using the chats in {database.parent}." in person.told
-        assert "Use the window that is already open, or quit it and try again." in person.told
+        assert "Quit rdchat first, or use its open window." in person.told
 
         def quit_the_other() -> None:
             holder.kill()

@@ -1,18 +1,14 @@
-"""What another user of the machine could try: to read, to answer for the window, to have code run. Needs root."""
+"""What another user of the machine could try: to read, to plant a socket, to have code run. Needs root."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from rdchat.files.file_lock import FileLock
-from rdchat.services.app.instance_channel import place_to_listen
 from tests.hostile.command_runner import environment_of, fresh
 from tests.hostile.results import Result
 from tests.hostile.samples import BUILD, samples
@@ -33,14 +29,6 @@ _CHATS = [
         "current_node": "a",
     }
 ]
-_ANSWERS = {
-    "nothing": b"",
-    "garbage": b"\xff\xfe\0garbage\n",
-    "done, and nothing with it": b'{"done": {}}\n',
-    "done, with a number": b'{"done": {"database": 7, "settings": ""}}\n',
-    "lines without end": b"x" * (6 << 20),
-    "nested too deeply": b"[" * 200_000 + b"\n",
-}
 _PLANTED = '#include <cstdio>\n__attribute__((constructor)) static void run() { fopen(MARK, "w"); }\n'
 
 type _Faults = list[str]
@@ -52,8 +40,6 @@ def other_users() -> Iterator[tuple[str, Callable[[], Result]]]:
         return
     for umask in (0o022, 0o002, 0):
         yield f"reads what a person with umask {umask:03o} said", partial(_timed, partial(_reads, umask))
-    for name, answer in _ANSWERS.items():
-        yield f"a window that answers {name}", partial(_timed, partial(_answers, answer))
     yield "a folder for the socket that was planted", partial(_timed, _planted_socket)
     yield "a kernel of MLX's that was planted", partial(_timed, _planted_kernel)
 
@@ -98,48 +84,16 @@ def _reads(umask: int) -> _Faults:
     return [f"open to others: {name} {mode}" for name, mode in found.items()]
 
 
-def _answers(answer: bytes) -> _Faults:
-    """Have a process in the window's place take a command, and answer so."""
-    place = fresh(BUILD / "users")
-    (place / "data").mkdir()
-    (place / "b.zip").write_text("")
-    lock = FileLock(place / "data" / "conversations.db.lock")
-    path = place_to_listen(place / "data")
-    path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX) as listening:
-        listening.bind(str(path))
-        listening.listen()
-        thread = threading.Thread(target=_give, args=(listening, answer), daemon=True)
-        thread.start()
-        done = _rdchat(place, "chats", "restore", place / "b.zip")
-    path.unlink(missing_ok=True)
-    lock.release()
-    faults = [] if done.returncode == 1 and not done.stdout else [f"status {done.returncode}, said {done.stdout[:100]}"]
-    if done.stderr.count("\n") != 1 or "unexpected" in done.stderr:
-        faults.append(f"not one plain line: {done.stderr[:200]}")
-    return faults
-
-
-def _give(listening: socket.socket, answer: bytes) -> None:
-    connection, _ = listening.accept()
-    with connection:
-        connection.recv(100_000)
-        try:
-            connection.sendall(answer)
-        except ConnectionError:  # it has heard enough
-            return
-
-
 def _planted_socket() -> _Faults:
-    """Another user makes both folders first; the window's process must not listen there, nor a command ask there."""
+    """Another user makes both folders first; the window must not listen there."""
     with folder_for_all(0o1777) as shared:
         planted = shared / "runtime"
         planted.mkdir(mode=0o777)
         planted.chmod(0o777)
         os.chown(planted, OTHER_USER, OTHER_USER)
         code = (
-            "import sys; from pathlib import Path; from rdchat.services.app.instance_channel import place_to_listen\n"
-            "print(place_to_listen(Path(sys.argv[1])))"
+            "import sys; from pathlib import Path; from rdchat.services.app.instance_socket import listening_path\n"
+            "print(listening_path(Path(sys.argv[1])))"
         )
         environment = environment_of(shared / "audit") | {"XDG_RUNTIME_DIR": str(planted)}
         command = [sys.executable, "-c", code, str(shared)]

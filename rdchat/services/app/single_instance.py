@@ -1,6 +1,7 @@
 """Allows one app per data folder; a second start asks the first one to show its window."""
 
 import logging
+from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QDeadlineTimer, QObject, QThread, Signal, Slot
@@ -8,17 +9,16 @@ from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
-from rdchat.services.app.instance_channel import SHOW, InstanceRequest, connect, is_own, line_of, place_to_listen
+from rdchat.services.app.instance_socket import connect, is_own, listening_path
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
 _RETRY_MS = 50
+_SHOW = b'{"do": "show"}\n'
 
 
 class SingleInstance(QObject):
     """Holds the file lock of a data folder, which the system releases if the process dies, and listens on the socket.
-
-    Requests of terminal commands are emitted as `request_received`; the receiver answers them.
 
     Args:
         folder: The data folder.
@@ -26,7 +26,6 @@ class SingleInstance(QObject):
     """
 
     activation_requested = Signal()
-    request_received = Signal(InstanceRequest)
 
     def __init__(self, folder: Path, answer_timeout_ms: int = _ANSWER_TIMEOUT_MS) -> None:
         super().__init__()
@@ -76,7 +75,7 @@ class SingleInstance(QObject):
             self._lock = None
 
     def _listen(self) -> None:
-        name = str(place_to_listen(self._folder))
+        name = str(listening_path(self._folder))
         QLocalServer.removeServer(name)  # left by a killed process, since we hold the lock
         if not self._server.listen(name):
             raise StorageError(self._server.errorString())
@@ -87,7 +86,7 @@ class SingleInstance(QObject):
         deadline = QDeadlineTimer(self._answer_timeout_ms)
         while not deadline.hasExpired():
             if connect(socket, self._folder, _RETRY_MS):
-                socket.write(line_of(SHOW))
+                socket.write(_SHOW)
                 socket.flush()
                 # the system accepts connections for a process that hangs; only a live one closes them
                 closed = socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
@@ -103,13 +102,16 @@ class SingleInstance(QObject):
                 socket.abort()
                 socket.deleteLater()
                 continue
-            request = InstanceRequest(socket, self)
-            request.read.connect(self._on_read)
+            socket.readyRead.connect(partial(self._read, socket))
+            socket.disconnected.connect(socket.deleteLater)
+            self._read(socket)  # the line may have come with the connection
 
-    @Slot(object)
-    def _on_read(self, request: InstanceRequest) -> None:
-        if request.asked == SHOW:
-            request.hang_up()  # the answer
+    def _read(self, socket: QLocalSocket) -> None:
+        """Show the window if a second start asks for it, and hang up: that is the answer."""
+        if not socket.canReadLine() and socket.bytesAvailable() < len(_SHOW):
+            return
+        asks_to_show = socket.readLine(len(_SHOW) + 1) == _SHOW
+        socket.abort()
+        socket.deleteLater()
+        if asks_to_show:
             self.activation_requested.emit()
-        else:
-            self.request_received.emit(request)

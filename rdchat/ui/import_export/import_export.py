@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Slot
+from PySide6.QtCore import QObject
 
 from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.child import OnEnd, OnProgress
@@ -34,7 +34,7 @@ _EXPORTS: dict[str, tuple[str, list[str]]] = {  # ending and file filters by kin
 
 
 class ImportExport(QObject):
-    """Shows tasks that were started in this window in a sheet, and those of terminal commands in a banner.
+    """Asks in sheets, shows the progress of a task in a sheet, and its result in a banner.
 
     Args:
         window: Has the actions, and shows the sheets and the banners.
@@ -62,8 +62,6 @@ class ImportExport(QObject):
         actions.import_chats.triggered.connect(self._ask_import)
         actions.back_up.triggered.connect(self._ask_backup)
         actions.restore.triggered.connect(self._ask_restore)
-        desk.imported.connect(self._report_remote_import)
-        desk.restored.connect(self._report_restore)
         # what was done is said until the person writes on
         controller.chat.message_added.connect(lambda _message: window.conversation.banners.close_banner(_KEY))
 
@@ -83,11 +81,11 @@ class ImportExport(QObject):
             start = partial(self._desk.export, chats, Path(path), kind, details=details)
             self._begin("Exporting", start, self._report_export)
 
-        if not self._is_busy():
+        if not self._desk.busy:
             self._open(sheets.export_sheet(self._window, self._theme, title, choose))
 
     def _ask_import(self) -> None:
-        if not self._is_busy():
+        if not self._desk.busy:
             files = partial(self._choose_import, FileMode.ExistingFiles, _CHAT_FILES)
             folder = partial(self._choose_import, FileMode.Directory, ())
             self._open(sheets.import_sheet(self._window, self._theme, files, folder))
@@ -103,7 +101,7 @@ class ImportExport(QObject):
         def write(path: str) -> None:
             self._begin("Backing up", partial(self._desk.back_up, Path(path)), self._report_backup)
 
-        if not self._is_busy():
+        if not self._desk.busy:
             name = f"rdchat backup {_today()}.zip"
             ask_to_save(self._window, "Back Up", name, ["Backups (*.zip)"], write, accept="Back Up")
 
@@ -112,7 +110,7 @@ class ImportExport(QObject):
             start = partial(self._desk.prepare_restore, Path(paths[0]), None)
             self._begin("Checking the backup", start, self._confirm_restore)
 
-        if not self._is_busy():
+        if not self._desk.busy:
             filters = ["Backups (*.zip *.db)", "All files (*)"]
             ask_to_open(self._window, "Restore a Backup", FileMode.ExistingFile, check, filters)
 
@@ -122,15 +120,9 @@ class ImportExport(QObject):
 
     # Tasks
 
-    def _is_busy(self) -> bool:
-        """Tell whether a task is running, and say so if a terminal command started it."""
-        if self._desk.busy and self.sheet is None:
-            self._say("rdchat is busy", "A terminal command is importing, exporting or backing up.")
-        return self._desk.busy
-
     def _begin(self, title: str, start: Callable[[OnProgress, OnEnd], object], report: Callable[[Any], object]) -> None:
         """Start a task of the desk and show its progress; `report` takes its result."""
-        if self._is_busy():
+        if self._desk.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)
         progress = sheets.ProgressSheet(self._window, self._theme, title, self._desk.cancel)
@@ -178,7 +170,6 @@ class ImportExport(QObject):
         what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
         self._banner("Backed up", what, "Show", partial(show_folder, path.parent))
 
-    @Slot(Restored)
     def _report_restore(self, kept: Restored) -> None:
         words = f"Your earlier chats are kept as {kept.database}" if kept.database else ""
         self._banner("The backup was restored", words, "Undo" if words else "", partial(self._undo_restore, kept))
@@ -189,12 +180,6 @@ class ImportExport(QObject):
 
         start = partial(self._desk.undo_restore, kept)
         self._begin("Undoing the restore", start, lambda _facts: self._restore(report))
-
-    @Slot(ImportReport)
-    def _report_remote_import(self, report: ImportReport) -> None:
-        if report.chats:
-            undo = partial(self._undo_import, report)
-            self._banner(f"{sheets.import_title(report)} from the terminal", "", "Undo", undo)
 
     def _say(self, title: str, text: str) -> None:
         self._open(sheets.Sheet(self._window, self._theme, title.rstrip("."), text, [("OK", sheets.nothing)]))

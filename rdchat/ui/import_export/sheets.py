@@ -155,7 +155,7 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     listed.setReadOnly(True)
     listed.setAccessibleName("Not imported")
     listed.setPlainText("\n\n".join([*lines[:_MOST_LISTED], *more]))
-    title, parts = import_title(report), (SMALL, listed) if lines else ()
+    title, parts = _import_title(report), (SMALL, listed) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
     return Sheet(window, theme, title, import_words(report), [("Done", nothing)], parts=parts, left=left)
 
@@ -168,7 +168,7 @@ def restore_sheet(window: QWidget, theme: Theme, facts: BackupFacts, restore: Ac
     return Sheet(window, theme, "Restore this backup?", backup_words(facts), answers, parts=parts)
 
 
-def import_title(report: ImportReport) -> str:
+def _import_title(report: ImportReport) -> str:
     """Return the result of an import in a few words."""
     if report.chats:
         return f"{counted(len(report.chats), 'chat')} imported"

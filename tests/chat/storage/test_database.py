@@ -151,7 +151,7 @@ def test_a_second_process_is_told_so_until_the_first_dies(database: Path, start_
     with pytest.raises(StorageLockedError) as caught:
         ConversationStore(database)
     assert caught.value.message == f"Another rdchat is using the chats in {database.parent}."
-    assert caught.value.hint == "Use the window that is already open, or quit it and try again."
+    assert caught.value.hint == "Quit rdchat first, or use its open window."
     first.kill()
     first.wait()
     ConversationStore(database).close()

@@ -14,7 +14,6 @@ from rdchat.chat.storage.reader_notes import ReadingPlace
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.requests import Role
-from rdchat.services.app.instance_channel import InstanceRequest
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.work import frames
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
@@ -217,31 +216,6 @@ def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_pa
     task = Task(desk.back_up, tmp_path / "backup.zip")
     os.kill(desk._process.child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in task.outcome(window).message
-    assert not desk.busy
-
-
-class _Answers(InstanceRequest):
-    """A request without a socket, with what it was answered."""
-
-    def __init__(self, asked: dict[str, object]) -> None:
-        super(InstanceRequest, self).__init__()
-        self.asked = asked
-        self.told: list[dict[str, object]] = []
-
-    def tell(self, message: dict[str, object]) -> None:
-        self.told.append(message)
-
-    def end(self, message: dict[str, object]) -> None:
-        self.told.append(message)
-
-
-@pytest.mark.parametrize(
-    "asked", [{"do": "import"}, {"do": "erase", "paths": ["x"]}, {"do": "import", "paths": [3]}, {}]
-)
-def test_a_request_that_is_none_is_refused(desk: TransferDesk, asked: dict[str, object]):
-    request = _Answers(asked)
-    desk.take_request(request)
-    assert [list(each) for each in request.told] == [["failed"]]
     assert not desk.busy
 
 

@@ -10,7 +10,6 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QPlainTextEdit, QPushButton, QRadioButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.transfer.restore import Restored
 from rdchat.inference.api.requests import Role
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
@@ -204,22 +203,6 @@ def test_a_restore_is_told_until_the_person_writes_on(menu: Menu, chat: Chat, tm
     assert not menu.title
 
 
-def test_an_undo_that_could_not_begin_leaves_the_next_restore_its_question(menu: Menu, chat: Chat, tmp_path: Path):
-    menu.actions.back_up.trigger()
-    menu.choose(tmp_path / "backup.zip")
-    menu.wait_for_banner("Backed up")
-    menu.desk.back_up(tmp_path / "terminal.zip", print, print)  # as the terminal does it
-    menu.transfers._undo_restore(Restored(str(tmp_path / "kept.db")))
-    menu.wait_for_sheet("rdchat is busy")
-    menu.qtbot.waitUntil(lambda: not menu.desk.busy, timeout=WAIT_MS)
-    menu.click("OK")
-    menu.actions.restore.trigger()
-    menu.choose(tmp_path / "backup.zip")
-    menu.wait_for_sheet("Restore this backup?")
-    menu.click("Cancel")
-    assert titles(chat) == ["Bread"]
-
-
 def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tmp_path: Path):
     menu.actions.back_up.trigger()
     menu.choose(tmp_path / "backup.zip")
@@ -239,19 +222,6 @@ def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
     menu.choose(tmp_path / "bad.zip")
     menu.wait_for_sheet("bad.zip is damaged")
     assert menu.sheet.text == "Choose another backup. Your chats were not changed."
-
-
-def test_what_the_terminal_imports_is_told_with_an_undo(menu: Menu, chat: Chat, tmp_path: Path):
-    from rdchat.chat.transfer.reports import FileReport, ImportReport
-
-    later = chat.store.create_conversation("From there")
-    chat.controller.chats.refresh()
-    report = ImportReport((FileReport("a.json", "rdchat", (later.id,), 1),))
-    menu.transfers._report_remote_import(report)
-    menu.wait_for_banner("1 chat imported from the terminal")
-    menu.undo()
-    menu.wait_for_banner("The import was undone")
-    assert titles(chat) == ["Bread"]
 
 
 def test_a_new_chat_has_nothing_to_export(menu: Menu, chat: Chat):
