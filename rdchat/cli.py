@@ -19,7 +19,7 @@ from rdchat import __version__, host, log, paths
 from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
-from rdchat.files.privacy import remove_others_access
+from rdchat.files.privacy import close_to_others
 
 # errors of writing to standard output, which have no file name
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -120,9 +120,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _close_folders() -> None:
-    """Restrict rdchat's folders to their owner; an earlier version left them open."""
+    """Restrict rdchat's folders to their owner, also where somebody else created or opened them."""
     for folder, variable in ((paths.data_dir(), paths.DATA_VARIABLE), (paths.cache_dir(), paths.CACHE_VARIABLE)):
-        remove_others_access(folder, default=not os.environ.get(variable), but=paths.kernels_dir())
+        close_to_others(folder, default=not os.environ.get(variable))
 
 
 def _open_standard_streams() -> None:

@@ -19,14 +19,7 @@ from rdchat.inference.api.events import RoundTree, TokenEvent
 _VERSION = 1
 _LEAST = -1e308  # replaces a log-probability of minus infinity, which only Python's JSON supports
 _MOST_BYTES = 64 << 20  # after unpacking: some 60,000 rounds
-_CODES = {
-    "": "-",
-    "speculative": "s",
-    "drafter": "r",
-    "lookup": "l",
-    "replies": "e",
-    "shape": "f",
-}  # r was for the recurrent drafters of version 0.1
+_CODES = {"": "-", "speculative": "s", "drafter": "d", "lookup": "l", "replies": "e", "shape": "f"}
 _NAMES = {code: name for name, code in _CODES.items()}
 
 

@@ -1,13 +1,12 @@
 """Keeps rdchat's files private from other users of the machine.
 
 Every entry point sets a umask (`write_privately`), so files of libraries, SQLite and child processes are private too.
-Each start removes access that an earlier version gave to others (`remove_others_access`).
+Each start closes rdchat's folders to others (`close_to_others`).
 """
 
 import logging
 import os
 import stat
-from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,7 +14,6 @@ from pathlib import Path
 from rdchat.errors import StorageError
 
 _OTHERS = 0o077
-_MOST_ENTRIES = 2_000  # entries to check, at some 5 µs each; the folder itself is closed and protects the rest
 # prefixes of everything that rdchat puts into its two folders; names with a dot are the system's, such as .DS_Store
 _OUR_NAMES = (
     ".", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
@@ -53,17 +51,15 @@ def with_persons_umask() -> Iterator[None]:
         os.umask(ours)
 
 
-def remove_others_access(folder: Path, *, default: bool, but: Path | None = None) -> None:
-    """Remove other users' access to a folder of rdchat and its content; takes some ms.
+def close_to_others(folder: Path, *, default: bool) -> None:
+    """Remove other users' access to a folder of rdchat, and so to all that is in it. The owner's access stays.
 
-    Links are not followed, and the owner's access stays. These folders are left alone: another user's, one shared by
-    all users such as `/tmp`, one that contains the home folder, and one chosen by the person that has other content too
-    (`RDCHAT_CACHE_DIR=/etc` must not close `/etc`). Files that cannot be changed stay as they are.
+    These folders are left alone: another user's, one shared by all users such as `/tmp`, one that contains the home
+    folder, and one chosen by the person that has other content too (`RDCHAT_CACHE_DIR=/etc` must not close `/etc`).
 
     Args:
         folder: The folder.
         default: Whether it is the default folder, which is rdchat's alone.
-        but: A folder inside to leave as it is, because its rights tell whether others could write to it.
     """
     with suppress(OSError, RuntimeError):  # RuntimeError: there is no home folder
         top = folder.resolve()
@@ -74,38 +70,13 @@ def remove_others_access(folder: Path, *, default: bool, but: Path | None = None
         if shared or Path.home().resolve().is_relative_to(top) or not (default or _has_only_ours(top)):
             _LOG.info("%s has other content than rdchat's: its rights are not changed", folder)
             return
-        _close(top, status)
-        _mend_entries(top, str(but.resolve()) if but else "")
+        if status.st_mode & _OTHERS:
+            top.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)
 
 
 def _has_only_ours(top: Path) -> bool:
     with os.scandir(top) as entries:
         return all(entry.name.startswith(_OUR_NAMES) for entry in entries)
-
-
-def _mend_entries(top: Path, but: str) -> None:
-    folders, count = deque([str(top)]), 0
-    while folders:
-        with suppress(OSError), os.scandir(folders.popleft()) as entries:
-            for entry in entries:
-                count += 1
-                if count > _MOST_ENTRIES:
-                    return
-                status = entry.stat(follow_symlinks=False)
-                if stat.S_ISLNK(status.st_mode) or entry.path == but:
-                    continue
-                _close(entry, status)
-                if stat.S_ISDIR(status.st_mode):
-                    folders.append(entry.path)
-
-
-def _close(path: "Path | os.DirEntry[str]", status: os.stat_result) -> None:
-    if not status.st_mode & _OTHERS or status.st_uid != os.geteuid():
-        return
-    # a file with two names may have been linked here from elsewhere while others could write here
-    if stat.S_ISDIR(status.st_mode) or status.st_nlink == 1:
-        with suppress(OSError):  # the disk may be read-only
-            os.chmod(path, stat.S_IMODE(status.st_mode) & ~_OTHERS)  # noqa: PTH101  a `DirEntry` has no method
 
 
 def is_private(folder: Path) -> bool:

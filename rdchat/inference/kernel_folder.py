@@ -75,7 +75,7 @@ def _temporary_folder() -> Path:
 
 
 def _none_planted(folder: Path) -> bool:
-    """Return whether no other user made the kernels in a folder, which others could enter in earlier versions."""
+    """Return whether no other user made the kernels in a folder, which may have been open to others before."""
     try:
         return is_ours((folder / _MLX).lstat())
     except FileNotFoundError:

@@ -40,7 +40,7 @@ def test_an_entry_of_a_newer_ledger_is_read_as_far_as_it_is_known() -> None:
     assert from_plain(Statistics(), {"ledger": [entry]})[0].ledger == (LedgerEntry("verify", "", 3, 1.0),)
 
 
-def test_draft_settings_of_an_older_version_take_the_defaults_of_what_they_lack() -> None:
+def test_draft_settings_that_lack_fields_take_their_defaults() -> None:
     """A setting added later made every remembered one unreadable."""
     data = {"drafts": [{"model": "tiny", "draft": {"mode": "lookup", "draft_tokens": 9}}]}
     read, problems = from_plain(Settings(), data)

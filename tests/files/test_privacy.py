@@ -11,10 +11,10 @@ import pytest
 from rdchat.errors import StorageError
 from rdchat.files import privacy
 from rdchat.files.privacy import (
+    close_to_others,
     is_private,
     persons_umask,
     private_folder,
-    remove_others_access,
     with_persons_umask,
     write_privately,
 )
@@ -40,8 +40,8 @@ def usual_umask(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     os.umask(before)
 
 
-def old_folder(place: Path) -> Path:
-    """Return a data folder as earlier versions left it."""
+def open_folder(place: Path) -> Path:
+    """Return a data folder that other users can read."""
     (place / "data" / "logs").mkdir(parents=True)
     for name in ("conversations.db", "conversations.db-wal", "settings.json", "logs/rdchat.log"):
         (place / "data" / name).write_text("said")
@@ -51,117 +51,79 @@ def old_folder(place: Path) -> Path:
 
 
 @needs_root
-def test_what_an_earlier_version_left_open_is_closed_to_another_user() -> None:
+def test_a_folder_that_was_open_is_closed_to_another_user() -> None:
     with folder_for_all() as place:
-        data = old_folder(place)
+        data = open_folder(place)
         look = [sys.executable, "-c", LOOK, str(data / "conversations.db"), str(data / "logs" / "rdchat.log")]
         assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "open\nopen\n"
-        remove_others_access(data, default=True)
-        assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "closed\nclosed\n"
-        data.chmod(0o755)  # the files by themselves, too
-        (data / "logs").chmod(0o755)
+        close_to_others(data, default=True)
         assert subprocess.run(look, capture_output=True, text=True, check=True).stdout == "closed\nclosed\n"
 
 
 def test_only_the_rights_of_others_are_taken(tmp_path: Path) -> None:
-    data = old_folder(tmp_path)
-    (data / "kept").mkdir()
-    (data / "kept").chmod(0o555)
-    remove_others_access(data, default=True)
-    assert modes(data) == {
-        ".": "700",
-        "conversations.db": "600",
-        "conversations.db-wal": "600",
-        "settings.json": "600",
-        "own": "700",
-        "logs": "700",
-        "logs/rdchat.log": "600",
-        "kept": "500",
-    }
-
-
-def test_links_are_not_followed_and_a_file_with_two_names_is_left(tmp_path: Path) -> None:
-    data, outside = old_folder(tmp_path), tmp_path / "outside"
-    (outside / "inner").mkdir(parents=True)
-    for name in ("file", "inner/file", "twice"):
-        (outside / name).write_text("of others")
-    before = modes(outside)
-    (data / "folder").symlink_to(outside)
-    (data / "file").symlink_to(outside / "file")
-    (data / "nowhere").symlink_to(data / "missing")
-    (data / "circle").symlink_to(data)
-    (data / "twice").hardlink_to(outside / "twice")
-    remove_others_access(data, default=True)
-    assert modes(outside) == before
+    data = open_folder(tmp_path)
+    data.chmod(0o575)
+    close_to_others(data, default=True)
+    assert (modes(data)["."], modes(data)["settings.json"]) == ("500", "644")
 
 
 def test_a_data_folder_that_is_a_link_is_closed_where_it_lies(tmp_path: Path) -> None:
-    data = old_folder(tmp_path)
+    data = open_folder(tmp_path)
     (tmp_path / "link").symlink_to(data)
-    remove_others_access(tmp_path / "link", default=True)
+    close_to_others(tmp_path / "link", default=True)
     assert modes(data)["."] == "700"
 
 
 @pytest.mark.parametrize("mode", [0o1777, 0o1755])
 def test_a_folder_that_is_shared_by_all_is_left_alone(tmp_path: Path, mode: int) -> None:
-    data = old_folder(tmp_path)
+    data = open_folder(tmp_path)
     data.chmod(mode)
     before = modes(data)
-    remove_others_access(data, default=True)
+    close_to_others(data, default=True)
     assert modes(data) == before
 
 
 @pytest.mark.parametrize("home", ["data", "data/logs"])
 def test_the_home_of_a_person_is_left_alone(tmp_path: Path, home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    data = old_folder(tmp_path)
+    data = open_folder(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / home))
     before = modes(data)
-    remove_others_access(data, default=True)
+    close_to_others(data, default=True)
     assert modes(data) == before
 
 
 @needs_root
 def test_what_is_anothers_is_left_alone(tmp_path: Path) -> None:
-    data = old_folder(tmp_path)
-    os.chown(data / "settings.json", OTHER_USER, OTHER_USER)
-    remove_others_access(data, default=True)
-    assert (modes(data)["settings.json"], modes(data)["conversations.db"]) == ("644", "600")
+    data = open_folder(tmp_path)
     os.chown(data, OTHER_USER, OTHER_USER)
     data.chmod(0o755)
-    remove_others_access(data, default=True)
+    close_to_others(data, default=True)
     assert modes(data)["."] == "755"
 
 
-def test_what_is_to_be_looked_at_first_is_left_alone(tmp_path: Path) -> None:
-    data = old_folder(tmp_path)
-    (data / "logs").chmod(0o777)
-    remove_others_access(data, default=True, but=data / "logs")
-    assert (modes(data)["logs"], modes(data)["settings.json"]) == ("777", "600")
-
-
 def test_a_folder_that_a_person_named_is_closed_if_it_is_for_rdchat_alone(tmp_path: Path) -> None:
-    data = old_folder(tmp_path)
+    data = open_folder(tmp_path)
     before = modes(data)
-    remove_others_access(data, default=False)
+    close_to_others(data, default=False)
     assert modes(data) == before  # there is a file of the person's: others may need it
     (data / "own").unlink()
     (data / ".DS_Store").touch()
-    remove_others_access(data, default=False)
-    assert set(modes(data).values()) == {"600", "700"}
+    close_to_others(data, default=False)
+    assert modes(data)["."] == "700"
 
 
 def test_what_is_no_folder_is_left_alone(tmp_path: Path) -> None:
     """As with RDCHAT_CACHE_DIR=/dev/null, by root."""
     (tmp_path / "device").touch()
-    remove_others_access(tmp_path / "device", default=True)
+    close_to_others(tmp_path / "device", default=True)
     assert modes(tmp_path)["device"] == "644"
 
 
 def test_nothing_there_is_nothing_to_mend(tmp_path: Path) -> None:
-    remove_others_access(tmp_path / "missing", default=True)
+    close_to_others(tmp_path / "missing", default=True)
     (tmp_path / "file").write_text("")
     (tmp_path / "circle").symlink_to(tmp_path / "circle")
-    remove_others_access(tmp_path / "circle", default=True)
+    close_to_others(tmp_path / "circle", default=True)
 
 
 def test_what_is_written_is_private_but_for_what_is_the_persons(tmp_path: Path) -> None:

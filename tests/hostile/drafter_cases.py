@@ -25,7 +25,7 @@ from tests.hostile.harm import (
 from tests.hostile.samples import HEADS, copy_of, samples
 from tests.hostile.weight_harms import WEIGHTS
 
-_FILES = ("config.json", "model.safetensors", "acceptance.json")
+_FILES = ("config.json", "model.safetensors")
 
 
 def _shape(**changes: Any) -> Harm:
@@ -72,8 +72,6 @@ HARMS: Mapping[str, Harm] = {
         '{"model_type": "recurrent_drafting_drafter", "hidden_size": 1000000000, "vocab_size": 1000000000,'
         ' "exit_dim": 1000000000, "num_draft_layers": 1000000000, "rnn": true, "emb_norm": false}',
     ),
-    "an acceptance nested too deeply": with_bytes("acceptance.json", deep_json()),
-    "an acceptance of odd types": with_bytes("acceptance.json", '{"format": 1, "tables": [null], "a": {"b": "c"}}'),
     "a card that is a link to /dev/zero": with_odd_file("card.md", "a link to /dev/zero"),
     "no weights": lambda folder: (folder / "model.safetensors").unlink(),
     "tokens beyond the rows": with_header(lambda header: header["draft_vocabulary"].update(dtype="F32")),

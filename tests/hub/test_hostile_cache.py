@@ -11,7 +11,7 @@ import pytest
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import cached_repositories
 from rdchat.hub.deleting import NoTrashError, delete, plan_deletion
-from rdchat.hub.downloads.download_record import discard, records_of, unfinished_downloads
+from rdchat.hub.downloads.download_record import records_of, unfinished_downloads
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
@@ -50,7 +50,6 @@ def write_record(**changes: object) -> Path:
         "files": [["a.json", 3, "a" * 40]],
         "left_out": [],
         "gguf": "",
-        "checked": [],
     }
     path = cached().work / f"download-{COMMIT}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -59,18 +58,6 @@ def write_record(**changes: object) -> Path:
 
 
 # Records
-
-
-def test_a_record_that_names_other_files_as_checked_deletes_none_of_them(hub: HubServer, precious: Path) -> None:
-    cached().blobs.mkdir(parents=True)
-    other = cached().blobs / ("b" * 40)
-    other.write_text("of another program")
-    write_record(checked=[os.path.relpath(precious, cached().blobs), str(precious), "b" * 40])
-    cached().work.joinpath(f"download-{COMMIT}.checked").write_text(f"{precious}\n../../../precious\n{'b' * 40}\n")
-    discard(cached())
-    assert precious.read_text() == "precious"
-    assert other.exists()
-    assert records_of(cached()) == []
 
 
 @pytest.mark.parametrize(
@@ -105,7 +92,7 @@ def test_odd_things_in_the_place_of_records_are_none(hub: HubServer, odd: Odd) -
     files = small_files()
     commit = hub.add(NAME, files)
     cached().work.mkdir(parents=True)
-    for name in (f"download-{commit}.json", f"download-{'d' * 40}.json", f"download-{'e' * 40}.checked"):
+    for name in (f"download-{commit}.json", f"download-{'d' * 40}.json"):
         odd(cached().work / name)
     assert records_of(cached()) == []
     with suppress(RdchatError):  # where the record's place cannot be taken, in words

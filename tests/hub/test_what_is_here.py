@@ -62,7 +62,7 @@ def test_a_damaged_record_is_asked_for_anew(hub: HubServer) -> None:
     files = small_files()
     commit = hub.add(NAME, files)
     cached().work.mkdir(parents=True)
-    evil = {"repository": NAME, "revision": "main", "commit": commit, "left_out": [], "gguf": "", "checked": []}
+    evil = {"repository": NAME, "revision": "main", "commit": commit, "left_out": [], "gguf": ""}
     evil["files"] = [["../../../evil.json", 3, "a" * 40]]
     (cached().work / f"download-{commit}.json").write_text(json.dumps(evil))
     (cached().work / f"download-{'c' * 40}.json").write_text("{")

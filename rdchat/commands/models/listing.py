@@ -136,7 +136,7 @@ def verify(args: argparse.Namespace) -> int:
         verdict = verify_model(card, Tokens(), count)
     if verdict.hub_problem and not args.json:
         print(f"{verdict.hub_problem} Missing files cannot be detected.", file=sys.stderr)
-    report = {**asdict(verdict), "day": None, "whole": verdict.is_whole}  # earlier versions gave a day
+    report = {**asdict(verdict), "whole": verdict.is_whole}
     options.print_result(args, report, _verdict_lines(verdict))
     return 0 if verdict.is_whole else 1
 

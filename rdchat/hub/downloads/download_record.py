@@ -30,7 +30,7 @@ from rdchat.hub.known_files import (
 CONFIG = "config.json"  # the last file of a drafter
 STAGING = "snapshot-"  # prefix of the temporary folder of a snapshot
 _START, _END = "download-", ".json"
-_OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.(json|checked)|{STAGING}.*")
+_OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
 _MAX_BYTES = 2**25  # a record with 10,000 files of the longest names
 _MAX_DRAFTER_BYTES = 2**26  # a head of 32 MB, with JSON's escapes
 
@@ -180,7 +180,7 @@ def give_up(repository: CachedRepository, record: RepositoryFiles) -> None:
 
 
 def unused_files(repository: CachedRepository) -> list[Path]:
-    """Return files in `.rdchat` that no record names, damaged records, and files of earlier versions only.
+    """Return files in `.rdchat` that no record names, and damaged records.
 
     Records count whatever the case of their repository's name, because some disks ignore case. If one of them cannot be
     read or is of a newer rdchat, nothing is returned.

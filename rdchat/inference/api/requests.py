@@ -72,7 +72,7 @@ class Mode(StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> "Mode | None":
-        """Accept the names that older versions wrote and people may still type."""
+        """Accept `recurrent`, the name of the first kind of drafter head, which people may type."""
         return cls.DRAFTER if value == "recurrent" else None
 
     @property

@@ -113,7 +113,6 @@ def test_the_configuration_survives_json(changes: dict) -> None:
 
 
 def test_the_inverse_temperature_is_stored_as_sharpen() -> None:
-    """As drafters of version 0.1 have it."""
     stored = config(inverse_temperature=0.8).to_dict()
     assert (stored["sharpen"], "inverse_temperature" in stored) == (0.8, False)
     assert HeadConfig.from_dict(stored).inverse_temperature == 0.8

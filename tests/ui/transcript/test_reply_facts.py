@@ -50,7 +50,7 @@ def test_plain_decoding_has_no_figures_of_drafts() -> None:
     assert facts(message)[0].definition.endswith("There is no drafter.")
 
 
-def test_replies_of_older_versions_say_what_is_known() -> None:
+def test_replies_without_statistics_or_drafting_say_what_is_known() -> None:
     assert summary(reply(2, "Hi", statistics=DRAFTED))[0] == "30.0 tokens/s"
     assert (summary(reply(2, "Hi")), facts(reply(2, "Hi"))) == ([], [])
 
@@ -109,7 +109,7 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
     assert told["Peak memory"].value == "812 MB"
     names = [fact.name for fact in facts(reply(2, "Hi", statistics=DRAFTED))]
     assert "Dropped drafts" not in names
-    assert "Waits per step" not in names, "what an older version did not keep is left out"
+    assert "Waits per step" not in names, "a figure that nothing counted is left out"
 
 
 def test_a_continued_reply_says_that_its_figures_are_of_its_last_part() -> None:
