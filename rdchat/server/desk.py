@@ -3,8 +3,8 @@
 import asyncio
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from rdchat.errors import one_line
@@ -34,6 +34,7 @@ class Ticket:
 
     Attributes:
         stopped: The error that its client gets, if the reply was stopped here.
+        events: Events of what runs at the engine.
         _began: When the reply's first token came.
         _tokens: Tokens of the reply so far.
     """
@@ -41,6 +42,7 @@ class Ticket:
     facts: RequestFacts
     stopped: ApiError | None = None
     running: Cancellable | None = None
+    events: asyncio.Queue[_Event] = field(default_factory=asyncio.Queue)
     _began: float = 0.0
     _tokens: int = 0
     _drafted: int = 0
@@ -223,20 +225,21 @@ class Desk:
     async def _events(self, ticket: Ticket, begin: Callable[[_Take], Cancellable]) -> AsyncGenerator[list[_Event]]:
         """Begin something at the engine and yield its events; its failure is raised."""
         loop = asyncio.get_running_loop()
-        coming: asyncio.Queue[_Event] = asyncio.Queue()
+        events = ticket.events = asyncio.Queue[_Event]()
 
         def take(event: _Event) -> None:  # Runs on the engine thread
-            loop.call_soon_threadsafe(coming.put_nowait, event)
+            with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+                loop.call_soon_threadsafe(events.put_nowait, event)
 
-        ticket.running = running = begin(take)
         if ticket.stopped:
-            running.cancel()
+            raise ticket.stopped
+        ticket.running = running = begin(take)
         ended = False
         try:
             while not ended:
-                batch = [await coming.get()]
-                while not coming.empty():
-                    batch.append(coming.get_nowait())
+                batch = [await events.get()]
+                while not isinstance(batch[-1], _FINAL) and not events.empty():
+                    batch.append(events.get_nowait())
                 ended = isinstance(batch[-1], _FINAL)
                 error = _error_of(batch[-1], ticket.stopped)
                 if rest := batch[:-1] if error else batch:
@@ -246,7 +249,7 @@ class Desk:
         finally:
             if not ended:
                 running.cancel()
-                while not isinstance(await coming.get(), _FINAL):
+                while not isinstance(await events.get(), _FINAL):
                     pass
             ticket.running = None
 
@@ -260,6 +263,7 @@ class Desk:
         self._closed = True
         for ticket in list(self._tickets.values()):
             self._stop(ticket, _closing())
+            ticket.events.put_nowait(EngineFailure(""))  # the engine may be busy, and its last event come late
 
     def _stop(self, ticket: Ticket, error: ApiError) -> None:
         ticket.stopped = error
@@ -293,7 +297,7 @@ def _error_of(event: _Event, stopped: ApiError | None) -> ApiError | None:
         return stopped or ApiError(503, _STOPPED)
     if not isinstance(event, EngineFailure):
         return None
-    status = 400 if event.refused else 503 if event.closing else 500
+    status = 400 if event.refused else 500
     code = CONTEXT_FULL if event.too_long else ""
     return stopped or ApiError(status, f"{event.message} {event.hint}".strip(), code=code)
 

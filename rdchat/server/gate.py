@@ -16,14 +16,12 @@ class EngineFailure:
     Attributes:
         refused: The request itself is wrong: too long for the model, or refused by its chat template.
         too_long: The prompt does not fit into the model's context.
-        closing: The server ends.
     """
 
     message: str
     hint: str = ""
     refused: bool = False
     too_long: bool = False
-    closing: bool = False
 
 
 class Cancellable(Protocol):

@@ -429,6 +429,27 @@ def test_stopping_ends_replies(make_server: MakeServer, gate: ScriptedGate) -> N
     assert server.address == ""
 
 
+def test_stopping_ends_a_reply_although_the_engine_is_busy(make_server: MakeServer, gate: ScriptedGate) -> None:
+    """The engine's last event comes after the server's end, and is dropped."""
+    server = make_server()
+    begun, busy = threading.Event(), threading.Event()
+
+    def stay_busy() -> None:
+        begun.set()
+        busy.wait()
+
+    gate._work.put(stay_busy)
+    assert begun.wait(60)
+    answers: list[Any] = []
+    thread = threading.Thread(target=lambda: answers.append(send(server)))
+    thread.start()
+    wait_until(lambda: not gate._work.empty())  # the request waits behind what the engine does
+    assert server.stop(60)
+    thread.join(60)
+    assert answers[0][0] == 503
+    busy.set()
+
+
 def test_a_port_in_use(server: Server, make_server: MakeServer) -> None:
     with pytest.raises(RdchatError, match=r"cannot listen on 127\.0\.0\.1, port \d+: Address already in use\. Choose"):
         make_server(port=port_of(server))

@@ -1,7 +1,7 @@
 """The engine as the HTTP server sees it: the same thread and the same model as the window's."""
 
-import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -12,8 +12,6 @@ from rdchat.server.gate import Cancellable, EngineFailure
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
 from rdchat.services.engine.engine_request import EngineRequest, LoadModel
 from rdchat.services.engine.model_slot import ModelSlot
-
-_CLOSED = EngineFailure("rdchat's server was stopped.", "Try again when it runs.", closing=True)
 
 
 class ServerGate(QObject):
@@ -26,7 +24,7 @@ class ServerGate(QObject):
         parent: The Qt parent.
     """
 
-    _load_went_on = Signal(object, object)  # a load of the server, and an event of it
+    _load_progressed = Signal(object, object)  # the submitted request, and an event of it
 
     def __init__(
         self,
@@ -39,10 +37,7 @@ class ServerGate(QObject):
         self._slot, self._find_models, self._draft = slot, find_models, draft
         self._info = slot.info
         self._following = False  # whether the slot is being told of a load of the server
-        self._guard = threading.Lock()
-        self._open: dict[_Listener, Cancellable] = {}  # requests without their last event
-        self._closed = False
-        self._load_went_on.connect(self._follow)
+        self._load_progressed.connect(self._follow)
         for changed in (slot.loaded, slot.load_started, slot.unload_started, slot.failed):
             changed.connect(self._on_slot_changed)
 
@@ -63,70 +58,39 @@ class ServerGate(QObject):
     def generate(
         self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]
     ) -> Cancellable:
-        listener = _Listener(on_event)
-
         def take(event: EngineEvent) -> None:
             match event:
                 case ReplyProgress(tokens=tokens):
                     for token in tokens:
-                        listener.pass_on(token)
-                case PrefillProgress():
-                    listener.pass_on(event)
-                case ReplyEnd() | Failure():
-                    self._end(listener, event)
+                        on_event(token)
+                case PrefillProgress() | ReplyEnd():
+                    on_event(event)
+                case Failure():
+                    on_event(_failure(event))
 
-        return self._begin(listener, lambda: self._slot.engine.submit(request, take, direct=True))
+        return self._slot.engine.submit(request, take, direct=True)
 
     def load(self, model: ModelCard, on_end: Callable[[ModelInfo | EngineFailure], object]) -> Cancellable:
         """See `EngineGate`. The window shows the load as one of its own."""
-        listener, load = _Listener(on_end), _Load()
+        submitted: Future[EngineRequest] = Future()
 
         def take(event: EngineEvent) -> None:
             self._info = event if isinstance(event, ModelInfo) else None
-            self._load_went_on.emit(load, event)
-            if isinstance(event, ModelInfo | Failure):
-                self._end(listener, event)
+            self._load_progressed.emit(submitted, event)
+            if isinstance(event, ModelInfo):
+                on_end(event)
+            elif isinstance(event, Failure):
+                on_end(_failure(event))
 
-        def submit() -> EngineRequest:
-            command = LoadModel(model.model or None, self._slot.dtype)
-            load.request = self._slot.engine.submit(command, take, direct=True)
-            return load.request
-
-        return self._begin(listener, submit)
-
-    def close(self) -> None:
-        """End all requests with a failure, and refuse others; the engine thread may be busy with something else."""
-        with self._guard:
-            self._closed = True
-            open_, self._open = self._open, {}
-        for listener, request in open_.items():
-            request.cancel()
-            listener.pass_on(_CLOSED, last=True)
-
-    def _begin(self, listener: "_Listener", submit: Callable[[], Cancellable]) -> Cancellable:
-        with self._guard:
-            if not self._closed:
-                request = self._open[listener] = submit()
-                return request
-        listener.pass_on(_CLOSED, last=True)
-        return listener
-
-    def _end(self, listener: "_Listener", event: EngineEvent) -> None:
-        with self._guard:
-            self._open.pop(listener, None)
-        if isinstance(event, Failure):
-            listener.pass_on(EngineFailure(event.message, event.hint, event.refused, event.too_long), last=True)
-        else:
-            listener.pass_on(event, last=True)
+        request = self._slot.engine.submit(LoadModel(model.model or None, self._slot.dtype), take, direct=True)
+        submitted.set_result(request)
+        return request
 
     @Slot(object, object)
-    def _follow(self, load: "_Load", event: EngineEvent) -> None:
-        """Tell the slot of a load of the server, on the main thread: it lags behind `_info`."""
-        with self._guard:  # the request is there once it is submitted
-            request = load.request
-        assert request is not None
+    def _follow(self, submitted: "Future[EngineRequest]", event: EngineEvent) -> None:
+        """Pass an event of the server's load to the slot, on the main thread: it lags behind `_info`."""
         self._following = True
-        self._slot.follow(request, event)
+        self._slot.follow(submitted.result(), event)  # the first event may come before `submit` has returned
         self._following = False
         if isinstance(event, ModelInfo | Failure):
             self._info = self._slot.info
@@ -137,27 +101,5 @@ class ServerGate(QObject):
             self._info = self._slot.info
 
 
-class _Load:
-    """A load of the server."""
-
-    request: EngineRequest | None = None
-
-
-class _Listener:
-    """Passes the events of a request on, until the last one."""
-
-    def __init__(self, on_event: Callable[..., object]) -> None:
-        self._guard = threading.Lock()
-        self._on_event: Callable[..., object] | None = on_event
-
-    def cancel(self) -> None:
-        """See `Cancellable`: a request that was refused has ended."""
-
-    def pass_on(self, event: object, *, last: bool = False) -> None:
-        """Pass an event on, from any thread; those behind the last one are dropped."""
-        with self._guard:
-            on_event = self._on_event
-            if last:
-                self._on_event = None
-            if on_event is not None:
-                on_event(event)
+def _failure(failure: Failure) -> EngineFailure:
+    return EngineFailure(failure.message, failure.hint, failure.refused, failure.too_long)

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -29,26 +29,14 @@ _LOG = logging.getLogger(__name__)
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say what it means
 _OFF = ServerFacts("")
 _STOP_S = 2.0  # that connections may take to close
-
-
-class _Wanted(NamedTuple):
-    """What of the settings concerns a server that runs; with other values it is started again."""
-
-    port: int
-    on_network: bool
-    may_load_models: bool
-    hosts: tuple[str, ...]
-    substitutes_models: bool
-
-
-def _wanted(settings: Settings) -> _Wanted:
-    return _Wanted(
-        settings.server_port,
-        settings.server_on_network,
-        settings.server_loads_models,
-        settings.server_hosts,
-        settings.server_substitutes_models,
-    )
+_SERVER_FIELDS = (
+    "server_port",
+    "server_on_network",
+    "server_loads_models",
+    "server_hosts",
+    "server_substitutes_models",
+)
+"""Settings of a running server; it is started again when one of them changes."""
 
 
 class ServerControl(QObject):
@@ -78,9 +66,9 @@ class ServerControl(QObject):
         self._find: Callable[[], Sequence[ModelCard]] = tuple
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
-        self._runner = _Runner()
-        self._gate: ServerGate | None = None  # of the server that runs or starts
-        self._running = _wanted(preferences.settings)  # what that was started with
+        self._engine = ServerGate(slot, self._find_models, self._draft, self)
+        self._server: Server | None = None  # changed on the control's thread alone
+        self._started_with = preferences.settings
         self._key = ""
         self.on = False
         self.problem = ""
@@ -126,7 +114,8 @@ class ServerControl(QObject):
 
     def cancel(self, request_id: int) -> None:
         """Stop a client's request that waits or runs."""
-        self._runner.cancel(request_id)
+        if (server := self._server) is not None:
+            server.cancel(request_id)
 
     def close(self) -> None:
         """End all requests and the server."""
@@ -138,45 +127,69 @@ class ServerControl(QObject):
 
     @Slot(Settings)
     def _follow_settings(self, settings: Settings) -> None:
-        if self.on and _wanted(settings) != self._running:
+        if self.on and any(getattr(settings, name) != getattr(self._started_with, name) for name in _SERVER_FIELDS):
             self._stop()
             self._start()
 
     def _start(self, *, told: bool = False, new_key: bool = False) -> None:
-        gate = self._gate = ServerGate(self._slot, self._find, self._draft, self._slot)
-        self._running = _wanted(self._preferences.settings)
-        tell = self._main.bring(partial(self._on_facts, gate))
-        start = partial(self._runner.start, self._running, gate, tell, new_key=new_key)
-        self._work.do(start, partial(self._on_started, gate, told))
+        self._started_with = settings = self._preferences.settings
+        notify = self._main.bring(self._on_facts)
+        start = partial(self._start_server, settings, notify, new_key=new_key)
+        self._work.do(start, self._main.bring(partial(self._on_started, told), once=True))
+
+    def _start_server(self, settings: Settings, notify: Callable[[ServerFacts], object], *, new_key: bool) -> "Server":
+        """Find the key, or make a new one, and listen; on the control's thread.
+
+        Raises:
+            RdchatError: If there is no key, or the port cannot be listened on.
+        """
+        from rdchat.server.server import Server  # noqa: PLC0415  not before it is wanted
+        from rdchat.server.server_key import find_key, replace_key  # noqa: PLC0415
+
+        server_settings = ServerSettings(
+            (replace_key if new_key else find_key)().text,
+            _EVERYWHERE if settings.server_on_network else DEFAULT_HOST,
+            settings.server_port,
+            settings.server_loads_models,
+            host_names(settings.server_hosts),
+            settings.server_substitutes_models,
+        )
+        server = Server(server_settings, self._engine, notify)
+        server.start()
+        self._server = server
+        return server
+
+    def _stop_server(self) -> None:
+        """Stop the server, if one runs; on the control's thread."""
+        server, self._server = self._server, None
+        if server is not None and not server.stop(_STOP_S):
+            _LOG.error("The server did not end within %.0f s", _STOP_S)
+
+    def _find_models(self) -> Sequence[ModelCard]:
+        return self._find()
 
     def _draft(self) -> DraftSettings:
         """Return how replies are drafted, without what only the window shows; called on the server's thread."""
         return replace(self._drafting.requested, trace=False, profile=False)
 
     def _stop(self) -> None:
-        if self._gate is not None:
-            self._gate.close()  # on this thread: the server ends its replies without waiting for the engine
-            self._gate = None
-            self._work.do(self._runner.stop)
-        self._main.forget()
+        self._main.forget()  # of an earlier start
+        self._work.do(self._stop_server)
         self._show(_OFF)
 
-    def _on_started(self, gate: ServerGate, told: bool, outcome: "_Started | RdchatError") -> None:
-        if gate is not self._gate:  # stopped meanwhile
-            return
+    def _on_started(self, told: bool, outcome: "Server | RdchatError") -> None:
         if isinstance(outcome, RdchatError):
             _LOG.warning("The server did not start: %s", outcome)
-            self.on, self._gate, self.problem = False, None, str(outcome)
-            gate.close()
+            self.on, self.problem = False, str(outcome)
             if told:
                 self.start_failed.emit(Notice("The server did not start", self.problem))
         else:
-            self._key, self.problem = outcome.key, ""
+            self._key, self.problem = outcome.settings.key, ""
             self._show(outcome.facts)
         self.changed.emit()
 
-    def _on_facts(self, gate: ServerGate, facts: ServerFacts) -> None:
-        if gate is self._gate and self.address:
+    def _on_facts(self, facts: ServerFacts) -> None:
+        if self.address:
             self._show(facts)
 
     def _show(self, facts: ServerFacts) -> None:
@@ -186,44 +199,3 @@ class ServerControl(QObject):
             self.facts_changed.emit(facts)
         if moved:
             self.changed.emit()
-
-
-class _Started(NamedTuple):
-    key: str
-    facts: ServerFacts
-
-
-class _Runner:
-    """Holds the server that runs. Its methods but `cancel` are called on the control's thread, one after another."""
-
-    def __init__(self) -> None:
-        self._server: Server | None = None
-
-    def start(
-        self, wanted: _Wanted, gate: ServerGate, tell: Callable[[ServerFacts], object], *, new_key: bool
-    ) -> _Started:
-        """Find the key, or make a new one, and listen. Raises RdchatError if that cannot be done."""
-        from rdchat.server.server import Server  # noqa: PLC0415  not before it is wanted
-        from rdchat.server.server_key import find_key, replace_key  # noqa: PLC0415
-
-        key = (replace_key if new_key else find_key)().text
-        host = _EVERYWHERE if wanted.on_network else DEFAULT_HOST
-        settings = ServerSettings(
-            key, host, wanted.port, wanted.may_load_models, host_names(wanted.hosts), wanted.substitutes_models
-        )
-        server = Server(settings, gate, tell)
-        server.start()
-        self._server = server
-        return _Started(key, server.facts)
-
-    def stop(self) -> None:
-        """Stop the server, if one runs."""
-        server, self._server = self._server, None
-        if server is not None and not server.stop(_STOP_S):
-            _LOG.error("The server did not end within %.0f s", _STOP_S)
-
-    def cancel(self, request_id: int) -> None:
-        """Stop a request; from any thread."""
-        server = self._server
-        if server is not None:
-            server.cancel(request_id)

@@ -128,19 +128,6 @@ def test_the_app_does_not_start_with_a_model_that_the_server_loaded(
     assert slot.remembered_in(settings) == settings
 
 
-def test_a_gate_that_closes_ends_a_reply_although_the_engine_is_busy(
-    gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot
-) -> None:
-    engine.gate.shut()
-    events: list[Any] = []
-    gate.generate(ASK, events.append)
-    qtbot.waitUntil(lambda: engine.gate.is_waiting, timeout=60_000)
-    gate.close()
-    assert [type(event) for event in events] == [EngineFailure]
-    gate.generate(ASK, events.append)
-    assert [type(event) for event in events] == [EngineFailure] * 2
-
-
 def test_a_load_in_the_window(gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
     engine.load_gate.shut()
     slot.load("new")
