@@ -51,20 +51,19 @@ def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> t
         return default, wrong
 
 
-def plain[T: "DataclassInstance"](kind: type[T], data: Any, *, older: bool = False) -> T:
+def plain[T: "DataclassInstance"](kind: type[T], data: Any) -> T:
     """Return a dataclass from the parsed JSON of its `asdict`; unknown names are ignored.
 
     Args:
         kind: The dataclass.
         data: The JSON.
-        older: Whether an older version may have written it, so that fields with a default may be missing.
 
     Raises:
         TypeError: If a field is missing or has another type.
         ValueError: If a value is out of range.
     """
     made: T = _builder(kind)(data)
-    if not older and not _readers(kind).keys() <= data.keys():
+    if not _readers(kind).keys() <= data.keys():
         raise TypeError(f"{data!r} is not a {kind}")
     return made
 
