@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from pytestqt.qtbot import QtBot
 
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
@@ -23,9 +24,9 @@ from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.library.model_library import FolderFacts, facts_reader
 from rdchat.inference.prompts import model_prompts
 from rdchat.inference.prompts.model_prompts import TokenizerProcess
-from rdchat.services.models.training import training_control
+from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.work import frames
-from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
+from rdchat.work.child_limits import ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from tests.garbage_children import KINDS, put_in_place
 from tests.hub.downloading import LIMITS
@@ -159,15 +160,17 @@ def test_an_app_that_quits_while_a_folder_is_read_complains_of_nothing(
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
-def test_a_training_that_tells_garbage_ends(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_training_that_tells_garbage_ends(kind: str, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
-    child, told = ChildProcess("training"), queue.SimpleQueue[object]()
-    training_control.submit(child, TrainingOrder("m", "m"), tmp_path, (), on_event=lambda _: None, on_end=told.put)
+    training = TrainingControl()
     try:
-        assert isinstance(told.get(timeout=120), ChildEndedError)
-        assert child.pid is None
+        qtbot.waitUntil(lambda: training.state is TrainingState.NOTHING)
+        training.start(TrainingOrder("m", "m"))
+        qtbot.waitUntil(lambda: training.state is TrainingState.FAILED, timeout=120_000)
+        assert training.problem
+        assert training._child is None
     finally:
-        child.close()
+        training.close()
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])

@@ -1,18 +1,20 @@
 """Looks at the hub for the MTP layers of a model, and begins their download."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.endpoint import Tokens
-from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads.downloads import Downloads
 from rdchat.services.models.model_service import ModelService
+
+if TYPE_CHECKING:  # its client is slow to import
+    from rdchat.hub.hub_api import HubApi
 
 
 class MtpPlan(Protocol):
