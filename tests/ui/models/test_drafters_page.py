@@ -341,7 +341,6 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
     qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
     click(qtbot, page.train)
     view, main = page.training.form, page.training.main
-    view.by_tokens.setChecked(True)
     view.tokens.setValue(1000)
     assert view.little.isVisible()
     click(qtbot, main)
