@@ -59,6 +59,10 @@ _TEXTS = {
     "difference_other",
 }  # fmt: skip
 _LISTS = {"token_ids", "times_ms"}
+_MAY_BE_EMPTY = {*_TEXTS, *_LISTS, "draft_ms", "overhead", "difference_gap", "difference_rounding"} - {
+    "mode",
+    "asked_dtype",
+}
 
 _BASELINE, _CELL, _MLX_LM = "baseline", "cell", "mlx_lm"  # values of `part`
 _DTYPE_PREFIX = "mlx.core."
@@ -181,13 +185,15 @@ class _Row:
         """Return a dataclass with the values of columns.
 
         Args:
-            default: The dataclass; it has the values of columns that are missing or empty.
+            default: The dataclass; it has the values of columns that are missing, or that may be empty and are.
             fields: Names of fields; the columns have the same names, after a prefix.
             prefix: The prefix.
             columns: More columns, by field.
         """
         columns |= {name: prefix + name for name in fields}
-        data = {name: self.value(column) for name, column in columns.items() if self.cells.get(column)}
+        present = {name: column for name, column in columns.items() if column in self.cells}
+        given = {name: each for name, each in present.items() if self.cells[each] or each not in _MAY_BE_EMPTY}
+        data = {name: self.value(each) for name, each in given.items()}
         filled, wrong = from_plain(default, data)
         if wrong:
             raise self.wrong(columns[wrong[0]])
@@ -202,7 +208,7 @@ class _Row:
 
     def whole(self, column: str) -> int:
         """Return a whole number, 0 or more."""
-        value = self.value(column) if self.cells.get(column) else 0
+        value = self.value(column) if column in self.cells else 0
         if type(value) is not int:
             raise self.wrong(column)
         return value

@@ -203,3 +203,17 @@ def test_files_that_do_not_go_together_or_cannot_be_read(tmp_path: Path) -> None
     path.write_bytes(b"\xff\xfe\xff")
     with pytest.raises(RdchatError, match="not UTF-8"):
         read_csv([path])
+
+
+@pytest.mark.parametrize(
+    "column", ["temperature", "draft_tokens", "lookup_branch", "rounds", "decode_ms", "seed", "cell", "mode"]
+)
+def test_an_empty_cell_that_needs_a_value_is_refused(column: str, tmp_path: Path) -> None:
+    path = written(tmp_path / "runs.csv", result())
+    with path.open(newline="") as file:
+        first, *rows = csv.reader(file)
+    rows[0][first.index(column)] = ""
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([first, *rows])
+    with pytest.raises(RdchatError, match=f"Line 2 of .*{column} is ''"):
+        read_csv([path])
