@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -348,6 +348,17 @@ class EarlierReplies(Protocol):
 
     def places(self, ending: Sequence[int]) -> list[Place]:
         """Return positions where the last tokens of `ending` stood."""
+
+
+def join_neighbours(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """Return messages with neighbours of one role as one, where they can be joined."""
+    turns: list[ChatMessage] = []
+    for message in messages:
+        if turns and turns[-1].can_be_joined(message):
+            turns[-1] = turns[-1].joined(message)
+        else:
+            turns.append(message)
+    return turns
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
+from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, join_neighbours
 
 Messages = tuple[ChatMessage, ...]
 
@@ -61,17 +61,21 @@ def in_turns(messages: Sequence[ChatMessage]) -> Messages:
     An assistant's greeting before the first question becomes the beginning of that question. Results of tools stay
     apart.
     """
-    changed: list[ChatMessage] = []
-    begun = False
-    for message in messages:
-        is_greeting = not begun and message.role is Role.ASSISTANT and not message.tool_calls
-        turn = ChatMessage(Role.USER, message.content) if is_greeting else message
-        begun = begun or message.role is not Role.SYSTEM
-        if changed and changed[-1].can_be_joined(turn):
-            changed[-1] = changed[-1].joined(turn)
-        else:
-            changed.append(turn)
-    return tuple(changed)
+    begin = _end_of_system(messages)
+    first = messages[begin : begin + 1]
+    if first and first[0].role is Role.ASSISTANT and not first[0].tool_calls:
+        first = (ChatMessage(Role.USER, first[0].content),)
+    return tuple(join_neighbours((*messages[:begin], *first, *messages[begin + 1 :])))
+
+
+def _end_of_system(messages: Sequence[ChatMessage]) -> int:
+    """Return how many system messages stand at the beginning."""
+    return next((at for at, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
+
+
+def _without_role(messages: Sequence[ChatMessage]) -> Messages:
+    """Make system messages the user's."""
+    return tuple(replace(each, role=Role.USER) if each.role is Role.SYSTEM else each for each in messages)
 
 
 def _with_short_ids(messages: Messages) -> Messages:
@@ -103,10 +107,8 @@ def _without_thoughts(messages: Messages) -> Messages:
 
 def _system_first(messages: Messages) -> Messages:
     """Join the system messages at the beginning; make later ones the user's."""
-    begin = next((at for at, message in enumerate(messages) if message.role is not Role.SYSTEM), len(messages))
-    first = in_turns(messages[:begin])
-    later = (replace(each, role=Role.USER) if each.role is Role.SYSTEM else each for each in messages[begin:])
-    return (*first, *later)
+    begin = _end_of_system(messages)
+    return (*join_neighbours(messages[:begin]), *_without_role(messages[begin:]))
 
 
 def _calls_as_turns(messages: Messages) -> Messages:
@@ -114,4 +116,4 @@ def _calls_as_turns(messages: Messages) -> Messages:
 
 
 def _without_system(messages: Messages) -> Messages:
-    return in_turns([replace(each, role=Role.USER) if each.role is Role.SYSTEM else each for each in messages])
+    return in_turns(_without_role(messages))

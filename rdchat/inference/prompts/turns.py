@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
+from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, join_neighbours
 
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
@@ -60,16 +60,12 @@ def marked(value: Any, mark: Mark) -> Any:
 
 def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Remove thoughts; where a message had nothing else, join its neighbours, as templates expect."""
-    kept: list[ChatMessage] = []
-    for message in messages:
-        said = message if message.answer is None else _answer(message, message.answer)
-        if not said.content.strip() and not said.tool_calls and said.role is not Role.TOOL:
-            continue
-        if kept and kept[-1].can_be_joined(said):
-            kept[-1] = kept[-1].joined(said)
-        else:
-            kept.append(said)
-    return kept
+    answers = [message if message.answer is None else _answer(message, message.answer) for message in messages]
+    return join_neighbours(each for each in answers if _says_something(each))
+
+
+def _says_something(message: ChatMessage) -> bool:
+    return bool(message.content.strip() or message.tool_calls) or message.role is Role.TOOL
 
 
 def _answer(message: ChatMessage, spans: Sequence[tuple[int, int]]) -> ChatMessage:

@@ -15,11 +15,10 @@ _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role f
 
 def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     """Read `messages`."""
-    listed = fields.items("messages")
+    listed = fields.inners("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
-    named = fields.inners("messages")
-    return tuple(_read_message(each, last=at == len(named) - 1) for at, each in enumerate(named))
+    return tuple(_read_message(each, last=each is listed[-1]) for each in listed)
 
 
 def object_of(value: Any, place: str) -> Mapping[str, Any]:

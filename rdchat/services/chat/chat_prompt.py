@@ -1,11 +1,11 @@
 """The prompt of a chat: the messages that the model is told, and the options of its reply."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
 from rdchat.chat.conversation import Message, cut_of, uncut
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.requests import ChatMessage, Role, join_neighbours
 
 _SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."
 
@@ -59,16 +59,14 @@ def history(
     Replies that never got a word are left out, and the prompts on either side of them joined: many templates refuse
     empty replies and two prompts in a row, and a question that broke off must not be lost silently.
     """
-    turns: list[ChatMessage] = []
-    for message in path:
-        check()
-        if not message.text.strip():
-            continue
-        turn = ChatMessage(message.role, message.text, message.control_offsets, _answer(message))
-        if turns and turns[-1].can_be_joined(turn):
-            turns[-1] = turns[-1].joined(turn)
-        else:
-            turns.append(turn)
+
+    def written() -> Iterator[ChatMessage]:
+        for message in path:
+            check()
+            if message.text.strip():
+                yield ChatMessage(message.role, message.text, message.control_offsets, _answer(message))
+
+    turns = join_neighbours(written())
     if system_prompt.strip():
         turns.insert(0, ChatMessage(Role.SYSTEM, system_prompt))
     return tuple(turns)
