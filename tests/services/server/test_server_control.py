@@ -106,7 +106,8 @@ def test_a_port_in_use_is_one_sentence_and_leaves_it_off(window: Window, qtbot: 
 
 def test_another_port_moves_it(window: Window, qtbot: QtBot) -> None:
     server = start(window)
-    before, port = server.address, free_port()
+    before = server.address
+    port = free_port(other_than=int(before.rpartition(":")[2]))
     change(window, server_port=port)
     qtbot.waitUntil(lambda: server.address not in ("", before), timeout=WAIT_MS)
     assert server.address == f"http://127.0.0.1:{port}"

@@ -73,7 +73,7 @@ def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:
 
 
 def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
-    port = free_port()
+    port = free_port(other_than=chat.controller.preferences.settings.server_port)
     page.at_start.click()
     page.loads.click()
     page.port.setValue(port)
@@ -133,7 +133,8 @@ def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name:
     control.change(replace(control.settings, server_on_network=True))
     before = control.settings
     chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING, 0.0))
-    act = {"port": lambda: page.port.setValue(free_port()), "loads": page.loads.click, "network": page.network.click}
+    port = free_port(other_than=before.server_port)
+    act = {"port": lambda: page.port.setValue(port), "loads": page.loads.click, "network": page.network.click}
     act[name]()
     assert "getting now ends" in question(page).informativeText()
     question(page).escapeButton().click()
