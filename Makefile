@@ -9,12 +9,12 @@ JOBS ?= 3
 # What `make quick` runs: exact tests without a real model or a window; make quick QUICK=tests/chat runs others.
 # Left out is what takes longest of it, by the beginning of its name.
 QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/benchmark tests/inference/decoding \
-	tests/inference/drafting tests/inference/target
+	tests/inference/drafting tests/inference/verification
 NOT_QUICK := auto/test_auto_iterator auto/test_heads auto/test_planner.py::test_learning auto/test_published_heads \
 	auto/test_state benchmark/test_runner decoding/test_device_waits decoding/test_distribution \
 	decoding/test_rounds.py::test_drafts_do_not_change_the_text_of_other decoding/test_rounds.py::test_stop_strings \
 	drafting/block/test_block_drafting drafting/test_draft_model drafting/test_head_drafter.py::test_the_text_is \
-	drafting/test_quantised_targets target/test_capability
+	drafting/test_quantised_targets verification/test_capability
 # The tests draw into memory; QT_QPA_PLATFORM=xcb or =cocoa shows their windows.
 QT_QPA_PLATFORM ?= offscreen
 # Where the shell tells Python to keep no compiled modules, each test process and each child would compile all anew.

@@ -37,10 +37,10 @@ from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.import_export.import_export import ImportExport
-from rdchat.ui.look.icons import app_icon
-from rdchat.ui.look.labels import message_box
-from rdchat.ui.look.opening import show_in_front
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.icons import app_icon
+from rdchat.ui.style.labels import message_box
+from rdchat.ui.style.opening import show_in_front
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.application import Application, ExposureLog
 from rdchat.ui.window.header import DownloadButton
@@ -96,13 +96,13 @@ def _with_mlx(module: str, name: str) -> Callable[..., Any]:
 
 machine_memory: Callable[[], MachineMemory | None] = _with_mlx("target.device", "machine_memory")
 """Returns the device's memory."""
-_Found = tuple[ModelCard, ...] | None
+_Handler = tuple[ModelCard, ...] | None
 _INSTALLED = "drafting.checkpoints.installed_drafters"
-installed_drafters: Callable[[Path | None], _Found] = _with_mlx(_INSTALLED, "installed_drafters")
+installed_drafters: Callable[[Path | None], _Handler] = _with_mlx(_INSTALLED, "installed_drafters")
 """Finds the drafters on this machine."""
-drafters_made_for: Callable[[str], _Found] = _with_mlx(_INSTALLED, "drafters_made_for")
+drafters_made_for: Callable[[str], _Handler] = _with_mlx(_INSTALLED, "drafters_made_for")
 """Finds the drafters of a model that is not loaded."""
-fitting_drafters: Callable[[Path], _Found] = _with_mlx("library.fitting_drafters", "fitting_drafters")
+fitting_drafters: Callable[[Path], _Handler] = _with_mlx("library.fitting_drafters", "fitting_drafters")
 """Finds the drafter heads that fit a model."""
 measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("library.fitting_drafters", "measured_calls")
 """Returns the measured time of a model's calls by rows, in plain steps."""

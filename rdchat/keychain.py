@@ -8,7 +8,7 @@ from typing import Any
 
 FAILED = object()
 """The answer where there is no keychain, or it refuses."""
-_LEAST_PRIORITY = 1  # of keyring's backends: those below store secrets in plain text, or nowhere
+_MIN_PRIORITY = 1  # of keyring's backends: those below store secrets in plain text, or nowhere
 _LOG = logging.getLogger(__name__)
 
 
@@ -25,7 +25,7 @@ def ask_keychain(service: str, method: str, *arguments: str) -> Any:
 
     try:
         backend = keyring.get_keyring()
-        if backend.priority < _LEAST_PRIORITY:
+        if backend.priority < _MIN_PRIORITY:
             return FAILED
         return getattr(backend, method)(service, *arguments)
     except keyring.errors.PasswordDeleteError:

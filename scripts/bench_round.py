@@ -37,10 +37,10 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import search_draf
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 
 CONTEXT, LONG_CONTEXT = 512, 8192
 _SHAPE = DraftSettings().shape

@@ -21,7 +21,7 @@ from PySide6.QtWidgets import QApplication
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 
 TOKENS, TOKENS_PER_SECOND, BATCHES_PER_SECOND = 2000, 150, 30

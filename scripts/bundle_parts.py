@@ -21,7 +21,7 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "rdchat.app/Contents/Resources/app_packages/"
 SPLIT = {"PySide6", "PySide6/Qt", "transformers"}  # folders that are listed by what is in them
-LEAST_MB = 2.0
+MIN_MB = 2.0
 
 
 def cleanup_patterns() -> list[str]:
@@ -84,7 +84,7 @@ def part_of(path: PurePath) -> str:
 
 
 def table(files: Iterator[tuple[PurePath, int]]) -> str:
-    """Return the parts of at least `LEAST_MB`, the largest first, and the sum of all, as Markdown."""
+    """Return the parts of at least `MIN_MB`, the largest first, and the sum of all, as Markdown."""
     patterns, whole, removed = cleanup_patterns(), Counter[str](), Counter[str]()
     for path, size in files:
         if "__pycache__" not in path.parts:
@@ -92,7 +92,7 @@ def table(files: Iterator[tuple[PurePath, int]]) -> str:
             whole[part] += size
             removed[part] += size if is_removed(path, patterns) else 0
     lines = ["| part | MB | removed |", "|---|---|---|"]
-    lines += [_row(part, size, removed[part]) for part, size in whole.most_common() if size >= LEAST_MB * 1e6]
+    lines += [_row(part, size, removed[part]) for part, size in whole.most_common() if size >= MIN_MB * 1e6]
     return "\n".join([*lines, _row("all", whole.total(), removed.total())])
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS
 
 STEP_MS = 20.0  # of a plain step: only ratios matter
 BUBBLE = 0.28  # plain steps that a GPU idles in each call that nothing is queued behind: 1.3 in all with one row
@@ -29,8 +29,8 @@ class Chip:
     bubble: float = 0.0  # what a call takes beside its kernels where none is queued behind it
 
     def calls_of(self) -> np.ndarray:
-        """Return (`MOST_ROWS` + 1,) what a round's call costs by rows."""
-        rows = np.arange(MOST_ROWS + 1)
+        """Return (`MAX_ROWS` + 1,) what a round's call costs by rows."""
+        rows = np.arange(MAX_ROWS + 1)
         return self.bubble + np.interp(rows, list(self.calls), list(self.calls.values()))
 
     def beams(self, width: int, length: int) -> float:
@@ -49,23 +49,23 @@ class Chip:
 
 def tiled(name: str, limit: int, at_limit: float, tile: float) -> Chip:
     """Return a GPU that is nearly flat up to `limit` rows, and computes a tile of 32 rows beyond."""
-    return Chip(name, {1: 1.02, limit: at_limit, limit + 1: tile, MOST_ROWS: tile * 1.05}, bubble=BUBBLE)
+    return Chip(name, {1: 1.02, limit: at_limit, limit + 1: tile, MAX_ROWS: tile * 1.05}, bubble=BUBBLE)
 
 
 # From fp16 figures, which were published. Quantised weights M1 and M2 read again for each row, up to a limit.
 M1_MAX = tiled("M1 Max, fp16", 12, 1.35, 2.2)
 M2_ULTRA = tiled("M2 Ultra, fp16", 12, 1.3, 2.0)
 M3_MAX = Chip(
-    "M3 Max, 4 bit", {1: 1.02, 2: 1.03, 4: 1.28, 6: 2.04, 8: 2.5, 13: 3.4, 14: 2.9, MOST_ROWS: 3.0}, bubble=BUBBLE
+    "M3 Max, 4 bit", {1: 1.02, 2: 1.03, 4: 1.28, 6: 2.04, 8: 2.5, 13: 3.4, 14: 2.9, MAX_ROWS: 3.0}, bubble=BUBBLE
 )
 M4_PRO = tiled("M4 Pro", 13, 1.4, 2.4)
 M2 = tiled("M2, fp16", 6, 1.2, 2.4)
 # Estimated: a row costs 85 % of a plain step up to 14 rows, where MLX takes tiles of 32; those are bound by arithmetic
 # (8 billion weights and 32 rows: 0.5 * 10**12 operations, at some 8 * 10**12 a second, beside plain steps of 14.5 ms).
-M1_MAX_4_BIT = Chip("M1 Max, 4 bit", {1: 1.02, 14: 12.1, 15: 4.3, MOST_ROWS: 4.5}, bubble=BUBBLE)
-CLIFF = Chip("cliff from 15 to 16", {1: 1.02, 15: 1.4, 16: 3.0, MOST_ROWS: 3.2}, bubble=BUBBLE)
+M1_MAX_4_BIT = Chip("M1 Max, 4 bit", {1: 1.02, 14: 12.1, 15: 4.3, MAX_ROWS: 4.5}, bubble=BUBBLE)
+CLIFF = Chip("cliff from 15 to 16", {1: 1.02, 15: 1.4, 16: 3.0, MAX_ROWS: 3.2}, bubble=BUBBLE)
 # each row 24 % of a plain step more, on a 4-bit hybrid as on mxfp8 with attention alone (rMLX, issue 516)
-STEEP = Chip("24 % a row", {1: 1.02, 9: 2.94, MOST_ROWS: 3.1}, bubble=BUBBLE)
+STEEP = Chip("24 % a row", {1: 1.02, 9: 2.94, MAX_ROWS: 3.1}, bubble=BUBBLE)
 # measured as calls are: what the host does is in it
-CPU = Chip("2-core CPU", {1: 1.1, 2: 1.26, 4: 1.64, 8: 1.87, 12: 2.4, 16: 1.87, MOST_ROWS: 2.87}, 0.06)
+CPU = Chip("2-core CPU", {1: 1.1, 2: 1.26, 4: 1.64, 8: 1.87, 12: 2.4, 16: 1.87, MAX_ROWS: 2.87}, 0.06)
 CHIPS = (M1_MAX, M1_MAX_4_BIT, M2_ULTRA, M3_MAX, M4_PRO, M2, CLIFF, STEEP, CPU)

@@ -24,7 +24,7 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 import mlx.core as mx
 import numpy as np
 from chips import CHIPS, STEP_MS, Chip
-from replay_records import MOST_DRAFTED, Record, Recorder
+from replay_records import MAX_DRAFTED, Record, Recorder
 
 from rdchat.inference.api.prompt_files import first_of_each_group, read_prompts
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
@@ -32,7 +32,7 @@ from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.controller import CallResult, decode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
@@ -47,7 +47,7 @@ from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.lookup_index import LookupTree
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.verification.verifier import PackedTree, Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
 NO_BRANCH = LookupTree()
@@ -110,11 +110,11 @@ class RecordedHead(HeadDrafter):
     """The head of a recorded reply, whose drafts are looked up instead of searched."""
 
     began_ahead = False
-    most_drafted = MOST_DRAFTED  # read by `AutoDrafter`
+    max_drafted = MAX_DRAFTED  # read by `AutoDrafter`
 
     def __init__(self, record: Record) -> None:  # no network: nothing of the parent's is set up
         self._record, self._at = record, 0
-        self._head = cast(Head, SimpleNamespace(most_drafted=MOST_DRAFTED, remembers=False))
+        self._head = cast(Head, SimpleNamespace(max_drafted=MAX_DRAFTED, remembers=False))
         self.searched: BeamShape | None = None  # in this round
         self.begun: BeamShape | None = None  # ahead, in the round before
 
@@ -313,8 +313,8 @@ def costs_of(chip: Chip) -> CostModel:
     """Return the cost model that measuring the machine would give."""
     costs = chip.costs()
     near = costs.calls_ms(Mode.OFF, 128)
-    far = near + STEP_MS * (0.25 + 0.05 * np.maximum(np.arange(MOST_ROWS + 1) - 8, 0))  # fused attention takes 8 rows
-    calls = {(rows, FAR): float(far[rows]) for rows in range(1, MOST_ROWS + 1)}
+    far = near + STEP_MS * (0.25 + 0.05 * np.maximum(np.arange(MAX_ROWS + 1) - 8, 0))  # fused attention takes 8 rows
+    calls = {(rows, FAR): float(far[rows]) for rows in range(1, MAX_ROWS + 1)}
     costs.use(Part.DEEP_CALLS, {(PLAIN_STEP, FAR): 1.25 * STEP_MS, **calls})
     costs.use(Part.DRAFT_MODEL, {(1, 0): DRAFT_STEP * STEP_MS, (16, 0): DRAFT_16 * STEP_MS})
     return costs

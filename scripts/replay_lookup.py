@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from rdchat.inference.api.prompt_files import Prompt, read_prompts
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, most_nodes
+from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, max_nodes
 from rdchat.inference.drafting.reply_index import ReplyIndex
 
 if TYPE_CHECKING:
-    from rdchat.inference.target.target import LoadedModel
+    from rdchat.inference.verification.target import LoadedModel
 
 LOOPS, RUN = 0.2, 8
 BATCH = 16  # replies made at once
@@ -56,8 +56,8 @@ def answers(model: "LoadedModel", prompts: Sequence[Sequence[int]], tokens: int)
     """Return the greedy replies to a batch of prompts, a token of each per call."""
     import mlx.core as mx  # noqa: PLC0415
 
-    from rdchat.inference.target.fetch import fetch  # noqa: PLC0415
     from rdchat.inference.training.data.batched_decoding import BatchedDecoder  # noqa: PLC0415
+    from rdchat.inference.verification.fetch import fetch  # noqa: PLC0415
 
     columns = zip(*(prompt[:-1] for prompt in prompts), strict=False)
     shared = len(list(takewhile(lambda column: len(set(column)) == 1, columns)))
@@ -94,7 +94,7 @@ def replay(record: Record, draft_tokens: int, earlier: ReplyIndex | None) -> tup
     index.extend(reply[:1])
     at, calls, rows = 1, 0, 0
     while at < len(reply):
-        tree = index.draft(most_nodes(draft_tokens), len(reply) - at - 1, 1 / (1 + draft_tokens))
+        tree = index.draft(max_nodes(draft_tokens), len(reply) - at - 1, 1 / (1 + draft_tokens))
         taken = 1 + accepted(tree, reply[at:-1])
         index.extend(reply[at : at + taken])
         at, calls, rows = at + taken, calls + 1, rows + 1 + len(tree.tokens)

@@ -25,12 +25,12 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.beam_search import CandidateRanker, NodePool
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verified
 
 WIDTHS = (1, 2, 4, 8)  # beams of the recorded drafts
-MOST_DRAFTED = LONGEST - 1  # tokens below a root, by the recorded head
+MAX_DRAFTED = LONGEST - 1  # tokens below a root, by the recorded head
 BITS, GROUP_SIZE = 5, 64  # of the stand-in's weights
 CANDIDATES = 17  # of the stand-in, at each token
 COLUMNS = ("tokens", "parents", "scores")
@@ -135,7 +135,7 @@ def _read(file: Path) -> Record | None:
             return None
         pools = {
             width: [
-                NodePool(tokens.astype(np.int64), parents.astype(np.int64), scores, MOST_DRAFTED, width)
+                NodePool(tokens.astype(np.int64), parents.astype(np.int64), scores, MAX_DRAFTED, width)
                 for tokens, parents, scores in cast(Any, zip(*(data[f"{n} {width}"] for n in COLUMNS), strict=True))
             ]
             for width in WIDTHS

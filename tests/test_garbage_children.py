@@ -82,7 +82,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0)
-    monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(frames, "MAX_BYTES", 2**20)
 
 
 @pytest.mark.parametrize("name", FRAMED)

@@ -252,7 +252,7 @@ class MessagePath(Sequence[Message]):
         return any(self.place_of(each) is not None for each in other.ids)
 
     @property
-    def cut_place(self) -> int:
+    def cut_index(self) -> int:
         """Index of the last message hidden from the model; -1 where it gets all."""
         return max((place for each in self._cuts if (place := self.place_of(each)) is not None), default=-1)
 
@@ -281,19 +281,19 @@ class MessagePath(Sequence[Message]):
 
 def uncut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets."""
-    return path[_cut_place(path) + 1 :]
+    return path[_cut_index(path) + 1 :]
 
 
 def from_cut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets, with the summary's message first."""
-    return path[max(0, _cut_place(path)) :]
+    return path[max(0, _cut_index(path)) :]
 
 
 def cut_of(path: Sequence[Message]) -> Message | None:
     """Return the message with the last context cut; None where the model gets all of the path."""
-    place = _cut_place(path)
+    place = _cut_index(path)
     return path[place] if place >= 0 else None
 
 
-def _cut_place(path: Sequence[Message]) -> int:
-    return (path if isinstance(path, MessagePath) else MessagePath.of(path)).cut_place
+def _cut_index(path: Sequence[Message]) -> int:
+    return (path if isinstance(path, MessagePath) else MessagePath.of(path)).cut_index

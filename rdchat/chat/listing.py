@@ -15,7 +15,7 @@ from rdchat.chat.storage.rows import END_OF_DATES, conversations
 
 PINNED, FOLDERS = "Pinned", "Folders"
 _PAGE = 64  # chats read at once: more than fit the view
-_MOST_PAGES = 64  # pages kept in memory
+_MAX_PAGES = 64  # pages kept in memory
 
 # these match the conditions of the indexes in `schema`
 _HERE = "deleted_at IS NULL AND unlisted = 0"
@@ -91,7 +91,7 @@ class ChatSpans:
         where = f"{span.where} ORDER BY {span.key}{order}, id{order} LIMIT ? OFFSET ?"
         return conversations(self._database.rows, where, *span.parameters, count, start)
 
-    def place_in(self, span: ChatSpan, conversation_id: int) -> int | None:
+    def range_in(self, span: ChatSpan, conversation_id: int) -> int | None:
         """Return the index of a chat in a span; None if it is not in it."""
         of = f"SELECT count(*) FROM conversations WHERE {span.where}"
         if not self._database.rows(f"{of} AND id = ?", *span.parameters, conversation_id)[0][0]:
@@ -211,7 +211,7 @@ class Listing(Sequence[Row]):
             part = self._parts[number]
             assert isinstance(part, ChatSpan)
             assert self._spans is not None
-            if len(self._pages) >= _MOST_PAGES:
+            if len(self._pages) >= _MAX_PAGES:
                 self._pages.clear()
             read = self._spans.read(part, page * _PAGE, _PAGE)
             expected = min(_PAGE, part.count - page * _PAGE)
@@ -239,7 +239,7 @@ class Listing(Sequence[Row]):
                 if key_of(part) == key:
                     return begin
             elif kind == "chat" and isinstance(number, int) and self._spans is not None:
-                inside = self._spans.place_in(part, number)
+                inside = self._spans.range_in(part, number)
                 if inside is not None:
                     return begin + inside
         return None

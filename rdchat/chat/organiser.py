@@ -129,7 +129,7 @@ class ChatOrganiser:
         self._database.write(lambda connection: connection.executemany(sql, [(each,) for each in conversation_ids]))
 
     def expire(self) -> None:
-        """Delete for good what has been in the bin for `KEPT_DAYS`."""
+        """Delete for good what has been in the bin for `BIN_DAYS`."""
 
         def expire(connection: sqlite3.Connection) -> None:
             limit = expiry_limit(connection, self._clock(), "conversations", "folders")

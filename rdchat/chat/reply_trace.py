@@ -17,8 +17,8 @@ from typing import Any
 from rdchat.inference.api.events import RoundTree, TokenEvent
 
 _VERSION = 1
-_LEAST = -1e308  # replaces a log-probability of minus infinity, which only Python's JSON supports
-_MOST_BYTES = 64 << 20  # after unpacking: some 60,000 rounds
+_MIN = -1e308  # replaces a log-probability of minus infinity, which only Python's JSON supports
+_MAX_BYTES = 64 << 20  # after unpacking: some 60,000 rounds
 _CODES = {"": "-", "speculative": "s", "drafter": "d", "lookup": "l", "replies": "e", "shape": "f"}
 _NAMES = {code: name for name, code in _CODES.items()}
 
@@ -132,12 +132,12 @@ def plain_trace(packed: bytes) -> list[list[Any]] | None:
     """Return the lines of each stream; None if they are damaged or of an unknown version."""
     if decode(packed) is None:
         return None
-    return [[json.loads(line, parse_constant=lambda _: _LEAST) for line in stream] for stream in _streams(packed)]
+    return [[json.loads(line, parse_constant=lambda _: _MIN) for line in stream] for stream in _streams(packed)]
 
 
 def _streams(packed: bytes) -> Iterator[list[str]]:
     """Yield the lines of each stream; raise ValueError if it is incomplete, or would fill the memory."""
-    room = _MOST_BYTES
+    room = _MAX_BYTES
     while packed and room > 0:
         unpacker = zlib.decompressobj()
         lines = unpacker.decompress(packed, room)

@@ -16,7 +16,7 @@ from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
 
 MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
-MOST_DOWNLOADS = 8  # at once
+MAX_DOWNLOADS = 8  # at once
 
 
 class Appearance(StrEnum):
@@ -34,7 +34,7 @@ class ModelDraft:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowPlace:
+class WindowGeometry:
     """Where a side window stood when rdchat last quit."""
 
     window: str
@@ -78,18 +78,18 @@ class Settings:
     server_loads_models: bool = False  # whether a request may load another model
     server_substitutes_models: bool = True  # whether the loaded model answers for one that is not installed
     server_hosts: tuple[str, ...] = ("host.docker.internal",)  # more names by which programs call this computer
-    kept_chats_bytes: int | None = None  # memory for the KV caches of earlier chats; None for the engine's own limit
+    prefix_cache_bytes: int | None = None  # memory for the KV caches of earlier chats; None for the engine's own limit
     window_geometry: str = ""  # Qt's own blob, base64
     window_state: str = ""  # splitter sizes, base64
-    side_windows: tuple[WindowPlace, ...] = ()
+    side_windows: tuple[WindowGeometry, ...] = ()
 
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
         require(MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE, "text size", self.text_size, sizes)
-        most = MOST_DOWNLOADS
+        most = MAX_DOWNLOADS
         require(1 <= self.downloads_at_once <= most, "downloads at once", self.downloads_at_once, f"from 1 to {most}")
         require(1 <= self.server_port < 2**16, "server port", self.server_port, "from 1 to 65535")
-        kept = self.kept_chats_bytes
+        kept = self.prefix_cache_bytes
         require(kept is None or kept >= 0, "kept chats bytes", kept, "at least 0")
         if self.seed is not None:
             check_seed(self.seed)
@@ -138,7 +138,7 @@ class SettingsStore:
         if wrong:
             self.notice = Notice(
                 "Some settings could not be used",
-                f"These were reset to their defaults: {', '.join(_in_words(name) for name in wrong)}.",
+                f"These were reset to their defaults: {', '.join(_as_text(name) for name in wrong)}.",
             )
 
     def save(self, settings: Settings) -> None:
@@ -195,5 +195,5 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return {**old, **new, **groups}
 
 
-def _in_words(name: str) -> str:
+def _as_text(name: str) -> str:
     return name.rpartition(".")[2].replace("_", " ")

@@ -26,7 +26,7 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
 from rdchat.chat.storage.message_bin import MessageBin
 from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NEXT_ACTIVATED, SIBLINGS, MessageTree, repair_tree
-from rdchat.chat.storage.reader_notes import ReadingPlaces, UnsentTexts
+from rdchat.chat.storage.reader_notes import ReadingPositions, UnsentTexts
 from rdchat.chat.storage.rows import (
     END_OF_DATES,
     NO_DATE,
@@ -82,7 +82,7 @@ class ConversationStore(Database):
         self.organiser = ChatOrganiser(self, clock)
         self.message_bin = MessageBin(self, clock)
         self.spans = ChatSpans(self)
-        self.places = ReadingPlaces(self)
+        self.places = ReadingPositions(self)
         self.unsent = UnsentTexts(self)
         self.reply_tokens = ReplyTokens(self)
         super().__init__(path, wait=wait)

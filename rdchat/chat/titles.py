@@ -10,7 +10,7 @@ _LONGEST = 200  # characters of a person's title
 _LONGEST_MADE = 48  # characters that fit the sidebar
 _MARKS = "#>*_`~-+=| \t"  # Markdown around a line, removed from titles
 _QUOTES = "\"'“”„\u2018\u2019«»「」"
-_MOST_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is not a title
+_MAX_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is not a title
 _LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
 _MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`+)(?=\S)(.+?)(?<=\S)\1(?!\w)")  # bold, italic, struck, code
 _LINK = re.compile(r"!?\[([^\[\]]+)\]\([^()\s]*\)")
@@ -50,7 +50,7 @@ def title_from_model(written: str, *, begins_in_thought: bool) -> str:
     line = " ".join(_LABEL.sub("", next((line for line in lines if line), "")).strip(_MARKS + _QUOTES).split())
     if not any(character.isalnum() for character in line):
         return ""
-    if len(line) > _LONGEST_WRITTEN or len(line.split()) > _MOST_WORDS_MADE or line.endswith(":"):
+    if len(line) > _LONGEST_WRITTEN or len(line.split()) > _MAX_WORDS_MADE or line.endswith(":"):
         return ""
     line = line.rstrip(" ,;")
     return line.rstrip(".\u3002") if line.count(".") < 2 else line

@@ -16,6 +16,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.ledger_view import LedgerRow, ledger_note, ledger_rows, shown
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
@@ -30,9 +31,8 @@ from rdchat.inference.api.requests import (
     check_seed,
     fresh_seed,
 )
-from rdchat.inference.api.shown_ledger import LedgerRow, ledger_note, ledger_rows, shown
 
-_MOST_PROMPT_BYTES = 64 * 2**20
+_MAX_PROMPT_BYTES = 64 * 2**20
 _SAMPLING = {
     "temperature": "0 always takes the most likely token; the default of each sampling option is the model's own",
     "top_k": "keep this many of the most likely tokens; 0 is off",
@@ -187,13 +187,13 @@ def _read_bounded(name: str, what: str) -> bytes:
         if sys.stdin is None:
             other = "as an argument or with --prompt-file" if what == "prompt" else "in a file"
             raise RdchatError("Standard input is closed.", f"Give the {what} {other}.")
-        data = sys.stdin.buffer.read(_MOST_PROMPT_BYTES + 1)
+        data = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
     else:
         with Path(name).open("rb") as file:
-            data = file.read(_MOST_PROMPT_BYTES + 1)
-    if len(data) > _MOST_PROMPT_BYTES:
+            data = file.read(_MAX_PROMPT_BYTES + 1)
+    if len(data) > _MAX_PROMPT_BYTES:
         raise RdchatError(
-            f"The {what} file {name} is longer than {_MOST_PROMPT_BYTES // 2**20} MB.", "Use a shorter one."
+            f"The {what} file {name} is longer than {_MAX_PROMPT_BYTES // 2**20} MB.", "Use a shorter one."
         )
     return data
 
@@ -226,7 +226,7 @@ class _Answer:
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self.draft, progress.show)
         options.print_warning(loaded.info)
-        self._say_sampling(loaded.info.sampling)
+        self._report_sampling(loaded.info.sampling)
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
         request = GenerationRequest(
             messages, self.sampling, self.seed, draft=self.draft, thinking=thinking, shape=self.shape
@@ -251,7 +251,7 @@ class _Answer:
         """The person's values over the model's."""
         return replace(self.info.sampling.params if self.info else SamplingParams(), **self.chosen)
 
-    def _say_sampling(self, defaults: SamplingDefaults) -> None:
+    def _report_sampling(self, defaults: SamplingDefaults) -> None:
         """Print the sampling values that the model decides."""
         for name in _SAMPLING:
             if name not in self.chosen and (source := defaults.source(name)):

@@ -39,7 +39,7 @@ def counted(number: int, name: str) -> str:
     return f"{number:,} {name}{'' if number == 1 else 's'}"
 
 
-def shown_progress(line: ProgressLine) -> Callable[[Progress], None]:
+def progress_bar(line: ProgressLine) -> Callable[[Progress], None]:
     """Return a function that shows progress in a line."""
     return lambda progress: line.show(LoadProgress(one_line(progress.words), progress.fraction))
 
@@ -58,7 +58,7 @@ def import_chats(args: argparse.Namespace) -> int:
     """Import files; the exit status is 1 if something was not imported."""
     files = [paths.expanded(name, "The file").absolute() for name in args.files]
     with ProgressLine() as line:
-        report = _imported(files, shown_progress(line))
+        report = _imported(files, progress_bar(line))
     counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.complete}
     options.print_result(args, counts | asdict(report), map(one_line, _report_lines(report)))
     return INTERRUPTED if report.cancelled else 0 if report.complete else 1
@@ -99,7 +99,7 @@ def restore(args: argparse.Namespace) -> int:
     """Restore a backup, and print which files were kept."""
     source = paths.expanded(args.file, "The backup").absolute()
     with ProgressLine() as line:
-        kept = _restored(source, shown_progress(line))
+        kept = _restored(source, progress_bar(line))
     before = [f"The former file is kept as {path}" for path in (kept["database"], kept["settings"]) if path]
     options.print_result(args, kept, map(one_line, [f"Restored {source}.", *before]))
     return 0
@@ -185,7 +185,7 @@ def export(args: argparse.Namespace) -> int:
     settings = stored_settings()
     with ProgressLine() as line:
         report = export_chats(
-            _shown_job(line),
+            _report_job(line),
             str(paths.database_path()),
             str(Path(path).absolute()),
             kind=kind,
@@ -204,15 +204,15 @@ def backup(args: argparse.Namespace) -> int:
     _refuse_loss(path, force=args.force)
     files = (str(each) for each in (paths.database_path(), paths.settings_path(), path.absolute()))
     with ProgressLine() as line:
-        facts = from_plain(BackupFacts(), back_up(_shown_job(line), *files))[0]
+        facts = from_plain(BackupFacts(), back_up(_report_job(line), *files))[0]
     what = f"{counted(facts.chats, 'chat')}, {counted(facts.messages, 'message')}, {facts.bytes / 1e6:,.2f} MB"
     options.print_result(args, asdict(facts), one_line(f"{what}: {facts.path}"))
     return 0
 
 
-def _shown_job(line: ProgressLine) -> Job[Any]:
+def _report_job(line: ProgressLine) -> Job[Any]:
     """Return a job whose progress is shown in a line."""
-    show = shown_progress(line)
+    show = progress_bar(line)
     return Job(lambda progress: show(Progress(**progress)))
 
 

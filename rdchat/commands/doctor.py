@@ -15,7 +15,7 @@ from rdchat import __version__, host, machine, paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.errors import one_line
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.services.models.installed.draft_advice import Drafts, draft_advice, draft_models
 
 _ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
@@ -95,7 +95,7 @@ def gather() -> Facts:
 
 def advise(facts: Facts) -> list[Advice]:
     """Return advice; problems that stop rdchat from working come first."""
-    wanted_macos, data = ".".join(map(str, host.OLDEST_MACOS)), paths.data_dir()
+    required_macos, data = ".".join(map(str, host.OLDEST_MACOS)), paths.data_dir()
     report, free = facts.report, facts.report["memory_available_bytes"]
     on_linux_cpu = report["backend"] == "CPU" and not host.MACOS
     checks = [
@@ -103,7 +103,7 @@ def advise(facts: Facts) -> list[Advice]:
         (facts.qt_problem, f"Qt does not load: {facts.qt_problem}.", "make setup"),
         (
             facts.outdated_macos,
-            f"The window needs macOS {wanted_macos} or later; this Mac has {facts.outdated_macos}.",
+            f"The window needs macOS {required_macos} or later; this Mac has {facts.outdated_macos}.",
             "Update macOS in System Settings > General > Software Update.",
         ),
         (report["model_path"] is None, "The default model is not installed.", "rdchat models install-default"),
@@ -116,7 +116,7 @@ def advise(facts: Facts) -> list[Advice]:
         (not report["display"], "There is no display to show the window on.", "xvfb-run -a make run"),
         (
             free < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # macOS would give back more
-            f"Only {size_words(free)} of memory is free.",
+            f"Only {size_text(free)} of memory is free.",
             "Close other apps, or add memory.",
         ),
         (
@@ -150,7 +150,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
         ("Backend", report["backend"] or "none: MLX does not load"),
         ("BLAS", (report["blas"] or "unknown") + (f" ({library})" if library else "")),
         ("Matrix product", f"{report['matmul_gflops']:,.0f} GFLOP/s (float32, measured)" if mlx else "unknown"),
-        ("Memory", f"{size_words(available)} free of {size_words(report['memory_total_bytes'])}"),
+        ("Memory", f"{size_text(available)} free of {size_text(report['memory_total_bytes'])}"),
         ("Display", "yes" if report["display"] else "none"),
         ("Python", f"{report['python']} {report['python_path']}"),
         ("Qt", report["qt"] or "does not load"),
@@ -169,7 +169,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
 
 def _engine() -> tuple[dict[str, Any], str]:
     try:
-        from rdchat.inference.target.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
+        from rdchat.inference.verification.diagnostics import engine_facts  # noqa: PLC0415  MLX: doctor must outlive its failure
 
         return engine_facts(), ""
     except (ImportError, OSError, RuntimeError) as error:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
     from rdchat.commands.terminal import ProgressLine
-    from rdchat.inference.target.target import LoadedModel
+    from rdchat.inference.verification.target import LoadedModel
 
 LOAD_ANYWAY = "--load-anyway"
 NAMED = "a name from `rdchat models list`, or"

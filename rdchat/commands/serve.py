@@ -94,10 +94,10 @@ def run(args: argparse.Namespace) -> int:
 class _Serving(QObject):
     """The engine and the server, from loading the model to the end."""
 
-    def __init__(self, settings: ServerSettings, key_words: str, dtype: Dtype, progress: ProgressLine) -> None:
+    def __init__(self, settings: ServerSettings, key_text: str, dtype: Dtype, progress: ProgressLine) -> None:
         super().__init__()
         self.problem: RdchatError | None = None
-        self._key_words, self._progress = key_words, progress
+        self._key_text, self._progress = key_text, progress
         self._engine = EngineClient(_engine, host.keep_awake)
         self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
         self._server = Server(settings, ServerGate(self._slot, _models))
@@ -121,7 +121,7 @@ class _Serving(QObject):
             return
         address = self._server.address
         print(f"rdchat serves {info.name} at {address}/v1 (for Anthropic's API: {address}).", flush=True)
-        print(f"{self._key_words} Ctrl-C ends it.", flush=True)
+        print(f"{self._key_text} Ctrl-C ends it.", flush=True)
         if not is_loopback(self._server.settings.host):
             print("Other machines can reach it; what they send and get is not encrypted.", flush=True)
 

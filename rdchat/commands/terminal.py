@@ -28,7 +28,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._stream, self._verbose, self._repeat_s = sys.stderr, verbose, repeat_s
         self._terminal = self._stream.isatty()
         self._stage = ""
-        self._shown_at = 0.0
+        self._printed_at = 0.0
 
     def show(self, progress: LoadProgress) -> None:
         """Show the stage and its percentage."""
@@ -40,9 +40,9 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         if self._terminal:
             room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
             self._stream.write(f"{_ERASE}{text[:room]}")
-        elif self._verbose and (stage != self._stage or monotonic() - self._shown_at > self._repeat_s):
+        elif self._verbose and (stage != self._stage or monotonic() - self._printed_at > self._repeat_s):
             self._stream.write(f"{text}\n")
-            self._shown_at = monotonic()
+            self._printed_at = monotonic()
         self._stage = stage
         self._stream.flush()
 

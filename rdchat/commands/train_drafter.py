@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rdchat import paths
-from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.answered_questions import answered_questions
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine
 from rdchat.inference.api.model_facts import HeadKind
@@ -101,7 +101,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     if args.epochs is not None:
         settings = replace(settings, recipe=replace(settings.recipe, epochs=args.epochs))
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
-    asked = asked_questions(paths.database_path()) if args.from_my_chats else []
+    asked = answered_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), asked=tuple(asked))
 
 

@@ -107,7 +107,7 @@ class JsonLines:
         self._path = path
         if path.exists() and not path.is_file():
             raise StorageError(f"{path} cannot be written: it is not a file.", "Choose another one.")
-        with self._in_words():
+        with self._as_text():
             self._file = path.open("a+b")
             self._file.seek(0)
             whole, end, _ = self._file.read().rpartition(b"\n")
@@ -115,13 +115,13 @@ class JsonLines:
 
     def read(self) -> list[dict[str, Any]]:
         """Return its objects; invalid lines are left out."""
-        with self._in_words():
+        with self._as_text():
             self._file.seek(0)
             return [item for line in self._file if isinstance(item := _parsed(line), dict)]
 
     def append(self, item: dict[str, Any]) -> None:
         """Add a line; when this returns, it survives the end of the process."""
-        with self._in_words():
+        with self._as_text():
             self._file.write(json.dumps(item).encode() + b"\n")
             self._file.flush()
 
@@ -131,7 +131,7 @@ class JsonLines:
             self._file.close()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _as_text(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

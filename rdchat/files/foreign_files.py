@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 
 from rdchat.errors import ModelError
 
-MOST_ENTRIES = 10_000  # in a folder; the largest models have a few hundred files
+MAX_ENTRIES = 10_000  # in a folder; the largest models have a few hundred files
 _MB = 2**20
-_MOST_BYTES = {
+_MAX_BYTES = {
     "config.json": 8 * _MB,  # lists each quantised module, in some models twice
     "generation_config.json": _MB,
     "hf_quant_config.json": 8 * _MB,
@@ -30,7 +30,7 @@ _MOST_BYTES = {
     "tokenizer.model": 64 * _MB,
     "tokenizer.json": 128 * _MB,
 }
-_MOST_BYTES_BY_ENDING = {
+_MAX_BYTES_BY_ENDING = {
     ".jinja": _MB,
     ".json": 128 * _MB,
     ".jsonl": 128 * _MB,
@@ -53,9 +53,9 @@ _KERNEL = (("proc",), ("sys",))  # their files look regular, and some never end
 REFETCH_HINT = "Download or convert the model again."
 
 
-def most_bytes(path: Path) -> int | None:
+def max_bytes(path: Path) -> int | None:
     """Return the size limit for a file of this name; None for files without one, such as weights."""
-    return _MOST_BYTES.get(path.name, _MOST_BYTES_BY_ENDING.get(path.suffix))
+    return _MAX_BYTES.get(path.name, _MAX_BYTES_BY_ENDING.get(path.suffix))
 
 
 def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> int:
@@ -64,7 +64,7 @@ def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) ->
     Args:
         path: The file; links are followed.
         hint: What to do if it does not.
-        most: Size limit in bytes; None for that of `most_bytes`.
+        most: Size limit in bytes; None for that of `max_bytes`.
 
     Returns:
         Its size in bytes.
@@ -83,7 +83,7 @@ def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) ->
         raise ModelError(f"{path} is {kind}, not a file.", hint)
     if path.resolve().parts[1:2] in _KERNEL:
         raise ModelError(f"{path} is a system file.", hint)
-    limit = most_bytes(path) if most is None else most
+    limit = max_bytes(path) if most is None else most
     if limit is not None and status.st_size > limit:
         raise ModelError(
             f"{path} is too large: {status.st_size / 1e6:,.0f} MB; the limit is {limit / 1e6:,.0f} MB.", hint
@@ -163,9 +163,9 @@ def entries_of(folder: Path) -> list[Path]:
     found: list[Path] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if len(found) == MOST_ENTRIES:
+            if len(found) == MAX_ENTRIES:
                 raise ModelError(
-                    f"{folder} has more than {MOST_ENTRIES:,} files, so it is not a model folder.",
+                    f"{folder} has more than {MAX_ENTRIES:,} files, so it is not a model folder.",
                     "Choose the folder of one model.",
                 )
             found.append(folder / entry.name)
@@ -191,7 +191,7 @@ def check_entries(entries: list[Path], is_weights: Callable[[Path], bool]) -> No
         ModelError: If one of them is not a regular file, or too large for its kind.
     """
     for path in entries:
-        if path.name in _MOST_BYTES or is_weights(path) or (most_bytes(path) is not None and not path.is_dir()):
+        if path.name in _MAX_BYTES or is_weights(path) or (max_bytes(path) is not None and not path.is_dir()):
             check_file(path)
         elif path.name == "additional_chat_templates" and path.is_dir():
             check_entries(entries_of(path), lambda _: False)

@@ -1,12 +1,12 @@
 """Sizes of files and memory in words, in powers of ten as Finder counts."""
 
 
-def size_words(size: float) -> str:
+def size_text(size: float) -> str:
     """Return `12 KB`, `512 MB`, `1.24 GB` or `12.4 GB`."""
     return "{} {}".format(*_in_unit(size, size))
 
 
-def part_words(part: float, whole: float) -> str:
+def part_text(part: float, whole: float) -> str:
     """Return the size of a part, in the unit of the whole: `0.31 of 1.24 GB`."""
     figure, unit = _in_unit(whole, whole)
     return f"{_in_unit(part, whole)[0]} of {figure} {unit}"

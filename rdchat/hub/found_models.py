@@ -8,9 +8,9 @@ from typing import Any, Literal
 from rdchat.hub.known_files import HubFile, is_repository
 
 SortBy = Literal["downloads", "likes", "last_modified"]
-ASKED_OF_EACH = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]  # beside its name
+HITS_PER_QUERY = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]  # beside its name
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
-_MOST = 2**50  # limit of any count, also of bytes
+_MAX = 2**50  # limit of any count, also of bytes
 _QUANTIZED = "base_model:quantized:"  # a tag, before a hub id
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
@@ -65,7 +65,7 @@ def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
         licence=licences[0].removeprefix("license:")[:60] if licences else "",
         family=family[:60] if isinstance(family, str) else "",
         quantization=_quantization(config, name),
-        weight_bytes=min(_MOST, weight_bytes) if counts else None,
+        weight_bytes=min(_MAX, weight_bytes) if counts else None,
         float_bits=32 if is_float32 else 16,
         quantized_from=next((name for name in originals if len(originals) == 1 and is_repository(name)), ""),
     )
@@ -73,7 +73,7 @@ def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
 
 def _count(value: Any) -> int | None:
     """Return a number of downloads, likes or weights; None if it cannot be one."""
-    return value if type(value) is int and 0 <= value <= _MOST else None
+    return value if type(value) is int and 0 <= value <= _MAX else None
 
 
 def _day(value: Any) -> str:

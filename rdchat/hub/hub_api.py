@@ -7,11 +7,11 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
-from rdchat.hub.found_models import ASKED_OF_EACH, FoundModel, HubModel, SortBy, found_model
+from rdchat.hub.found_models import HITS_PER_QUERY, FoundModel, HubModel, SortBy, found_model
 from rdchat.hub.hub_client import AnsweredRange, HubReader
 from rdchat.hub.hub_errors import HubError, MissingError
 from rdchat.hub.known_files import (
-    MOST_FILE_BYTES,
+    MAX_FILE_BYTES,
     HubFile,
     RepositoryFiles,
     check_names,
@@ -22,8 +22,8 @@ from rdchat.hub.known_files import (
 )
 
 _CARD = "README.md"
-_MOST_CARD_BYTES = 200_000
-_MOST_FILES = 10_000
+_MAX_CARD_BYTES = 200_000
+_MAX_FILES = 10_000
 _LONGEST_NAME = 100  # of an account's name
 _LONGEST_FILE_NAME = 300  # files with longer names are never downloaded
 _SORTED_BY = {"downloads": "downloads", "likes": "likes", "last_modified": "lastModified"}
@@ -64,7 +64,7 @@ class HubApi:
         """
         tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         asked = [("search", words), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
-        query = [(key, value) for key, value in asked if value] + [("expand", field) for field in ASKED_OF_EACH]
+        query = [(key, value) for key, value in asked if value] + [("expand", field) for field in HITS_PER_QUERY]
         with self._checked() as reader:
             listed = reader.read_json(f"{self._endpoint.url}/api/models?{urlencode(query)}")
             if not isinstance(listed, list):
@@ -107,7 +107,7 @@ class HubApi:
         with self._checked(repository, revision) as reader:
             answer = reader.read_json(url)
             siblings, commit = answer.get("siblings") or [], _text(answer["sha"])
-            if not is_commit(commit) or len(siblings) > _MOST_FILES:
+            if not is_commit(commit) or len(siblings) > _MAX_FILES:
                 raise HubError(f"Hugging Face sent an invalid answer about {repository}.", "Try again later.")
             return HubModel(found_model(repository, answer), commit, tuple(map(_file, siblings)))
 
@@ -120,7 +120,7 @@ class HubApi:
         check_names(repository, commit)
         url = self._endpoint.file_url(repository, commit, _CARD)
         with self._checked(repository, commit) as reader, suppress(MissingError):
-            return reader.read(url, _MOST_CARD_BYTES).decode("utf-8", "replace")
+            return reader.read(url, _MAX_CARD_BYTES).decode("utf-8", "replace")
         return ""
 
     def document(self, repository: str, commit: str, name: str) -> Any:
@@ -164,6 +164,6 @@ def _file(answer: dict[str, Any]) -> HubFile:
     name, lfs = _text(answer["rfilename"])[:_LONGEST_FILE_NAME], answer.get("lfs")
     facts, key = (lfs, "sha256") if lfs else (answer, "blobId")
     size, digest = facts.get("size"), facts.get(key)
-    if not (isinstance(size, int) and 0 <= size <= MOST_FILE_BYTES and isinstance(digest, str) and is_digest(digest)):
+    if not (isinstance(size, int) and 0 <= size <= MAX_FILE_BYTES and isinstance(digest, str) and is_digest(digest)):
         raise HubError(f"Hugging Face gives no size or checksum for {name[:200]}.", "Try again later.")
     return HubFile(name, size, digest)

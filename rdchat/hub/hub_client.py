@@ -22,7 +22,7 @@ from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 _STALL_S, _CONNECT_S = 30.0, 15.0
 _OPENING_S = 60.0  # from the request to the answer's headers, with redirects: a server may send them slowly
 _REDIRECTS = {301, 302, 303, 307, 308}
-_MOST_REDIRECTS = 10
+_MAX_REDIRECTS = 10
 _GZIP = 31  # zlib's window bits for gzip
 _LONGEST_ETAG = 200
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
@@ -143,7 +143,7 @@ async def open_answer(
         TimeoutError: If the headers take too long.
     """
     async with asyncio.timeout(_OPENING_S):
-        for _ in range(_MOST_REDIRECTS):
+        for _ in range(_MAX_REDIRECTS):
             try:
                 own = {"User-Agent": f"rdchat/{__version__}"} | endpoint.header_for(url)
                 request = client.build_request("GET", url, headers=headers | own)

@@ -80,7 +80,7 @@ def refusal(
     if status in {429, 408} or status >= 500:
         words = {429: "receives too many requests", 408: "took too long"}.get(status, f"has a problem ({status})")
         wait = wait_of(headers)
-        when = wait_words(wait) if wait and wait > LONGEST_WAIT_S else "in a few minutes"
+        when = wait_text(wait) if wait and wait > LONGEST_WAIT_S else "in a few minutes"
         return TemporaryHubError(f"Hugging Face {words}.", f"Try again {when}.", wait)
     is_gated = code == "GatedRepo" or status == 403
     if is_gated or status == 401:
@@ -120,7 +120,7 @@ def wait_of(headers: Mapping[str, str]) -> float | None:
     return float(reset[1]) if reset else None
 
 
-def wait_words(seconds: float) -> str:
+def wait_text(seconds: float) -> str:
     """Return when to try again: in minutes or hours, or just later if the wait is too long."""
     if seconds <= 2 * 3600:
         return f"in {max(1, round(seconds / 60))} minutes"

@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.errors import ModelError
-from rdchat.files.foreign_files import most_bytes, opened
+from rdchat.files.foreign_files import max_bytes, opened
 from rdchat.hub.hub_errors import HubError
 
-MOST_FILE_BYTES = 2**50
+MAX_FILE_BYTES = 2**50
 # No lone surrogates, which cannot be in a path.
 _SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
-_MOST_DOCUMENT_BYTES = 2**24
+_MAX_DOCUMENT_BYTES = 2**24
 _LONGEST_NAME = 255  # bytes of UTF-8, the limit of file systems
 TOKENIZER_FILES = (  # beside *.json and *.tiktoken
     "chat_template.jinja",
@@ -235,7 +235,7 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
         words = "Some of its files have names that differ only in upper and lower case."
         raise HubError(words, "A Mac cannot keep both.")
     for file in taken:
-        if (most := most_bytes(Path(file.name))) is not None and file.size > most:  # nothing would read it
+        if (most := max_bytes(Path(file.name))) is not None and file.size > most:  # nothing would read it
             words = f"{file.name} is too large: {file.size / 1e6:,.0f} MB. The limit is {most / 1e6:,.0f} MB."
             raise HubError(words, "Look for another version of the model.")
     names = {file.name for file in taken}
@@ -260,7 +260,7 @@ def _is_known(name: str) -> bool:
 
 def _is_long(file: HubFile) -> bool:
     """Return whether a document is too long for anybody to read."""
-    return is_document(file.name) and file.size > _MOST_DOCUMENT_BYTES
+    return is_document(file.name) and file.size > _MAX_DOCUMENT_BYTES
 
 
 def _one_gguf(files: Sequence[HubFile], wanted: str) -> str:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
 _SMALLER = 0.4  # largest draft model, as a share of the model's bytes: larger ones gain nothing
-_MOST_HEADS, _MOST_MODELS = 8, 5
+_MAX_HEADS, _MAX_MODELS = 8, 5
 _TOKENIZER = "tokenizer.json"
-_ASKED = 200  # results of a search
+_QUERIES = 200  # results of a search
 _TAIL = re.compile(
     r"[-_.](?:\d-?bits?|[a-z]*fp\d+|bf16|f(?:p)?16|f(?:p)?32|int[48]|q\d(?:_\w+)*|mlx|gguf|awq|gptq|dwq|dynamic|qat)$",
     re.IGNORECASE,
@@ -49,7 +49,7 @@ _HEADS = {  # the words to search for, the pattern of repositories' names
 
 
 @dataclass(frozen=True, slots=True)
-class WantedModel:
+class LinkedModel:
     """The model that needs a drafter."""
 
     name: str  # its hub id, or its folder's name
@@ -103,7 +103,7 @@ def family_name(name: str) -> str:
     return base[: size.start()] if size else ""
 
 
-def find_published(api: "HubApi", model: WantedModel) -> Iterator[tuple[FoundDrafter, ...]]:
+def find_published(api: "HubApi", model: LinkedModel) -> Iterator[tuple[FoundDrafter, ...]]:
     """Yield the drafters found by name, and again when the size of each is known.
 
     Args:
@@ -123,17 +123,17 @@ def find_published(api: "HubApi", model: WantedModel) -> Iterator[tuple[FoundDra
         yield tuple(found)
 
 
-def _heads(api: "HubApi", model: WantedModel) -> list[FoundDrafter]:
+def _heads(api: "HubApi", model: LinkedModel) -> list[FoundDrafter]:
     """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
     base = _PURPOSE.sub("", base_name(model.name))
     found: dict[str, FoundDrafter] = {}
     searches = [(words, kind, pattern) for kind, (each, pattern) in _HEADS.items() for words in each]
     for words, kind, pattern in searches:
-        for result in api.search(words, limit=_ASKED, mlx_only=False):
+        for result in api.search(words, limit=_QUERIES, mlx_only=False):
             name = result.repository.rsplit("/", 1)[-1]
             if pattern.search(name) and _names(name, base) and result.repository != model.name:
                 found.setdefault(result.repository, _published(result, kind))
-    return sorted(found.values(), key=lambda each: -each.downloads)[:_MOST_HEADS]
+    return sorted(found.values(), key=lambda each: -each.downloads)[:_MAX_HEADS]
 
 
 def _names(name: str, base: str) -> bool:
@@ -142,20 +142,20 @@ def _names(name: str, base: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name, re.IGNORECASE) is not None
 
 
-def _smaller_models(api: "HubApi", model: WantedModel, known: set[str]) -> list[FoundDrafter]:
+def _smaller_models(api: "HubApi", model: LinkedModel, known: set[str]) -> list[FoundDrafter]:
     family, most = family_name(model.name), _SMALLER * model.weight_bytes
     if not family or not most:
         return []
     results = [
         result
-        for result in api.search(family, limit=_ASKED)
+        for result in api.search(family, limit=_QUERIES)
         if result.weight_bytes
         and result.weight_bytes <= most
         and family_name(result.repository).casefold() == family.casefold()
         and result.repository not in known
         and not any(pattern.search(result.repository) for _, pattern in _HEADS.values())
     ]
-    return [_published(result, PublishedKind.MODEL) for result in results[:_MOST_MODELS]]
+    return [_published(result, PublishedKind.MODEL) for result in results[:_MAX_MODELS]]
 
 
 def _published(result: FoundModel, kind: PublishedKind) -> FoundDrafter:

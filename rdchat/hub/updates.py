@@ -12,8 +12,8 @@ from rdchat.errors import one_line
 
 _FILE = Path(rdchat.__file__).with_name("updates_address")  # written by scripts/build-app.sh; none in a checkout
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
-_MOST_NOTES, _MOST_LINES = 2000, 6  # characters and lines of notes, which stand above the chat
-_MOST_BYTES, _MOST_VALUES, _SECONDS = 2**16, 1000, 20.0
+_MAX_NOTES, _MAX_LINES = 2000, 6  # characters and lines of notes, which stand above the chat
+_MAX_BYTES, _MAX_VALUES, _SECONDS = 2**16, 1000, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def newer_version(address: str) -> Update | None:
     parts = urlsplit(address)
     endpoint = Endpoint(f"{parts.scheme}://{parts.netloc}")
     try:
-        answer = HubReader(endpoint, AnswerLimits(_SECONDS, _MOST_BYTES, _MOST_VALUES)).read_json(address)
+        answer = HubReader(endpoint, AnswerLimits(_SECONDS, _MAX_BYTES, _MAX_VALUES)).read_json(address)
         update = _read(answer)
         return update if _numbers(update.version) > _numbers(rdchat.__version__) else None
     except (ValueError, RecursionError, KeyError, TypeError) as error:
@@ -61,8 +61,8 @@ def _read(answer: Mapping[str, Any]) -> Update:
     version, notes, page = answer["version"], answer.get("notes", ""), answer["page"]
     if not (_VERSION.fullmatch(version) and isinstance(notes, str) and _is_web_page(page)):
         raise ValueError("not a version with its page")
-    lines = [line for each in notes[:_MOST_NOTES].splitlines() if (line := one_line(each).strip())]
-    return Update(version, "\n".join(lines[:_MOST_LINES]), page)
+    lines = [line for each in notes[:_MAX_NOTES].splitlines() if (line := one_line(each).strip())]
+    return Update(version, "\n".join(lines[:_MAX_LINES]), page)
 
 
 def _is_web_page(address: object) -> bool:

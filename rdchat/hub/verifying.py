@@ -36,7 +36,7 @@ class Verdict:
         return bool(self.intact) and not (self.damaged or self.missing or self.astray)
 
     @property
-    def version_words(self) -> str:
+    def version_text(self) -> str:
         """Return a sentence that another program's folder may have an older version; empty for the hub's cache."""
         if self.in_cache or not self.damaged:
             return ""

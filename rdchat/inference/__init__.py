@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from rdchat.inference.api.requests import GenerationRequest, SamplingParams
     from rdchat.inference.models.loading import load_model
     from rdchat.inference.session import ChatSession
-    from rdchat.inference.target.prefix_tree import PrefixTree
+    from rdchat.inference.verification.prefix_tree import PrefixTree
 
 __all__ = ["ChatSession", "GenerationRequest", "PrefixTree", "SamplingParams", "TokenIterator", "load_model"]
 
 _HOMES = {
     "ChatSession": "session",
     "GenerationRequest": "api.requests",
-    "PrefixTree": "target.prefix_tree",
+    "PrefixTree": "verification.prefix_tree",
     "SamplingParams": "api.requests",
     "TokenIterator": "api.protocol",
     "load_model": "models.loading",

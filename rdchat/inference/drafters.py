@@ -29,9 +29,9 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_files import TargetBinding, display_name, shown_name
-from rdchat.inference.models.mtp_families import said_layers, unreadable
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.models.model_files import TargetBinding, display_name, printable_name
+from rdchat.inference.models.mtp_families import stated_layers, unreadable
+from rdchat.inference.verification.target import LoadedModel
 
 MTP_NAME = "mtp"  # in place of a drafter's name: the model's own MTP layers
 NO_DRAFT_MODEL = "Choose a smaller model with the same tokenizer."
@@ -62,7 +62,7 @@ class Drafters:
 
     Attributes:
         auto: State of the automatic mode.
-        most_heads: Number of drafter heads kept in memory; the last used ones stay.
+        max_heads: Number of drafter heads kept in memory; the last used ones stay.
     """
 
     def __init__(self, model: LoadedModel, load_anyway: bool = False) -> None:
@@ -71,7 +71,7 @@ class Drafters:
         self._draft_models: dict[str, DraftModel] = {}
         self._heads: dict[Path, HeadModel] = {}  # by folder, the last used one last
         self._failures: dict[Path, tuple[str, str, str]] = {}  # stamp of a drafter's files; message and hint
-        self.most_heads = 1
+        self.max_heads = 1
         self.auto = AutoState(model)
 
     def drafter_folder(self, named: str | None) -> Path | None:
@@ -100,8 +100,12 @@ class Drafters:
         folder = mtp_folder(self._target_hash, info.path)
         if folder is not None:
             others = used is not None and used != folder
-            return f"The model's MTP layers are not used: the drafter {shown_name(used)} is." if others and used else ""
-        if not self._says_layers:
+            return (
+                f"The model's MTP layers are not used: the drafter {printable_name(used)} is."
+                if others and used
+                else ""
+            )
+        if not self._names_layers:
             return ""
         if reason := unreadable(info.architecture):
             return f"{info.name} was published with MTP layers, which rdchat cannot use: {reason}."
@@ -116,9 +120,9 @@ class Drafters:
         return head.head.facts if head is not None and isinstance(head.head, BoundMtpHead) else ""
 
     @cached_property
-    def _says_layers(self) -> bool:
+    def _names_layers(self) -> bool:
         try:
-            return said_layers(read_config(self._model.info.path)) > 0
+            return stated_layers(read_config(self._model.info.path)) > 0
         except ModelError:
             return False  # its folder is gone
 
@@ -261,7 +265,7 @@ class Drafters:
         if folder is None:
             return None
         head = self._heads.pop(folder, None)
-        while len(self._heads) >= self.most_heads:  # before another one is loaded
+        while len(self._heads) >= self.max_heads:  # before another one is loaded
             del self._heads[next(iter(self._heads))]
         self._heads[folder] = head or self._read_head(folder)
         return folder, self._heads[folder]

@@ -86,11 +86,11 @@ def _remove_unfinished(folder: Path) -> None:
     """Remove kernels whose compiler was killed, which MLX could never load. Takes 10 µs for each kernel."""
     for kernel in folder.glob("*/cpu/lib*.so"):
         with suppress(OSError):
-            if time.time() - kernel.stat().st_mtime > _BUSY_S and not _is_whole(kernel):
+            if time.time() - kernel.stat().st_mtime > _BUSY_S and not _is_intact(kernel):
                 kernel.unlink()
 
 
-def _is_whole(kernel: Path) -> bool:
+def _is_intact(kernel: Path) -> bool:
     with kernel.open("rb") as file:
         header = file.read(_ELF_END.size)
     if header[:4] != b"\x7fELF":

@@ -19,8 +19,8 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.model_library import store_capability
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.device import free_memory, unwire_memory, wire_memory
-from rdchat.inference.target.prefix_caches import usual_limit
+from rdchat.inference.verification.device import free_memory, unwire_memory, wire_memory
+from rdchat.inference.verification.prefix_caches import usual_limit
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, 
 from rdchat.inference.drafting.checkpoints.installed_drafters import drafter_name, resolve_drafter
 from rdchat.inference.drafting.draft_model import check_draft_model
 from rdchat.inference.models.model_files import display_name
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 class ModeOptions:

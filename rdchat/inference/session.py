@@ -37,10 +37,10 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.kernel_folder import compiled_marker
 from rdchat.inference.mode_options import ModeOptions
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.memory_errors import device_errors
-from rdchat.inference.target.prefix_caches import PrefixCaches
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.memory_errors import device_errors
+from rdchat.inference.verification.prefix_caches import PrefixCaches
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import end_of_begun
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rdchat.server.settings import ServerSettings
 _Event = GenerationEvent | ModelInfo | EngineFailure
 _Take = Callable[[_Event], object]
 _FINAL = (ReplyEnd, ModelInfo, EngineFailure)
-_TELL_INTERVAL_S = 0.1
+_REPORT_INTERVAL_S = 0.1
 # How long a list of the installed models is used.
 _MODELS_SECONDS = 10.0
 # Longest wait that a client is asked for.
@@ -219,7 +219,7 @@ class Desk:
             async for batch in batches:
                 if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
                     ticket.count(tokens)
-                self._tell_progress()
+                self._report_progress()
                 yield [event for event in batch if isinstance(event, GenerationEvent)]
 
     async def _events(self, ticket: Ticket, begin: Callable[[_Take], Cancellable]) -> AsyncGenerator[list[_Event]]:
@@ -280,10 +280,10 @@ class Desk:
         self.facts = ServerFacts(self.address, running, waiting, self._answered)
         self._on_change(self.facts)
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         """Give the facts soon: many tokens come together."""
         if self._later is None:
-            self._later = asyncio.get_running_loop().call_later(_TELL_INTERVAL_S, self._tell)
+            self._later = asyncio.get_running_loop().call_later(_REPORT_INTERVAL_S, self._tell)
 
 
 def _error_of(event: _Event, stopped: ApiError | None) -> ApiError | None:

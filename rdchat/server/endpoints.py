@@ -28,13 +28,13 @@ from rdchat.server.interfaces.fields import Fields, parse_body
 from rdchat.server.interfaces.interface import Interface, ReplyStream
 from rdchat.server.interfaces.messages import Messages
 from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
-from rdchat.server.outlet import ClientGoneError, Outlet, inflated, read_body, until_gone
+from rdchat.server.outlet import DisconnectedError, Outlet, inflated, read_body, until_disconnected
 from rdchat.server.replies import Piece, make_replies
 
 _LOG = logging.getLogger(__name__)
 # Name of a field that may stand in a header.
 _NAME = re.compile(r"[\w.$-]{1,100}", re.ASCII)
-_MOST_NAMES = 20
+_MAX_NAMES = 20
 _CODINGS = {"", "identity", "gzip", "x-gzip"}
 _ANTHROPIC_PATH = "/v1/messages"
 
@@ -75,7 +75,7 @@ class _Front:
             self._guard.check(headers)
             outlet.headers = cors_headers(headers)
             await self._app(scope, receive, send)
-        except ClientGoneError:
+        except DisconnectedError:
             pass
         except ApiError as error:
             await _send_error(scope, outlet, error)
@@ -103,7 +103,7 @@ async def _send_error(scope: Scope, outlet: Outlet, error: ApiError) -> None:
     closed = {"connection": "close"} if error.status in {401, 403, 408, 413, 415} else {}
     try:
         await outlet.json(error.status, body, error.headers | closed)
-    except ClientGoneError:
+    except DisconnectedError:
         return
 
 
@@ -148,7 +148,7 @@ class _Replies:
 
     async def __call__(self, scope: Scope, receive: Receive, _send: Send) -> None:
         order = await self._read(scope, receive)
-        await _unless_gone(receive, self._answer(scope, order))
+        await _while_connected(receive, self._answer(scope, order))
 
     async def _read(self, scope: Scope, receive: Receive) -> ReplyOrder:
         limits = self._desk.settings.limits
@@ -268,7 +268,7 @@ class _Replies:
         """Return the headers that name what has no effect or no grammar, and the model in place of an unknown one."""
         headers = {}
         for what, names in (("ignored", order.ignored), ("unenforced", order.shape.left_out if order.shape else ())):
-            if shown := [name for name in names if _NAME.fullmatch(name)][:_MOST_NAMES]:
+            if shown := [name for name in names if _NAME.fullmatch(name)][:_MAX_NAMES]:
                 headers[f"x-rdchat-{what}"] = ", ".join(shown)
         info = self._desk.gate.model
         if info is not None and self._desk.substituted(order.model, info.name):
@@ -313,16 +313,16 @@ def _text_of(stream: ReplyStream, piece: Piece) -> str:
     return stream.delta(piece) if piece.thought or piece.answer else ""
 
 
-async def _unless_gone(receive: Receive, answer: Awaitable[None]) -> None:
+async def _while_connected(receive: Receive, answer: Awaitable[None]) -> None:
     """Answer a request, or stop as soon as the client has left."""
     work = asyncio.ensure_future(answer)
-    gone = asyncio.ensure_future(until_gone(receive))
+    gone = asyncio.ensure_future(until_disconnected(receive))
     try:
         await asyncio.wait({work, gone}, return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
             work.cancel()
             await asyncio.wait({work})
-            raise ClientGoneError
+            raise DisconnectedError
         work.result()
     finally:
         gone.cancel()

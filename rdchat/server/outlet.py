@@ -12,7 +12,7 @@ from starlette.types import Message, Receive, Scope, Send
 _INFLATED_AT_ONCE = 2**18
 
 
-class ClientGoneError(Exception):
+class DisconnectedError(Exception):
     """The client has left, or does not read."""
 
 
@@ -64,20 +64,20 @@ class Outlet:
         except TimeoutError as error:
             # Closing would wait until the client has read what was sent.
             self._abort()
-            raise ClientGoneError from error
+            raise DisconnectedError from error
 
 
 async def read_body(receive: Receive, most: int) -> bytes | None:
     """Return the body of a request; None if it is longer than `most` bytes.
 
     Raises:
-        ClientGoneError: If the client leaves before its end.
+        DisconnectedError: If the client leaves before its end.
     """
     body = bytearray()
     while True:
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise ClientGoneError
+            raise DisconnectedError
         body += message.get("body", b"")
         if len(body) > most:
             return None
@@ -108,7 +108,7 @@ def inflated(body: bytes, most: int) -> bytes | None:
     return bytes(content)
 
 
-async def until_gone(receive: Receive) -> None:
+async def until_disconnected(receive: Receive) -> None:
     """Wait until the client has left; its body must have been read."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -15,9 +15,9 @@ from rdchat.log import errors_logged
 from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
-from rdchat.services.chat.kept_chats import KeptChats
 from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
+from rdchat.services.chat.prefix_caches import PrefixCacheControl
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
@@ -59,7 +59,7 @@ class ChatController(QObject):
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
         self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
         preferences.changed.connect(self.drafting.read_settings)
-        self.kept_chats = KeptChats(model, preferences, self)
+        self.prefix_caches = PrefixCacheControl(model, preferences, self)
         self.server = ServerControl(model, self.drafting, preferences, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, preferences, model)
         replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences, earlier=self.earlier)
@@ -93,7 +93,7 @@ class ChatController(QObject):
         self.chats.conversations_changed.connect(self.earlier.check_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
         self.chats.conversation_removed.connect(self.replies.stop)
-        self.context.reply_wanted.connect(self.continue_reply)
+        self.context.reply_requested.connect(self.continue_reply)
         for free in (self.replies.state_changed, self.chat.unsent.waiting_changed, self._engine.request_ended):
             free.connect(self._next.start)
         for opened in (self.chat.opened, self.chat.stored):

@@ -41,7 +41,7 @@ _NO_ANSWER = object()
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request to the child. `deadline` and `most_memory` are set when the child gets it."""
+    """A request to the child. `deadline` and `memory_limit` are set when the child gets it."""
 
     job: Job[Any]
     do: str
@@ -52,7 +52,7 @@ class Request:
     sent: threading.Event = field(default_factory=threading.Event)  # also set if it ended without being sent
     outcome: Any = _NO_ANSWER
     deadline: float | None = None
-    most_memory: int | None = None
+    memory_limit: int | None = None
 
 
 class ChildRun:
@@ -117,7 +117,7 @@ class ChildRun:
         if limits.seconds is not None:
             request.deadline = time.monotonic() + limits.seconds
         if limits.memory_bytes is not None:
-            request.most_memory = _memory_bytes(self.process.pid) + limits.memory_bytes
+            request.memory_limit = _memory_bytes(self.process.pid) + limits.memory_bytes
         self._send(frame, request)
         request.sent.set()
         is_cancelled = is_held = False
@@ -130,7 +130,7 @@ class ChildRun:
             if request.job.held is not is_held:
                 is_held = not is_held
                 self._send(packed({"hold": number, "on": is_held}), request)
-            request.woken.wait(_TICK_S if request.deadline or request.most_memory else None)
+            request.woken.wait(_TICK_S if request.deadline or request.memory_limit else None)
             request.woken.clear()
             self._check_limits(request)
 
@@ -154,7 +154,7 @@ class ChildRun:
         if request.deadline is not None and time.monotonic() > request.deadline:
             late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
             self.kill(ChildInterruptedError("was stopped") if _is_stopped(pid) else late)
-        elif request.most_memory is not None and _memory_bytes(pid) > request.most_memory:
+        elif request.memory_limit is not None and _memory_bytes(pid) > request.memory_limit:
             self.kill(ChildLimitError(f"more than {(limits.memory_bytes or 0) / 1e9:.1f} GB of memory"))
 
     def kill(self, error: ChildError) -> None:

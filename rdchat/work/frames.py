@@ -5,7 +5,7 @@ from typing import Any, BinaryIO
 
 from rdchat.errors import RdchatError
 
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28
 """The longest message."""
 _LENGTH_BYTES = 4
 
@@ -20,10 +20,10 @@ def packed(message: Message) -> bytes:
     """Return the bytes that carry a message.
 
     Raises:
-        FrameError: If it is longer than `MOST_BYTES`.
+        FrameError: If it is longer than `MAX_BYTES`.
     """
     content = json.dumps(message).encode()
-    if len(content) > MOST_BYTES:
+    if len(content) > MAX_BYTES:
         raise FrameError(f"{len(content):,} bytes are too many for one message.")
     return len(content).to_bytes(_LENGTH_BYTES, "big") + content
 
@@ -32,13 +32,13 @@ def read_message(source: BinaryIO) -> Message | None:
     """Wait for the next message of a blocking stream; None if the other side closed it.
 
     Raises:
-        FrameError: If it is longer than `MOST_BYTES`, or not a JSON object.
+        FrameError: If it is longer than `MAX_BYTES`, or not a JSON object.
     """
     length = source.read(_LENGTH_BYTES)
     if len(length) < _LENGTH_BYTES:
         return None
     number = int.from_bytes(length, "big")
-    if number > MOST_BYTES:
+    if number > MAX_BYTES:
         raise FrameError("A process sent a message that is too long.")
     content = source.read(number)
     if len(content) < number:

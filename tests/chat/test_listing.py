@@ -30,7 +30,7 @@ def listing(store: ConversationStore) -> Listing:
     return chats_listing(store.spans, store.organiser.folders(), NOW)
 
 
-def words_of(row: Row) -> str:
+def content_text(row: Row) -> str:
     if isinstance(row, SectionRow):
         return f"# {row.words}"
     if isinstance(row, FolderRow):
@@ -61,7 +61,7 @@ def test_listing_is_by_pin_folder_and_date(open_store: OpenStore) -> None:
         "c11", "# Unknown date", "c12", "c18",
     ]  # fmt: skip
     rows = listing(store)
-    assert list(map(words_of, rows)) == expected
+    assert list(map(content_text, rows)) == expected
     assert [rows.place_of(key_of(row)) for row in rows] == list(range(len(expected)))
     assert rows.place_of(("chat", 2)) is None
     assert [section.words for place in (1, 4, 11) if (section := rows.section_of(place))] == [
@@ -124,4 +124,4 @@ def test_rows_of_chats_that_were_deleted_meanwhile_are_empty(store: Conversation
     chats = [add(store, f"chat {number}", number) for number in range(3)]
     rows = listing(store)
     store.delete_conversation(chats[0])
-    assert [words_of(row).strip() for row in list(rows)[1:]] == ["chat 2", "chat 1", ""]
+    assert [content_text(row).strip() for row in list(rows)[1:]] == ["chat 2", "chat 1", ""]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.message_bin import KEPT_DAYS
+from rdchat.chat.storage.message_bin import BIN_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
@@ -119,7 +119,7 @@ def test_the_bin_keeps_chats_for_thirty_days(timed: ConversationStore, clock: Cl
     clock.now += 2 * DAY_S
     timed.delete_conversation(second.id)
     timed.organiser.delete_folder(folder.id)
-    clock.now += (KEPT_DAYS - 1) * DAY_S
+    clock.now += (BIN_DAYS - 1) * DAY_S
     timed.organiser.expire()
     assert [chat.title for chat in timed.organiser.bin()] == ["second"]
     assert len(timed.organiser.deleted_folders()) == 1
@@ -158,7 +158,7 @@ def test_what_was_deleted_in_the_future_expires_from_now_on(timed: ConversationS
     clock.now += 10_000 * DAY_S
     timed.delete_conversation(chat.id)
     clock.now -= 10_000 * DAY_S
-    for days, kept in ((0, True), (KEPT_DAYS - 1, True), (2, False)):
+    for days, kept in ((0, True), (BIN_DAYS - 1, True), (2, False)):
         clock.now += days * DAY_S
         timed.organiser.expire()
         assert bool(timed.organiser.bin()) is kept

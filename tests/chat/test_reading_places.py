@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from rdchat.chat.storage.reader_notes import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
 
@@ -10,11 +10,11 @@ def test_a_place_is_kept_over_a_restart_and_goes_with_its_chat(tmp_path: Path) -
     chat, other = store.create_conversation("One"), store.create_conversation("Two")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
     assert store.places.find(chat.id) is None
-    store.places.keep(chat.id, ReadingPlace(message.id, 40))
-    store.places.keep(other.id, ReadingPlace(message.id, 40))  # it has no such message
+    store.places.keep(chat.id, ReadingPosition(message.id, 40))
+    store.places.keep(other.id, ReadingPosition(message.id, 40))  # it has no such message
     store.close()
     store = ConversationStore(tmp_path / "chats.db")
-    assert store.places.find(chat.id) == ReadingPlace(message.id, 40)
+    assert store.places.find(chat.id) == ReadingPosition(message.id, 40)
     assert store.places.find(other.id) is None
     store.places.keep(chat.id, None)
     assert store.places.find(chat.id) is None

@@ -15,7 +15,7 @@ from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Mode, Role
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.decoding.rounds import _drafters
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.verifier import PackedTree
 from tests.chat.traces import drafted_events, drafted_trace, events_of_round, round_tree
 from tests.stores import finish_message
 

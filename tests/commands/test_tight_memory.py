@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.cli import main
 from rdchat.inference.models import loading
-from rdchat.inference.target.device import MemoryRoom
+from rdchat.inference.verification.device import MemoryRoom
 from tests.commands.running import check_refused
 
 

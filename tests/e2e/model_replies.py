@@ -10,8 +10,8 @@ from rdchat.inference.api.requests import ChatMessage, DraftSettings, Generation
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.sampling import filter_border
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 
 CODE = "Write a Python function that reverses a list. Then write the same function again with a comment in each line."
 PROSE = "Explain in three sentences why the sky is blue."

@@ -11,7 +11,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import reply, request
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]

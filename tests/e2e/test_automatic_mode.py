@@ -7,7 +7,7 @@ import pytest
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto import measuring, state
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import CODE, check_same, reply, request
 from tests.inference.plain_replies import plain
 

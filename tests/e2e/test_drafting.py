@@ -10,10 +10,10 @@ from mlx_lm.models.cache import make_prompt_cache, trim_prompt_cache
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree, Verifier
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from tests.e2e.model_replies import CODE, PROSE, SUMS, check_same, reply, request
 from tests.inference.plain_replies import plain
 

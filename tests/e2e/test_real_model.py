@@ -9,8 +9,8 @@ from mlx_lm import stream_generate
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.target import LoadedModel
 from tests.e2e.model_replies import reply
 
 PROMPTS = [

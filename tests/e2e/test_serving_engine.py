@@ -21,7 +21,7 @@ from rdchat.inference.api.requests import (
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure, ReplyProgress
 from rdchat.services.engine.engine_request import Command, LoadModel, UnloadModel

@@ -19,7 +19,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from tests.hub.hub_contents import Fault, Repository, Request, git_sha1, is_large, listed, sha256
 
 PIECE = 16_384
-_MOST_REQUESTS = 5_000
+_MAX_REQUESTS = 5_000
 _RANGE = re.compile(r"bytes=(\d+)-(\d*)")
 
 
@@ -113,7 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
-        assert len(self.hub.requests) < _MOST_REQUESTS
+        assert len(self.hub.requests) < _MAX_REQUESTS
         parts = urlsplit(self.path)
         words = [unquote(word) for word in parts.path.strip("/").split("/")]
         if words[:2] == ["api", "models"]:

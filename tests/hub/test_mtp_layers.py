@@ -15,9 +15,9 @@ from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, ChangedFileError, HubError
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.models.mtp_source import MtpPlan, MtpTarget, find_original, kept_plan, plan_mtp
+from rdchat.inference.models.mtp_source import MtpPlan, MtpTarget, find_original, plan_mtp, saved_plan
 from rdchat.inference.models.mtp_tensors import is_mtp
-from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES
+from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES
 from tests.disks import small_disk
 from tests.hub.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer, sha256
@@ -151,7 +151,7 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_plan(
     hub.faults[SHARDS[1]] = [Fault(cut=1_000), *[Fault(status=500)] * LIMITS.tries]
     with pytest.raises(NetworkError):
         fetch(plan)
-    kept = kept_plan(target)
+    kept = saved_plan(target)
     assert kept is not None
     assert (kept.files, kept.is_kept) == (plan.files, True)
     (listed,) = listed_downloads()
@@ -268,7 +268,7 @@ def test_a_header_of_a_gigabyte_is_not_read(hub: HubServer, target: MtpTarget) -
     with pytest.raises(HubError, match=r"The header of .* is too long: 1.00 GB"):
         planned(target)
     assert hub.sent.total() < 10**6
-    assert MOST_HEADER_BYTES < 10**8
+    assert MAX_HEADER_BYTES < 10**8
 
 
 def test_an_index_that_names_other_places_is_refused(hub: HubServer, target: MtpTarget) -> None:
@@ -419,7 +419,7 @@ def test_a_disk_that_fills_up_keeps_what_came(
         with pytest.raises(StorageFullError):
             fetch(plan)
         filler.unlink()
-        kept = kept_plan(target)
+        kept = saved_plan(target)
         assert kept is not None
         check_layers(fetch(kept), original)
 
@@ -528,7 +528,7 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
         {"files": 1},
     ):
         path.write_text(json.dumps({**good, **changed}))
-        assert kept_plan(target) is None
+        assert saved_plan(target) is None
     for key, value in (
         ("start", -1),
         ("stop", 0),
@@ -539,9 +539,9 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
         ("etag", None),
     ):
         path.write_text(json.dumps({**good, "files": [[name, head, [{**parts[0], key: value}]], *others]}))
-        assert kept_plan(target) is None
+        assert saved_plan(target) is None
     path.write_text(json.dumps(good))
-    assert kept_plan(target) == replace(plan, is_kept=True)
+    assert saved_plan(target) == replace(plan, is_kept=True)
     with pytest.raises(HubError, match="Nothing is left"):
         run(Download("a/b", plan.files.commit, drafter=target.place().folder.name))
-    assert kept_plan(target) is not None
+    assert saved_plan(target) is not None

@@ -9,8 +9,8 @@ from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.published_drafters import (
     FoundDrafter,
+    LinkedModel,
     PublishedKind,
-    WantedModel,
     base_name,
     family_name,
     find_published,
@@ -27,22 +27,22 @@ def api(hub: HubServer) -> HubApi:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> WantedModel:
+def model(tmp_path: Path) -> LinkedModel:
     """A model whose weights are large beside what the test's hub says of all of its models."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(b"tokens")
     (folder / "model.safetensors").write_bytes(b"w" * 5000)
-    return WantedModel("mlx-community/Qwen3-4B-4bit", folder)
+    return LinkedModel("mlx-community/Qwen3-4B-4bit", folder)
 
 
-def last(api: HubApi, model: WantedModel) -> dict[str, FoundDrafter]:
+def last(api: HubApi, model: LinkedModel) -> dict[str, FoundDrafter]:
     *_, found = find_published(api, model)
     return {each.repository: each for each in found}
 
 
 def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
-    hub: HubServer, api: HubApi, model: WantedModel
+    hub: HubServer, api: HubApi, model: LinkedModel
 ) -> None:
     hub.add("a/Qwen3-4B_eagle3", WEIGHTS)
     hub.add("b/dspark_qwen3_4b_block7", WEIGHTS)
@@ -67,7 +67,7 @@ def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
     assert not found["h/Qwen3-1.7B"].same_tokenizer
 
 
-def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: WantedModel) -> None:
+def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: LinkedModel) -> None:
     hub.add("a/Qwen3-4B-eagle3", {"pytorch_model.bin": b"pickle", "config.json": b"{}"})
     hub.add("b/Qwen3-4B-eagle3", WEIGHTS, gated=True)
     found = last(api, model)
@@ -77,7 +77,7 @@ def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: Wan
 
 
 def test_names_come_first_and_what_is_not_wanted_any_more_is_not_asked_for(
-    hub: HubServer, api: HubApi, model: WantedModel
+    hub: HubServer, api: HubApi, model: LinkedModel
 ) -> None:
     hub.add("a/Qwen3-4B-eagle3", WEIGHTS)
     results = find_published(api, model)
@@ -87,7 +87,7 @@ def test_names_come_first_and_what_is_not_wanted_any_more_is_not_asked_for(
     assert len(hub.requests) == asked
 
 
-def test_a_hub_that_refuses_is_told_of(hub: HubServer, api: HubApi, model: WantedModel) -> None:
+def test_a_hub_that_refuses_is_told_of(hub: HubServer, api: HubApi, model: LinkedModel) -> None:
     hub.api_faults.append(Fault(status=429))
     with pytest.raises(HubError, match="too many requests"):
         next(find_published(api, model))

@@ -118,12 +118,12 @@ def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_pat
         (tmp_path / name).write_bytes(data)
     api = HubApi(Tokens().access(find_endpoint()))
     verdict = verify_folder(NAME, tmp_path, api)
-    assert (verdict.is_whole, verdict.unknown, verdict.version_words) == (True, ("of-mine.txt",), "")
+    assert (verdict.is_whole, verdict.unknown, verdict.version_text) == (True, ("of-mine.txt",), "")
     hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(400_000, 9)}
     hub.repositories[NAME].branches["main"] = NEWER
     verdict = verify_folder(NAME, tmp_path, api)
     assert (verdict.commit, verdict.damaged) == (NEWER, (WEIGHTS,))
-    assert verdict.version_words == "It was compared with the newest version. An older version differs too."
+    assert verdict.version_text == "It was compared with the newest version. An older version differs too."
 
 
 def test_what_is_not_here_cannot_be_verified(hub: HubServer) -> None:

@@ -17,14 +17,14 @@ from unittest.mock import patch
 import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.round_cache import leaves, round_cache
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.round_cache import leaves, round_cache
+from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.families import CHAINS, COMMON, TREES
 
-MOST_VECTOR_ROWS = 8
-ROWS = range(1, MOST_VECTOR_ROWS + 2)
+MAX_VECTOR_ROWS = 8
+ROWS = range(1, MAX_VECTOR_ROWS + 2)
 _VECTOR_SIZES = {64, 96, 128, 256}  # of heads, of both queries and values
 _TILED_SIZES = {64, 72, 80, 96, 128}  # 192 and 256 have a kernel that MLX takes for prompts only
 
@@ -50,7 +50,7 @@ class Shape(NamedTuple):
     def kernel(self) -> Kernel:
         """What MLX 0.32.2 to 0.32.4 takes on Metal: `ScaledDotProductAttention::use_fallback`."""
         same = self.query_size == self.value_size
-        if self.rows > MOST_VECTOR_ROWS:
+        if self.rows > MAX_VECTOR_ROWS:
             return Kernel.TILED if same and self.query_size in _TILED_SIZES else Kernel.UNFUSED
         known = (same and self.query_size in _VECTOR_SIZES) or (self.query_size, self.value_size) == (192, 128)
         fits = self.rows * (self.heads // self.kv_heads) <= 32
@@ -169,7 +169,7 @@ def _cells(family: str, sizes: dict[str, Any]) -> list[str]:
     shapes = {shape for found in by_rows.values() for shape in found}
     heads = sorted({f"{shape.heads}/{shape.kv_heads}" for shape in shapes})
     size = sorted({_size(shape) for shape in shapes})
-    few = [rows for rows in slow if rows <= MOST_VECTOR_ROWS]
+    few = [rows for rows in slow if rows <= MAX_VECTOR_ROWS]
     words = "none" if not few else f"{few[0]}" if len(few) == 1 else f"{few[0]} to {few[-1]}"
     return [", ".join(heads), ", ".join(size), words, "unfused" if ROWS[-1] in slow else "tiled"]
 

@@ -24,7 +24,7 @@ import numpy as np
 from rdchat.inference.drafting import head_drafter
 from rdchat.inference.drafting.beam_search import search
 
-MOST_BUFFERS = 10  # command buffers that MLX keeps in flight
+MAX_BUFFERS = 10  # command buffers that MLX keeps in flight
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,8 +185,8 @@ class DeviceStandIn:
         count = math.ceil(ms / self._times.buffer)
         self._in_flight += [start + ms * (number + 1) / count for number in range(count)]
         self._in_flight = [done for done in self._in_flight if done > began]
-        if len(self._in_flight) > MOST_BUFFERS:
-            self._shift += self._in_flight[-MOST_BUFFERS - 1] - began
+        if len(self._in_flight) > MAX_BUFFERS:
+            self._shift += self._in_flight[-MAX_BUFFERS - 1] - began
             self.events.append(Event("held", (), began, self._ms()))
 
     def _wait(self, until: float) -> None:

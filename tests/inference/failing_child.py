@@ -24,14 +24,14 @@ from rdchat.inference.benchmark.differences import divergences, gap_of, score_ga
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
-from rdchat.inference.target.verifier import PackedTree
 from rdchat.inference.training.data.batched_decoding import answer_states, check_batched_decoding
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.samples import LogitCurve, Teacher
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.auto.automatic_replies import RandomPlanner
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.failing_reads import Failure, failing_array, let_fail
@@ -120,11 +120,11 @@ def _check_replies(mode: str, who: str, temperature: float, folder: Path) -> Non
 
 # Whatever else reads a model's output
 
-_ASKED = ask(temperature=0.9)
+_QUERIES = ask(temperature=0.9)
 _TOLD = [TrainingConversation(0, [3, 4, 5, 6, 7, 8, 9, 10], 3, 0.0)]
 _CALLS: Mapping[str, Callable[[LoadedModel], Any]] = {
-    "differences": lambda model: list(divergences(model, _ASKED, [4, 5, 6])),
-    "gap": lambda model: score_gap(model, _ASKED, [4, 5, 6], 2, 7),
+    "differences": lambda model: list(divergences(model, _QUERIES, [4, 5, 6])),
+    "gap": lambda model: score_gap(model, _QUERIES, [4, 5, 6], 2, 7),
     "states": lambda model: answer_states(model, _TOLD * 2, HiddenReads()),
     "batches": check_batched_decoding,
     "curve": lambda model: [LogitCurve.of(model, TargetEmbeddings(model.network, len(ALPHABET))) for _ in range(2)],
@@ -167,7 +167,7 @@ _READERS: Mapping[str, Callable[[mx.array], Any]] = {
     "float": float,
     "bool": bool,
     "tree": lambda array: PackedTree.chain(array.reshape(-1)).fetch(),
-    "gap": lambda array: gap_of(mx.zeros((1, 31)) + array.reshape(-1), 3, _ASKED, 4, 5),
+    "gap": lambda array: gap_of(mx.zeros((1, 31)) + array.reshape(-1), 3, _QUERIES, 4, 5),
     "teacher": lambda array: Teacher.blank(1, 31).fill(
         0, np.zeros((1, 4)), mx.zeros((31, 4)) + array, lambda rows: rows
     ),

@@ -6,7 +6,7 @@ from pathlib import Path
 import mlx.core as mx
 import mlx.nn as nn
 
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 def failing_array(folder: Path, shape: tuple[int, ...] = ()) -> mx.array:

@@ -9,8 +9,8 @@ import mlx.core as mx
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 
 
 @dataclass(eq=False)
@@ -18,14 +18,14 @@ class FakeHead(Head, StoredHead):
     """Scores a token by the one before it and by the mean of what it was told of the text.
 
     Attributes:
-        most_drafted, remembers: See `Head`.
+        max_drafted, remembers: See `Head`.
         text: (n,) token ids by position that it is sure of, as if it were well trained; None scores as described.
         lengths: Of the drafts that were begun: tokens below each root.
         ahead: How many of them were begun before the host knew their root.
         gaps: Positions before a root that the head was not told of.
     """
 
-    most_drafted: int
+    max_drafted: int
     remembers: bool
     text: mx.array | None = None
     kind: HeadKind = HeadKind.BLOCK
@@ -102,7 +102,7 @@ class _State(HeadState):
 
     @override
     def logits(self) -> mx.array:
-        assert self.depth < self.head.most_drafted, "more tokens were wanted than the head drafts"
+        assert self.depth < self.head.max_drafted, "more tokens were wanted than the head drafts"
         self.head.lengths[-1] = self.depth + 1
         if self.head.text is not None:
             known = self.head.text[self.position + 1 + self.depth]
@@ -116,9 +116,9 @@ class _State(HeadState):
 
 
 def fake_head(
-    model: LoadedModel, *, most_drafted: int = 7, remembers: bool = False, text: Sequence[int] | None = None
+    model: LoadedModel, *, max_drafted: int = 7, remembers: bool = False, text: Sequence[int] | None = None
 ) -> tuple[FakeHead, HeadModel]:
     """Return a head, and it ready for a target."""
     padded = None if text is None else mx.array([*text, *[3] * 64])
-    head = FakeHead(most_drafted, remembers, text=padded)
+    head = FakeHead(max_drafted, remembers, text=padded)
     return head, HeadModel(model, head)

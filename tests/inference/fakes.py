@@ -29,13 +29,13 @@ from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
-from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefill_pace import PrefillPace
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefill_pace import PrefillPace
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, TREES, network_of
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"

@@ -12,7 +12,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root, StoredHead
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama

@@ -11,7 +11,7 @@ from rdchat.inference.decoding.draft import Drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.fakes import ALPHABET, ask, random_drafter
 from tests.inference.plain_replies import drafted

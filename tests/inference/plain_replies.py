@@ -12,9 +12,9 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference import rounding
 from tests.inference.fakes import with_beams
 

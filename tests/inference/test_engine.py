@@ -17,7 +17,7 @@ from rdchat.inference import local_engine
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.inference.local_engine import LocalEngine
-from rdchat.inference.target import device
+from rdchat.inference.verification import device
 from tests.inference.fakes import ask
 
 ROOT = Path(__file__).resolve().parents[2]

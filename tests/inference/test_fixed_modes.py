@@ -8,15 +8,15 @@ import rdchat.inference.drafters as drafters
 from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import PLAIN_STEP, Part
-from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.plan import MAX_ROWS
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.drafting.lookup_index import most_nodes
+from rdchat.inference.drafting.lookup_index import max_nodes
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 from tests.inference.fakes import ALPHABET, ask, tiny_llama
 
-CHEAP_16 = {1: 1.0, 2: 3.0, 15: 3.0, 16: 2.0, 17: 4.0, MOST_ROWS: 6.0}
-DEAR = {rows: float(rows) for rows in range(1, MOST_ROWS + 1)}
+CHEAP_16 = {1: 1.0, 2: 3.0, 15: 3.0, 16: 2.0, 17: 4.0, MAX_ROWS: 6.0}
+DEAR = {rows: float(rows) for rows in range(1, MAX_ROWS + 1)}
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def test_prompt_lookup_is_padded_to_cheaper_rows(verified: list[tuple[int, int]]
     settings = DraftSettings(Mode.LOOKUP, draft_tokens=5)
     padded = reply(session_with(CHEAP_16), settings)
     assert {rows for nodes, rows in verified if 1 < nodes <= 16} == {16}
-    assert all(rows == nodes <= 1 + most_nodes(5) for nodes, rows in verified if nodes > 16)
+    assert all(rows == nodes <= 1 + max_nodes(5) for nodes, rows in verified if nodes > 16)
     assert {rows for nodes, rows in verified if nodes == 1} <= {1}
     verified.clear()
     assert reply(session_with(DEAR), settings).token_ids == padded.token_ids

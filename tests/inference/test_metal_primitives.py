@@ -20,8 +20,8 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Head, StoredHead
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.drafting.block.block_drafters import KINDS as BLOCKS

@@ -16,7 +16,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.vocabularies import PairVerdict
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ from rdchat.inference.api.events import GenerationEvent, PrefillProgress, ReplyE
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.plain_replies import plain

@@ -10,10 +10,10 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target import prefix_caches
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefix_caches import PrefixCaches, usual_limit
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification import prefix_caches
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.plain_replies import plain
@@ -115,7 +115,7 @@ def check_rows(model: LoadedModel, cache: KVCache) -> None:
 def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(prefix_caches, "_LEAST_TAIL", 1)
+    monkeypatch.setattr(prefix_caches, "_MIN_TAIL", 1)
     model, rng = shared_llama(), np.random.default_rng(seed)
     caches = PrefixCaches(model.network, 12 * filled(model, A).nbytes)
     texts = [[1] * 8]

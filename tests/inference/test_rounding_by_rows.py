@@ -18,11 +18,11 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.capability import median_error, rounding_limit, row_errors
-from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import PackedTree, Verifier
+from rdchat.inference.verification.capability import median_error, rounding_limit, row_errors
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
 from tests.grids import grid, share
 from tests.inference.fakes import lenient, shared_family, shared_llama

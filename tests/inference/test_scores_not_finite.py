@@ -15,8 +15,8 @@ from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.beam_search import NodePool, best_nodes
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.fakes import ALPHABET, ask, chains_only, shared_llama, with_beams

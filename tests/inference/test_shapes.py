@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
-from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES, AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import MAX_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SHAPE, ChatMessage, DraftSettings, GenerationRequest, Mode, Role
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
@@ -21,7 +21,7 @@ from rdchat.inference.decoding.reply_iterator import thought_end
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask
@@ -189,7 +189,7 @@ def test_a_wrong_regular_expression_is_explained_without_the_compilers_drawing()
         (ShapeKind.SCHEMA, '{"items":' * 100 + "{}" + "}" * 100),
         (ShapeKind.SCHEMA, '{"items":' * 100_000 + "{}" + "}" * 100_000),
         (ShapeKind.REGEX, ""),
-        (ShapeKind.GRAMMAR, "a" * (MOST_SOURCE_BYTES + 1)),
+        (ShapeKind.GRAMMAR, "a" * (MAX_SOURCE_BYTES + 1)),
     ],
 )
 def test_sources_are_limited(kind: ShapeKind, source: str) -> None:

@@ -15,8 +15,8 @@ from rdchat.inference.auto.state import AutoState
 from rdchat.inference.decoding.tracing import TreeLogProbs
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.session import ChatSession, warm, warmed_by
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 from tests.inference.fakes import ask, random_drafter, tiny_llama
 from tests.inference.plain_replies import plain
 

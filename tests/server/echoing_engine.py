@@ -33,11 +33,11 @@ class EchoingEngine:
     Attributes:
         begun: Number of replies that began.
         cancelled: Number of them that were cancelled.
-        most_at_once: The most replies that were asked for at the same time.
+        max_at_once: The most replies that were asked for at the same time.
     """
 
     def __init__(self) -> None:
-        self.begun = self.cancelled = self.most_at_once = 0
+        self.begun = self.cancelled = self.max_at_once = 0
         self._asked = 0
         self._lock = threading.Lock()
         self._work = queue.SimpleQueue[Callable[[], None] | None]()
@@ -64,7 +64,7 @@ class EchoingEngine:
         running = Running()
         with self._lock:
             self._asked += 1
-            self.most_at_once = max(self.most_at_once, self._asked)
+            self.max_at_once = max(self.max_at_once, self._asked)
         self._work.put(lambda: self._write(request, on_event, running))
         return running
 

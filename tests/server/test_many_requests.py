@@ -236,7 +236,7 @@ def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
     wait_until(lambda: server.facts.running is None and not server.facts.waiting)
     gc.collect()
     assert process.memory_info().rss - kept["memory"] < GROWTH
-    assert engine.most_at_once == 1
+    assert engine.max_at_once == 1
     assert engine.begun > engine.cancelled > 0
     assert not [path for path in paths.data_dir().glob("**/*") if path.is_file()], "nothing is stored"
     assert whole(server, 7) == "whole"

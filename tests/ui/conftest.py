@@ -16,7 +16,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.sources import ModelSources
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine

@@ -24,7 +24,7 @@ from shiboken6 import isValid
 
 _OPENS_FOR_WRITING = 'while : > "$1"; do echo opened >> "$2"; done'  # each waits until somebody opens it for reading
 _ACROSS, _DOWN = 24, 12  # pixels from place to place where a widget draws its own parts
-_MOST_PLACES = 400
+_MAX_PLACES = 400
 _TIP = "qtooltip_label"  # what Qt calls the window of a tooltip, a child of the widget that it is about
 
 
@@ -102,7 +102,7 @@ def _places(widget: QWidget) -> Iterator[QPoint]:
         yield from (widget.tabRect(place).center() for place in range(widget.count()))
     elif isinstance(owner, QTextBrowser) or type(widget).paintEvent is not _inherited(widget).paintEvent:
         across, down = range(4, widget.width(), _ACROSS), range(4, widget.height(), _DOWN)
-        yield from [QPoint(x, y) for y in down for x in across][:_MOST_PLACES]
+        yield from [QPoint(x, y) for y in down for x in across][:_MAX_PLACES]
     else:
         yield widget.rect().center()
 

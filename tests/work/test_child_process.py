@@ -14,7 +14,7 @@ from rdchat import host
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildEndedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.frames import MOST_BYTES, FrameError
+from rdchat.work.frames import MAX_BYTES, FrameError
 from rdchat.work.job import CancelledError
 
 CHILD = Path(__file__).parent / "echo_child.py"
@@ -140,7 +140,7 @@ def test_what_libraries_print_does_not_get_between_the_answers(child):
 @pytest.mark.slow
 def test_a_request_that_is_too_long_is_refused_and_the_child_goes_on(child):
     with pytest.raises(FrameError):
-        child.submit("echo", {"value": "x" * (MOST_BYTES + 1)}).result()
+        child.submit("echo", {"value": "x" * (MAX_BYTES + 1)}).result()
     assert child.submit("echo", {"value": 1}).result() == {"value": 1}
 
 

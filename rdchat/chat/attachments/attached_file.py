@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from rdchat.errors import RdchatError
 
-MOST_CHARACTERS = 8_000_000  # of one file's text: no context holds more, and storing it must not block the window
+MAX_CHARACTERS = 8_000_000  # of one file's text: no context holds more, and storing it must not block the window
 _LONGEST_NAME = 120  # characters
 
 
@@ -58,7 +58,7 @@ def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
     return AttachedFile(file.name, file.kind, digest_of(text), len(text), taken, file.note)
 
 
-def whole_text(file: ReadFile) -> str:
+def full_text(file: ReadFile) -> str:
     """Return all of a file's text, with marks between pages."""
     return pages_text(file, range(len(file.parts))) if file.paged else file.parts[0]
 
@@ -81,7 +81,7 @@ def block_of(file: AttachedFile, text: str) -> str:
     return f'<{tag} name="{name}"{part}>\n{text}\n</{tag}>'
 
 
-def shown_name(name: str) -> str:
+def printable_name(name: str) -> str:
     """Return a file's name on one line of limited length, in printable characters, with its ending."""
     if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
         return name.strip() or "file"  # true for nearly all of the hundreds in a long chat

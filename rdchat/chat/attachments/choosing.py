@@ -8,11 +8,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 
-from rdchat.chat.attachments.attached_file import ReadFile, pages_text, whole_text
+from rdchat.chat.attachments.attached_file import ReadFile, full_text, pages_text
 
 PASSAGE = 1200  # characters, some 300 tokens of English
-_MOST_WORDS = 64  # words of a question to look for
-_MOST_NAMED = 12  # more numbers are not listed one by one
+_MAX_WORDS = 64  # words of a question to look for
+_MAX_NAMED = 12  # more numbers are not listed one by one
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
 _WORD = re.compile(r"\w+")
@@ -39,12 +39,12 @@ class Passage:
 
 def whole(file: ReadFile) -> Part:
     """Return all of a file."""
-    return Part(whole_text(file))
+    return Part(full_text(file))
 
 
 def beginning(file: ReadFile, characters: int) -> Part:
     """Return at most `characters` from the beginning, cut at a line end if one is near."""
-    text = whole_text(file)
+    text = full_text(file)
     if characters >= len(text):
         return Part(text)
     end = max(text.rfind("\n", characters * 9 // 10, characters), 0) or characters
@@ -88,7 +88,7 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     such as `of`, count only where the question has no others.
     """
     words = list(dict.fromkeys(term for word in _WORD.findall(_comparable(question)) for term in _terms(word.lower())))[
-        :_MOST_WORDS
+        :_MAX_WORDS
     ]
     if not words:
         return []
@@ -139,7 +139,7 @@ def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
 def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
     """Return `page 3 of 90`, `pages 1 to 4 and 7 of 90`; for many, only their number: `40 passages of 300`."""
     names = [str(run[0]) if len(run) == 1 else f"{run[0]} to {run[-1]}" for run in _runs(numbers)]
-    if len(names) > _MOST_NAMED:
+    if len(names) > _MAX_NAMED:
         return f"{len(numbers)} {noun}s of {count}"
     listed = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     return f"{noun if len(numbers) == 1 else f'{noun}s'} {listed} of {count}"

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from xml.parsers import expat
 
-from rdchat.chat.attachments.attached_file import MOST_CHARACTERS, FileKind, FileRefusedError, shown_name
+from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, printable_name
 from rdchat.chat.attachments.docx_parts import DocxParts
 from rdchat.chat.attachments.html_text import html_to_text
 from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     import pypdf
 
 
-_MOST_BYTES = 256 << 20  # unpacked, with pictures
-_MOST_XML_BYTES = 32 << 20  # of one part; its tree takes some twenty times as much memory
+_MAX_BYTES = 256 << 20  # unpacked, with pictures
+_MAX_XML_BYTES = 32 << 20  # of one part; its tree takes some twenty times as much memory
 _PICTURES = "word/media/"
 _CHUNK = 1 << 12  # small, because what follows a declaration is read with it
 _DTD, _ELEMENT = "declaration", "element"  # a declaration must come before the first element
 _DAMAGED_DOCX = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
-_MOST_PAGES = 10_000
+_MAX_PAGES = 10_000
 _DAMAGED = "Open it in Preview and export it as a new PDF."
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
 _SPACES = re.compile(r"[ \t\u00a0]+")
@@ -83,11 +83,11 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()  # reading a member gives no more bytes than listed here
-        if sum(each.file_size for each in members) > _MOST_BYTES:
+        if sum(each.file_size for each in members) > _MAX_BYTES:
             raise refused(_LARGE, name)
         kinds = {each: _beginning_of(archive, each) for each in members}
         for each, kind in kinds.items():
-            if kind == _ELEMENT and each.file_size > _MOST_XML_BYTES and not each.filename.startswith(_PICTURES):
+            if kind == _ELEMENT and each.file_size > _MAX_XML_BYTES and not each.filename.startswith(_PICTURES):
                 raise refused(_LARGE, name)
         copy, parts = io.BytesIO(), DocxParts()
         with zipfile.ZipFile(copy, "w") as kept:
@@ -147,9 +147,9 @@ def pdf_texts(data: bytes, name: str, tell: Callable[[float], object]) -> tuple[
             f"{name} has no text: its pages are pictures, for example scans.",
             "Use another app to recognise the text, and save the result.",
         )
-    notes = [f"{_pages_words(unreadable)} could not be read."] if unreadable else []
+    notes = [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
     verb = "has" if len(empty) == 1 else "have"
-    notes += [f"{_pages_words(empty)} {verb} no text, perhaps pictures."] if empty else []
+    notes += [f"{_pages_text(empty)} {verb} no text, perhaps pictures."] if empty else []
     return texts, " ".join(notes)
 
 
@@ -169,9 +169,9 @@ def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
         raise FileRefusedError(f"{name} is damaged or not a PDF file.", _DAMAGED) from error
     if not count:
         raise FileRefusedError(f"{name} has no pages.", _DAMAGED)
-    if count > _MOST_PAGES:
+    if count > _MAX_PAGES:
         raise FileRefusedError(
-            f"{name} has {count:,} pages, and rdchat reads at most {_MOST_PAGES:,}.", "Split it first."
+            f"{name} has {count:,} pages, and rdchat reads at most {_MAX_PAGES:,}.", "Split it first."
         )
     return reader.pages  # type: ignore[return-value]  # a sequence, read when asked for
 
@@ -199,7 +199,7 @@ def _text_of(pages: "list[pypdf.PageObject]", page: int) -> str | None:
     return "".join(each if each >= " " or each in "\n\t" else "" for each in joined.translate(_LIGATURES))
 
 
-def _pages_words(pages: list[int]) -> str:
+def _pages_text(pages: list[int]) -> str:
     """Return `Page 3`, or `Pages 3, 4 and 12`; only the first ones of many."""
     if len(pages) == 1:
         return f"Page {pages[0]}"
@@ -208,9 +208,9 @@ def _pages_words(pages: list[int]) -> str:
     return f"Pages {', '.join(map(str, pages[:-1]))} and {pages[-1]}"
 
 
-MOST_BYTES = 64 << 20
+MAX_BYTES = 64 << 20
 _HEAD = 4096
-_MOST_MEMBERS = 10_000  # in a ZIP
+_MAX_MEMBERS = 10_000  # in a ZIP
 _TOO_LARGE = "Save the part that you need as a separate file."
 _EMPTY = "{name} is empty.", "Choose a file with text in it."
 _NO_FILE = "{name} is not an ordinary file.", "Choose a document."
@@ -233,7 +233,7 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     Raises:
         FileRefusedError: If it cannot be read.
     """
-    name = shown_name(Path(path).name)
+    name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
     if kind is FileKind.PDF:
@@ -243,9 +243,9 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
         texts = [html_to_text(text) if kind is FileKind.HTML else text]
         if not texts[0].strip():
             raise refused(_EMPTY, name)
-    if sum(map(len, texts)) > MOST_CHARACTERS:
+    if sum(map(len, texts)) > MAX_CHARACTERS:
         raise FileRefusedError(
-            f"{name} is too long: rdchat reads up to {MOST_CHARACTERS // 10**6} million characters.",
+            f"{name} is too long: rdchat reads up to {MAX_CHARACTERS // 10**6} million characters.",
             _TOO_LARGE,
         )
     return {"kind": kind.value, "texts": [text.encode("utf-8", "replace").decode() for text in texts], "note": note}
@@ -265,12 +265,12 @@ def _bytes_of(path: Path, name: str) -> bytes:
         raise refused(_NO_FILE, name)
     with os.fdopen(descriptor, "rb") as file:
         try:
-            data = file.read(MOST_BYTES + 1)
+            data = file.read(MAX_BYTES + 1)
         except OSError as error:
             raise _unopened(error, name) from error
-    if len(data) > MOST_BYTES:
+    if len(data) > MAX_BYTES:
         raise FileRefusedError(
-            f"{name} is too large: rdchat reads up to {MOST_BYTES >> 20} MB.",
+            f"{name} is too large: rdchat reads up to {MAX_BYTES >> 20} MB.",
             _TOO_LARGE,
         )
     if not data:
@@ -292,7 +292,7 @@ def _kind_in_zip(data: bytes, name: str) -> FileKind:
             members = archive.namelist()
     except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
         raise refused(_DAMAGED_ZIP, name) from error
-    if len(members) > _MOST_MEMBERS:
+    if len(members) > _MAX_MEMBERS:
         raise refused(_DAMAGED_ZIP, name)
     return kind_in_zip(set(members), name)
 

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile, shown_name
+from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile, printable_name
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
@@ -45,7 +45,7 @@ class FileReader:
         Raises:
             FileRefusedError: If it cannot be read, or needs too much time or memory.
         """
-        name = shown_name(path.name)
+        name = printable_name(path.name)
         arguments = {"path": os.path.abspath(path)}  # noqa: PTH100  keeps links
         try:
             read = partial(_file_of, name)

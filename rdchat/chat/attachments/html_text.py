@@ -17,7 +17,7 @@ _RAISED = {
     "sup": ("^", str.maketrans("0123456789+-\u2212=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")),
     "sub": ("_", str.maketrans("0123456789+-\u2212=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")),
 }
-_MOST_SPANNED = 100  # columns or rows of a merged cell
+_MAX_SPANNED = 100  # columns or rows of a merged cell
 # Start tags that end open elements without an end tag: which elements, and where the search for them stops.
 _CELLS, _TABLE = {"td", "th"}, {"table"}
 _ENDS = {
@@ -51,7 +51,7 @@ class _Element:
     def span(self, name: str) -> int:
         """Return the number of columns or rows of a cell."""
         value = self.attributes.get(name) or ""
-        return min(int(value), _MOST_SPANNED) if value.isdecimal() and len(value) < 6 and int(value) else 1
+        return min(int(value), _MAX_SPANNED) if value.isdecimal() and len(value) < 6 and int(value) else 1
 
 
 class _TreeParser(HTMLParser):

@@ -47,7 +47,7 @@ _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]{1,40})", r
 _CHARSET_WITHIN = 4096
 _HEAD = 4096  # bytes that `looks_readable` looks at
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # \x1b sets colours in terminals, and logs keep it
-_MOST_CONTROLS = 0.01  # of the characters
+_MAX_CONTROLS = 0.01  # of the characters
 
 
 def kind_of(head: bytes, name: str) -> FileKind | None:
@@ -118,7 +118,7 @@ def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
     """
     text, note = _decoded(data, name, is_html=is_html)
     found = len(_CONTROLS.findall(text))
-    if found > len(text) * _MOST_CONTROLS:
+    if found > len(text) * _MAX_CONTROLS:
         raise refused(_BINARY, name)
     if found:
         text = _CONTROLS.sub("\ufffd", text)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 _SAMPLE = 1 << 14  # bytes that are looked at, from the first that is not ASCII
 _MARGIN = 0.25  # by which a candidate must be better than Windows' Latin-1
-_LEAST = 0.25
+_MIN = 0.25
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
 _CYRILLIC = "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїє"
 _HAN = (
@@ -91,7 +91,7 @@ def guessed(data: bytes) -> tuple[str, str]:
     scores = {each: _score(sample, each) for each in CANDIDATES}
     ordered = sorted(CANDIDATES, key=lambda each: -scores[each])
     best, western = ordered[0], CANDIDATES[0]
-    if scores[best] < max(_LEAST, scores[western] + _MARGIN):
+    if scores[best] < max(_MIN, scores[western] + _MARGIN):
         best = western
     others = [each.name for each in ordered if each is not best][:2]
     note = f"It is not UTF-8. rdchat read it as {best.name}, which is a guess: letters may be wrong. If they are,"

@@ -14,7 +14,7 @@ _SECONDS = 2.0  # a page-long matrix takes a tenth of a second
 _MEMORY_BYTES = 512 << 20
 _IDLE_S = 60.0
 _TRIES = 2  # for a formula at which the child ended
-_MOST_ENDS = 4  # ends of the child without an answer between them, before drawing is given up
+_MAX_ENDS = 4  # ends of the child without an answer between them, before drawing is given up
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class FormulaDrawer:
             waiting: Called every 20 ms; an exception from it ends the child and is raised.
         """
         for _ in range(_TRIES):
-            if self._ends >= _MOST_ENDS:
+            if self._ends >= _MAX_ENDS:
                 return None
             try:
                 asked = {"tex": tex, "display": display}

@@ -98,7 +98,7 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
             return "foreign"
         if version > len(migrations):
             return "newer"
-        if version < 0 or not _is_whole(connection, path) or not has_schema(connection, migrations[:version]):
+        if version < 0 or not _is_intact(connection, path) or not has_schema(connection, migrations[:version]):
             return "damaged"
         return None if empty or _is_sound(connection) else "damaged"
     except UnicodeDecodeError:  # in SQLite's message, which quotes a statement of the schema
@@ -140,7 +140,7 @@ def _schema(connection: sqlite3.Connection) -> dict[tuple[str, str, str], str]:
     return {(kind, name, table): " ".join((sql or "").split()) for kind, name, table, sql in rows}
 
 
-def _is_whole(connection: sqlite3.Connection, path: Path) -> bool:
+def _is_intact(connection: sqlite3.Connection, path: Path) -> bool:
     """Return whether the file ends with a full page: SQLite reads a missing part of the last page as zeros.
 
     Half a page is normal if the app died during a checkpoint; then the log still has all of it.

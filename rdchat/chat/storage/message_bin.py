@@ -9,7 +9,7 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageTree
 from rdchat.errors import StorageError
 
-KEPT_DAYS = 30  # days in the bin
+BIN_DAYS = 30  # days in the bin
 _DAY_S = 86_400.0
 _DOUBTFUL_DAYS = 365  # this long after its expiry a date is doubtful: the clock jumped, or the app was not opened
 _HIDE = f"""
@@ -30,7 +30,7 @@ class DeletedMessage:
     """A deletion, for `restore` to undo."""
 
     message_id: int  # the deleted message; all below it were deleted too
-    shown_id: int  # the end of the path shown before
+    listed_id: int  # the end of the path shown before
     count: int  # number of deleted messages
 
 
@@ -55,7 +55,7 @@ class MessageBin:
             if row is None:
                 raise StorageError(*_GONE)
             conversation_id, parent_id = row
-            (shown_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
+            (listed_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
             tree, count = MessageTree(rows_of(connection), conversation_id), 0
             about = {"root": message_id, "now": self._clock(), "chat": conversation_id}
             for first, end in tree.below(message_id):
@@ -64,13 +64,13 @@ class MessageBin:
             next_id = max(map(tree.latest_below, left))[1] if left else parent_id
             if next_id is not None:
                 connection.execute(ACTIVATE, (next_id,))
-            return DeletedMessage(message_id, shown_id, count)
+            return DeletedMessage(message_id, listed_id, count)
 
         return self._database.write(delete)
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Undo a deletion, and show what was shown before it."""
-        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.shown_id))
+        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.listed_id))
 
     def restore_last(self, conversation_id: int) -> int | None:
         """Restore the message of a chat that was deleted last, and return its id; None without one."""
@@ -117,7 +117,7 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
         now: Seconds since the epoch.
         tables: Tables with a column `deleted_at`.
     """
-    limit = now - KEPT_DAYS * _DAY_S
+    limit = now - BIN_DAYS * _DAY_S
     doubtful = limit - _DOUBTFUL_DAYS * _DAY_S
     for table in tables:
         connection.execute(

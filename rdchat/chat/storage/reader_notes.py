@@ -8,27 +8,27 @@ from rdchat.chat.storage.rows import text_column
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingPlace:
+class ReadingPosition:
     """A reading position in a chat."""
 
     message_id: int  # the first message in view
     above: int  # pixels of it that are above the view
 
 
-class ReadingPlaces:
+class ReadingPositions:
     """Stored reading positions; raises StorageError as `ConversationStore` does."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def find(self, conversation_id: int) -> ReadingPlace | None:
+    def find(self, conversation_id: int) -> ReadingPosition | None:
         """Return the reading position; None for the chat's end."""
         rows = self._database.rows(
             "SELECT message_id, above FROM reading_places WHERE conversation_id = ?", conversation_id
         )
-        return ReadingPlace(*rows[0]) if rows else None
+        return ReadingPosition(*rows[0]) if rows else None
 
-    def keep(self, conversation_id: int, place: ReadingPlace | None) -> None:
+    def keep(self, conversation_id: int, place: ReadingPosition | None) -> None:
         """Store a position; None for the chat's end. Nothing is stored for a message that is gone."""
 
         def keep(connection: sqlite3.Connection) -> None:

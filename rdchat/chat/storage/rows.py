@@ -28,7 +28,7 @@ FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 _CHOICES = {each.value: each for each in ThinkingChoice}
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
-_LEAST, _MOST, _MOST_ENTRIES = 1e-9, 2**53, 1000  # limits of a reply's counters, beyond any real ones
+_MIN, _MAX, _MAX_ENTRIES = 1e-9, 2**53, 1000  # limits of a reply's counters, beyond any real ones
 NO_DATE = -1.0
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""
@@ -158,8 +158,8 @@ def _is_countable(data: Any) -> bool:
     if isinstance(data, dict):
         return all(_is_countable(value) for value in data.values())
     if isinstance(data, list):
-        return len(data) <= _MOST_ENTRIES and all(_is_countable(value) for value in data)
-    return not isinstance(data, int | float) or data == 0 or _LEAST <= data < _MOST
+        return len(data) <= _MAX_ENTRIES and all(_is_countable(value) for value in data)
+    return not isinstance(data, int | float) or data == 0 or _MIN <= data < _MAX
 
 
 def _from_json[T: "DataclassInstance"](

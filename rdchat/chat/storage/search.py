@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.conversation import Conversation
-from rdchat.chat.search_words import WordMatcher, is_indexed, spellings, split_words
+from rdchat.chat.search_terms import WordMatcher, is_indexed, spellings, split_words
 from rdchat.chat.storage.connections import open_reader
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.schema import SUMMARY
 
-MOST_FOUND = 300  # conversations in an answer
-_MOST_MESSAGES = 20_000  # the newest ones with the words: more would take too long while a person types
+MAX_FOUND = 300  # conversations in an answer
+_MAX_MESSAGES = 20_000  # the newest ones with the words: more would take too long while a person types
 _ALL = -1  # no limit
 _BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
 _NEAR = 400  # characters on either side of the hit, which are read as Markdown
@@ -76,13 +76,13 @@ class SearchAnswer:
     """The result of a search."""
 
     query: SearchQuery
-    hits: tuple[ChatHit, ...] = ()  # newest first, at most `MOST_FOUND`
+    hits: tuple[ChatHit, ...] = ()  # newest first, at most `MAX_FOUND`
     found: int = 0  # number of all conversations found
     is_part: bool = False  # whether only the newest of many messages were searched, so that there may be more
 
 
 @dataclass(frozen=True, slots=True)
-class FoundMessages:
+class MessageMatches:
     """Ids of a conversation's messages with all words of a search, including alternatives."""
 
     conversation_id: int
@@ -111,8 +111,8 @@ class SearchReader:
         if query.folder_id is not None:
             where.append(_IN_FOLDER)
             parameters += [query.folder_id, query.folder_id]
-        messages, words = _messages_with(query.words, _MOST_MESSAGES)
-        in_title, in_title_words = _condition(query.words, "titles_index", "title")
+        messages, words = _messages_with(query.words, _MAX_MESSAGES)
+        in_title, matches_title = _condition(query.words, "titles_index", "title")
         with self._opened() as connection:
             if not words:
                 rows, found = _newest_chats(connection, where, parameters)
@@ -124,9 +124,9 @@ class SearchReader:
                     words,
                 )
             }
-            is_part = sum(count for _, count in counted.values()) >= _MOST_MESSAGES
+            is_part = sum(count for _, count in counted.values()) >= _MAX_MESSAGES
             titled = {
-                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", in_title_words)
+                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", matches_title)
             }
             # in JSON: the number of parameters is limited, and a read-only connection may not make a temporary table
             among = json.dumps([*(titled | counted.keys())])
@@ -143,15 +143,15 @@ class SearchReader:
                 hits.append(ChatHit(conversation_from(row), count, snippet))
             return SearchAnswer(query, tuple(hits), found, is_part)
 
-    def messages_with(self, conversation_id: int, words: str) -> FoundMessages:
+    def messages_with(self, conversation_id: int, words: str) -> MessageMatches:
         """Search the messages of one conversation. Raises sqlite3.Error."""
         found, parameters = _messages_with(words, _ALL)
         if not found:
-            return FoundMessages(conversation_id, words)
+            return MessageMatches(conversation_id, words)
         sql = f"SELECT id FROM ({found}) WHERE conversation_id = ? ORDER BY id"
         with self._opened() as connection:
             ids = tuple(row[0] for row in connection.execute(sql, (*parameters, conversation_id)))
-        return FoundMessages(conversation_id, words, ids)
+        return MessageMatches(conversation_id, words, ids)
 
     def models(self) -> tuple[str, ...]:
         """Return the names of the models that wrote replies. Raises sqlite3.Error."""
@@ -180,7 +180,7 @@ def _newest_chats(
     """Return the newest rows for which all conditions hold, and the number of all such rows."""
     table = f"FROM conversations WHERE {' AND '.join(where)}"
     (count,) = connection.execute(f"SELECT count(*) {table}", parameters).fetchone()
-    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MOST_FOUND}"
+    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MAX_FOUND}"
     return connection.execute(newest, parameters).fetchall(), count
 
 

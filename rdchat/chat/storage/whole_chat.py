@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import batched
 from typing import Any
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, shown_name
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, printable_name
 from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
@@ -118,7 +118,9 @@ def file_texts(rows: Rows, conversation_id: int) -> dict[str, str]:
 
 
 def _file_from(row: Sequence[Any]) -> AttachedFile:
-    return AttachedFile(shown_name(row[1]), _KINDS.get(row[2], FileKind.TEXT), row[3], max(row[4], 0), row[5], row[6])
+    return AttachedFile(
+        printable_name(row[1]), _KINDS.get(row[2], FileKind.TEXT), row[3], max(row[4], 0), row[5], row[6]
+    )
 
 
 def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:

@@ -33,7 +33,7 @@ from rdchat.work.job import Job
 
 FORMAT, VERSION = "rdchat backup", 1
 ABOUT, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
-MOST_SETTINGS_BYTES = 16 << 20
+MAX_SETTINGS_BYTES = 16 << 20
 _COPY_SHARE = 0.4  # share of the time; the rest is packing
 _CHUNK = 1 << 20
 COUNTS = (
@@ -144,7 +144,7 @@ def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> 
     wanted = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
     for name in wanted:
         member = archive.getinfo(name)
-        most = MOST_SETTINGS_BYTES if name == SETTINGS else member.file_size
+        most = MAX_SETTINGS_BYTES if name == SETTINGS else member.file_size
         written = 0
         if member.file_size > shutil.disk_usage(folder).free:
             raise StorageFullError(f"The disk that holds {folder.parent} is full.", "Free some space, then try again.")

@@ -135,7 +135,7 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
 def _without_marks(text: str, without: Counter[str]) -> str:
     """Replace the marks where the app draws a link, a name or a picture by the words in them; count the others."""
 
-    def words_of(match: re.Match[str]) -> str:
+    def content_text(match: re.Match[str]) -> str:
         kind, *fields = match[2].split(_MARK_FIELDS)
         shown = [each for each in map(_shown, fields) if each and not _SOURCE_ID.fullmatch(each)]
         if not shown:
@@ -144,7 +144,7 @@ def _without_marks(text: str, without: Counter[str]) -> str:
         link = shown[1] if kind == "url" and len(shown) > 1 and shown[1].startswith("http") else ""
         return match[1] + (f"[{shown[0]}]({link})" if link else ", ".join(shown))
 
-    return _STRAY_MARKS.sub("", _MARK.sub(words_of, text))
+    return _STRAY_MARKS.sub("", _MARK.sub(content_text, text))
 
 
 def _shown(field: str) -> str:

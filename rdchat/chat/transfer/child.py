@@ -82,7 +82,7 @@ class TransferProcess:
                 job.report_progress(Progress(str(frame["words"]), frame["fraction"]))
 
         def on_end(outcome: Any) -> None:
-            calls["end"](_in_words(outcome))
+            calls["end"](_as_text(outcome))
 
         asked = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
         is_strangers = do in (import_files.__name__, prepare.__name__)
@@ -102,7 +102,7 @@ def _checked(answer: Any) -> dict[str, Any]:
     return answer
 
 
-def _in_words(outcome: Any) -> Any:
+def _as_text(outcome: Any) -> Any:
     """Return a result unchanged, and an error of the process as one about what the person did."""
     match outcome:
         case ChildLimitError():

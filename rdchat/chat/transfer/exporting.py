@@ -52,7 +52,7 @@ def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *
         parts.append("\n".join(_settings(chat, chat.about.sampling or sampling)))
         if prompt.strip():
             parts.append(f"## System prompt\n\n{prompt.strip()}")
-    path = _shown_path(chat.messages)
+    path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
     for place, message in enumerate(path, start=1):
         parts.append("\n\n".join(_message(chat, message, details=details)))
@@ -61,7 +61,7 @@ def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *
     return "\n\n".join(parts) + "\n"
 
 
-def _shown_path(messages: Sequence[Message]) -> list[Message]:
+def _display_path(messages: Sequence[Message]) -> list[Message]:
     """Return the shown path: from a first message to the one activated last."""
     step = max(messages, key=lambda message: message.activated, default=None)
     path = []

@@ -33,7 +33,7 @@ from rdchat.chat.transfer.source_files import (
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.work.frames import FrameError
 
-_MOST_NOT_TAKEN = 10_000  # chats of one file that its report may list
+_MAX_NOT_TAKEN = 10_000  # chats of one file that its report may list
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
@@ -129,8 +129,8 @@ class _FileReader:
 
     def _leave(self, title: str, reason: str) -> None:
         self.report.not_taken.append(SkippedChat(title, reason))
-        if len(self.report.not_taken) > _MOST_NOT_TAKEN:
-            raise UnreadableFileError(f"It is damaged: more than {_MOST_NOT_TAKEN:,} of its chats cannot be imported.")
+        if len(self.report.not_taken) > _MAX_NOT_TAKEN:
+            raise UnreadableFileError(f"It is damaged: more than {_MAX_NOT_TAKEN:,} of its chats cannot be imported.")
 
 
 def _is_database(path: Path) -> bool:
@@ -185,7 +185,7 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
         _refuse_newer(source, head)
         return rdchat_json.NAME, _listed(source, place, b'{"chats": [', rdchat_json.read)
     if not beginning.lstrip().startswith(b"["):
-        return _recognised_whole(source, parsed(source.read(), source.name))
+        return _recognised_file(source, parsed(source.read(), source.name))
     place = beginning.index(b"[") + 1
     if chatgpt.may_be_ours(beginning):
         return chatgpt.NAME, _listed(source, place, b"[", chatgpt.read)
@@ -194,7 +194,7 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     raise UnreadableFileError(f"{source.name} has no chats.")
 
 
-def _recognised_whole(source: SourceFile, data: Any) -> tuple[str, Chats]:
+def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
     if rdchat_json.is_ours(data):
         _refuse_newer(source, data)
         if not isinstance(data.get("chats"), list):
@@ -247,10 +247,10 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> WholeCh
         raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
     data = messages.read()
     check_marks(data, messages.name)
-    return jan.read(mapping(_parsed_beside(thread), jan.THREAD), jan.lines_of(data))
+    return jan.read(mapping(_parsed_sibling(thread), jan.THREAD), jan.lines_of(data))
 
 
-def _parsed_beside(file: SourceFile | None) -> Any:
+def _parsed_sibling(file: SourceFile | None) -> Any:
     """Return the JSON of a file, None if there is none."""
     try:
         return None if file is None else parsed(file.read(), file.base)

@@ -40,14 +40,14 @@ class JsonList:
 
     Args:
         read: Returns up to this many bytes of UTF-8, fewer only at the end; starts after the list's bracket.
-        most_bytes: Limit for one value.
+        max_bytes: Limit for one value.
 
     Attributes:
         rest: After the last value: the bytes read after the list; more may follow.
     """
 
-    def __init__(self, read: Callable[[int], bytes], most_bytes: int) -> None:
-        self._read, self._most = read, most_bytes
+    def __init__(self, read: Callable[[int], bytes], max_bytes: int) -> None:
+        self._read, self._most = read, max_bytes
         self.rest = b""
 
     def __iter__(self) -> Iterator[ListValue]:
@@ -57,7 +57,7 @@ class JsonList:
             DamagedListError: If the list is incomplete, or a value is missing before a comma.
         """
         scanner, value, length, before, count = _Scanner(depth=1), bytearray(), 0, 0, 0
-        while chunk := _whole_escapes(self._read):
+        while chunk := _join_escapes(self._read):
             places, kinds, depths = scanner.scan(chunk)
             begin = 0
             for at in ((depths == 0) | ((depths == 1) & (kinds == _COMMA))).nonzero()[0]:
@@ -93,7 +93,7 @@ def count_marks(read: Callable[[int], bytes]) -> int:
         read: Returns up to this many bytes of UTF-8, fewer only at the end.
     """
     scanner, count = _Scanner(depth=0), 0
-    while chunk := _whole_escapes(read):
+    while chunk := _join_escapes(read):
         count += len(scanner.scan(chunk)[0])
     return count
 
@@ -132,7 +132,7 @@ class _Scanner:
         return places, kinds, depths
 
 
-def _whole_escapes(read: Callable[[int], bytes]) -> bytes:
+def _join_escapes(read: Callable[[int], bytes]) -> bytes:
     """Return a chunk, with one more byte if it would end within an escape."""
     chunk = read(_CHUNK)
     return chunk + read(1) if (len(chunk) - len(chunk.rstrip(b"\\"))) % 2 else chunk

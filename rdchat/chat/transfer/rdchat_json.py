@@ -28,12 +28,12 @@ from typing import IO, Any
 
 from rdchat import __version__
 from rdchat.chat.attachments.attached_file import (
-    MOST_CHARACTERS,
+    MAX_CHARACTERS,
     AttachedFile,
     FileKind,
     ReadFile,
     attached,
-    shown_name,
+    printable_name,
 )
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.reply_trace import packed_trace, plain_trace
@@ -170,11 +170,11 @@ def _message(data: Json, place: int, texts: dict[str, str]) -> Message:
 def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     file = mapping(data, "A file")
     text = words(file.get("text"), "A file's text")
-    if len(text) > MOST_CHARACTERS:
+    if len(text) > MAX_CHARACTERS:
         raise DamagedChatError("The text of a file is too long")
     kind = FileKind(file["kind"]) if words(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
     called, taken, note = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
-    read = attached(ReadFile(shown_name(called), kind, (), note), text, taken)
+    read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text
     return read
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rdchat.work.job import Job
 
-_TELL_S = 0.05
+_REPORT_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class TaskProgress:
     def report(self, words: str, fraction: float) -> None:
         """Report progress, at most 20 times a second; raise StopWork if the job was cancelled."""
         self.job.check()
-        if time.monotonic() - self._told >= _TELL_S:
+        if time.monotonic() - self._told >= _REPORT_INTERVAL_S:
             self._told = time.monotonic()
             self.job.report_progress({"words": words, "fraction": fraction})
 

@@ -23,13 +23,13 @@ from rdchat.chat.transfer import jan
 from rdchat.chat.transfer.json_list import DamagedListError, JsonList, ListValue, count_marks
 from rdchat.errors import StorageError
 
-MOST_BYTES = 100_000_000  # of one chat's JSON; parsed, it may need four times as much
-MOST_MARKS = 4_000_000  # brackets, commas and colons of one chat: each costs up to 150 bytes once parsed
+MAX_BYTES = 100_000_000  # of one chat's JSON; parsed, it may need four times as much
+MAX_MARKS = 4_000_000  # brackets, commas and colons of one chat: each costs up to 150 bytes once parsed
 _FEW_MARKS_BYTES = 4_000_000  # shorter JSON needs no counting
 _BEGINNING = 1 << 20  # limit for what comes before and after a list of chats
-_MOST_ENTRIES = 100_000  # in a folder with all below it, and in an archive
-TOO_LONG = f"is larger than {MOST_BYTES // 10**6} MB, the limit for one chat"
-_LM_STUDIO_BESIDE = (".config.chat.json", ".metadata.chat.json")
+_MAX_ENTRIES = 100_000  # in a folder with all below it, and in an archive
+TOO_LONG = f"is larger than {MAX_BYTES // 10**6} MB, the limit for one chat"
+_LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
 
 
 class UnreadableFileError(StorageError):
@@ -60,12 +60,12 @@ class SourceFile:
         Raises:
             UnreadableFileError: If it cannot be read, or is too large.
         """
-        with _errors_in_words(self.path), self.open() as file:
+        with _plain_errors(self.path), self.open() as file:
             return _whole(file, self.name)
 
     def beginning(self) -> bytes:
         """Return its first megabyte. Raises UnreadableFileError."""
-        with _errors_in_words(self.path), self.open() as file:
+        with _plain_errors(self.path), self.open() as file:
             return file.read(_BEGINNING)
 
     def in_utf8(self) -> "SourceFile":
@@ -84,7 +84,7 @@ class SourceFile:
         return replace(self, size=len(data), open=partial(io.BytesIO, data))
 
     def values(self, place: int, end: bytes) -> Generator[ListValue]:
-        """Yield the values of a list in UTF-8; those longer than `MOST_BYTES` are cut.
+        """Yield the values of a list in UTF-8; those longer than `MAX_BYTES` are cut.
 
         Args:
             place: Offset after the list's opening bracket.
@@ -93,9 +93,9 @@ class SourceFile:
         Raises:
             UnreadableFileError: If it cannot be read, or is not complete JSON.
         """
-        with _errors_in_words(self.path), self.open() as file:
+        with _plain_errors(self.path), self.open() as file:
             file.read(place)
-            values = JsonList(file.read, MOST_BYTES)
+            values = JsonList(file.read, MAX_BYTES)
             try:
                 yield from values
             except DamagedListError as error:
@@ -123,9 +123,9 @@ def files_in(path: Path) -> list[Path]:
     for folder, folders, names in os.walk(path):
         folders.sort()
         seen += len(names)
-        if seen > _MOST_ENTRIES:
+        if seen > _MAX_ENTRIES:
             raise UnreadableFileError(
-                f"{path} has more than {_MOST_ENTRIES:,} files.", "Choose a folder with chats only."
+                f"{path} has more than {_MAX_ENTRIES:,} files.", "Choose a folder with chats only."
             )
         found += [Path(folder) / name for name in sorted(names) if is_chats_name(name, names)]
     if not found:
@@ -140,7 +140,7 @@ def is_chats_name(name: str, others: list[str]) -> bool:
     if name == jan.MESSAGES or name.endswith(".conversation.json"):
         return True
     if name.endswith(".chat.json"):
-        return not name.endswith(_LM_STUDIO_BESIDE)
+        return not name.endswith(_LM_STUDIO_SIBLINGS)
     return name.startswith("conversations") and name.endswith(".json")
 
 
@@ -151,7 +151,7 @@ def open_source(path: Path) -> Iterator[SourceFile]:
         UnreadableFileError: If it cannot be read, or is an archive that is damaged or has no chats.
     """
     file = _on_disk(path)
-    with _errors_in_words(path):
+    with _plain_errors(path):
         with path.open("rb") as beginning:
             is_zip = beginning.read(4) in (b"PK\x03\x04", b"PK\x05\x06")
         yield from _in_archive(path) if is_zip else [file]
@@ -185,17 +185,17 @@ def check_marks(data: bytes | bytearray, what: str) -> None:
     """Refuse JSON that would need much more memory once parsed.
 
     Raises:
-        OutOfBoundsError: If it has more than `MOST_MARKS`.
+        OutOfBoundsError: If it has more than `MAX_MARKS`.
     """
-    if len(data) > _FEW_MARKS_BYTES and count_marks(io.BytesIO(data).read) > MOST_MARKS:
+    if len(data) > _FEW_MARKS_BYTES and count_marks(io.BytesIO(data).read) > MAX_MARKS:
         raise OutOfBoundsError(what, "has too many parts for one chat")
 
 
 def _in_archive(path: Path) -> Iterator[SourceFile]:
     with zipfile.ZipFile(path) as archive:
         names = [each.filename for each in archive.infolist() if not each.is_dir()]
-        if len(names) > _MOST_ENTRIES:
-            raise UnreadableFileError(f"{path.name} has more than {_MOST_ENTRIES:,} files.")
+        if len(names) > _MAX_ENTRIES:
+            raise UnreadableFileError(f"{path.name} has more than {_MAX_ENTRIES:,} files.")
         folders: dict[str, list[str]] = {}
         for each in names:
             folders.setdefault(str(PurePosixPath(each).parent), []).append(PurePosixPath(each).name)
@@ -248,8 +248,8 @@ def _on_disk(path: Path) -> SourceFile:
 
 
 def _whole(file: IO[bytes], what: str) -> bytes:
-    data = file.read(MOST_BYTES + 1)
-    if len(data) > MOST_BYTES:
+    data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
         raise OutOfBoundsError(what, TOO_LONG)
     return data
 
@@ -263,7 +263,7 @@ def _no_text(what: str) -> UnreadableFileError:
 
 
 @contextmanager
-def _errors_in_words(path: Path) -> Iterator[None]:
+def _plain_errors(path: Path) -> Iterator[None]:
     """Turn errors of reading a file or an archive into errors for people."""
     try:
         yield

@@ -9,7 +9,7 @@ from rdchat.commands import options
 from rdchat.commands.models.listing import card_of
 from rdchat.commands.terminal import agreed
 from rdchat.errors import ModelError
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.deleting import NoTrashError
 from rdchat.services.models.installed.model_files import (
     RemovalQuestion,
@@ -53,7 +53,7 @@ def _text(name: str, question: RemovalQuestion) -> str:
         return f"The drafter {name} was trained or put together on this computer."
     if plan is None:
         return f"{name} was converted on this computer; it can be converted again from its source."
-    size = size_words(plan.freed_bytes)
+    size = size_text(plan.freed_bytes)
     text = f"{name} takes {size} in the Hugging Face cache, which other programs use too."
     if not plan.commit:
         text = f"{name} is an unfinished download; its files will be deleted for good."

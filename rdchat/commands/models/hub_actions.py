@@ -9,7 +9,7 @@ from dataclasses import asdict
 from rdchat.commands import options
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
 from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
@@ -17,14 +17,14 @@ from rdchat.hub.found_models import SortBy
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import check_names, download_command
 
-_MOST = 100
+_MAX = 100
 _POLL_S = 0.2
 
 
 def _number(text: str) -> int:
     number = int(text)
-    if not 1 <= number <= _MOST:
-        raise argparse.ArgumentTypeError(f"give a number from 1 to {_MOST}")
+    if not 1 <= number <= _MAX:
+        raise argparse.ArgumentTypeError(f"give a number from 1 to {_MAX}")
     return number
 
 
@@ -32,7 +32,7 @@ def add_search(parser: argparse.ArgumentParser) -> None:
     """Add the options of `search`."""
     parser.add_argument("query", metavar="QUERY", help="words in the name")
     parser.add_argument("--sort", choices=("downloads", "likes", "date"), default="downloads", help="sort order")
-    parser.add_argument("--limit", type=_number, default=20, metavar="N", help=f"most results, up to {_MOST}")
+    parser.add_argument("--limit", type=_number, default=20, metavar="N", help=f"most results, up to {_MAX}")
     parser.add_argument("--all", action="store_true", help="also models not marked as MLX")
 
 
@@ -48,7 +48,7 @@ def search(args: argparse.Namespace) -> int:
             model.repository,
             model.family,
             model.quantization,
-            size_words(model.weight_bytes) if model.weight_bytes is not None else "",
+            size_text(model.weight_bytes) if model.weight_bytes is not None else "",
             model.licence,
             f"{model.downloads:,} downloads",
             f"{model.likes:,} likes",
@@ -134,10 +134,10 @@ def _words(progress: Download) -> str:
     if not progress.total_bytes or progress.state.value == "asking":
         return f"{name}: asking the hub"
     share = progress.done_bytes / progress.total_bytes
-    words = f"{name}: {progress.state.value} {share:4.0%} of {size_words(progress.total_bytes)}"
+    words = f"{name}: {progress.state.value} {share:4.0%} of {size_text(progress.total_bytes)}"
     if progress.bytes_per_second and progress.seconds_left is not None:
         minutes, seconds = divmod(int(progress.seconds_left), 60)
-        words += f", {size_words(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
+        words += f", {size_text(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
     return words
 
 

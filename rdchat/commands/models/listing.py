@@ -9,14 +9,14 @@ from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine, table
 from rdchat.errors import ModelError, one_line
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.known_files import download_command, is_repository
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.models.model_places import HUB, listed_name, place_named
+from rdchat.inference.models.model_locations import HUB, folder_named, listed_name
 from rdchat.services.models.installed.model_files import reason_not_to_verify, verify_model
 
 
@@ -35,7 +35,7 @@ def card_named(name: str, revision: str = "main") -> ModelCard | None:
         cached = ModelCard(name, name, HUB, snapshot, name, revision)
         if repository.commits() or records_of(repository):
             return cached
-    return place_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
+    return folder_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
 
 
 def card_of(args: argparse.Namespace) -> ModelCard:
@@ -69,7 +69,7 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     parameters = f"{model['parameters'] / 1e6:,.0f}M parameters" if model["parameters"] else ""
     whole = "" if model["complete"] else f"incomplete: {model['problem']}"
     family = f"{model['family']} drafter".strip() if model["kind"] == "drafter" else model["family"]
-    size = size_words(model["size"])
+    size = size_text(model["size"])
     return model["name"], family, parameters, model["quantization"], size, model["place"], whole
 
 
@@ -131,7 +131,7 @@ def verify(args: argparse.Namespace) -> int:
         def count(read: int) -> None:
             nonlocal done
             done += read
-            line.show_text(f"{name}: checked {size_words(done)}", "checking")
+            line.show_text(f"{name}: checked {size_text(done)}", "checking")
 
         verdict = verify_model(card, Tokens(), count)
     if verdict.hub_problem and not args.json:
@@ -158,4 +158,4 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
         lines.append(f"{verdict.name} is damaged or incomplete. `{repair}` repairs it.")
     else:
         lines.append(f"{verdict.name} is damaged or incomplete. Download it again in LM Studio.")
-    return [*lines, *filter(None, [verdict.version_words])]
+    return [*lines, *filter(None, [verdict.version_text])]

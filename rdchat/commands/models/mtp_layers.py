@@ -8,7 +8,7 @@ from rdchat.commands.models.hub_actions import run_download
 from rdchat.commands.models.listing import card_of
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed
 from rdchat.errors import ModelError
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.inference.models.mtp_source import find_layers
@@ -29,7 +29,7 @@ def mtp(args: argparse.Namespace) -> int:
     if plan is None:
         words = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(words, "Name its original: --from ORG/NAME.")
-    words = f"MTP layers for {args.model}: {size_words(plan.size)}, from {plan.files.repository}."
+    words = f"MTP layers for {args.model}: {size_text(plan.size)}, from {plan.files.repository}."
     if not agreed(args.yes or plan.is_kept, words):
         return 1
     command = ["rdchat", "models", "mtp", args.model]

@@ -16,7 +16,7 @@ from rdchat.files.foreign_files import read_json, readable_entries
 from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.known_files import (
-    MOST_FILE_BYTES,
+    MAX_FILE_BYTES,
     FilePart,
     HubFile,
     RepositoryFiles,
@@ -277,7 +277,7 @@ def _parsed(fields: Any, is_drafter: bool) -> RepositoryFiles:
         raise ValueError("no drafter")
     if not all(is_safe_name(file.name) and is_digest(file.digest) for file in files):
         raise ValueError("no files")
-    if not all(0 <= file.size <= MOST_FILE_BYTES for file in files):
+    if not all(0 <= file.size <= MAX_FILE_BYTES for file in files):
         raise ValueError("no sizes")
     if len({file.name.casefold() for file in files}) < len(files):
         raise ValueError("two files of one name")
@@ -304,7 +304,7 @@ def _made(name: object, head: object, parts: list[dict[str, Any]], *, repository
     ranges = tuple(FilePart(**part) for part in parts)
     for part in ranges:
         is_number = all(type(number) is int for number in (part.start, part.stop, part.size))
-        is_range = is_number and 0 <= part.start < part.stop <= part.size <= MOST_FILE_BYTES
+        is_range = is_number and 0 <= part.start < part.stop <= part.size <= MAX_FILE_BYTES
         is_text = isinstance(part.name, str) and isinstance(part.etag, str)
         if not is_range or not is_text or not is_safe_name(part.name):
             raise ValueError("no part")

@@ -53,7 +53,7 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
             for file in files.files:
                 _place(repository, snapshot, file)
         else:
-            _make_whole(repository, snapshot, files)
+            _complete(repository, snapshot, files)
         if not is_commit(files.revision):
             temporary = _temporary(repository)
             temporary.write_text(files.commit, encoding="ascii")
@@ -77,7 +77,7 @@ def make_drafter(repository: CachedRepository, files: RepositoryFiles) -> Path:
     return repository.folder
 
 
-def _make_whole(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
+def _complete(repository: CachedRepository, snapshot: Path, files: RepositoryFiles) -> None:
     """Make the snapshot in one rename."""
     staging = repository.work / f"{STAGING}{files.commit}"
     shutil.rmtree(staging, ignore_errors=True)

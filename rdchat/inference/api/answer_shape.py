@@ -8,9 +8,9 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 
 SHAPE_HINT = "Make it smaller or simpler."
-MOST_SOURCE_BYTES = 256 * 2**10
+MAX_SOURCE_BYTES = 256 * 2**10
 # Levels of a schema's JSON.
-MOST_NESTED = 64
+MAX_NESTED = 64
 
 
 class ShapeKind(StrEnum):
@@ -51,8 +51,8 @@ class AnswerShape:
 
     def __post_init__(self) -> None:
         what = self.words
-        if len(self.source.encode("utf-8", "replace")) > MOST_SOURCE_BYTES:
-            raise InvalidSettingError(f"The {what} is larger than {MOST_SOURCE_BYTES // 2**10} kB.")
+        if len(self.source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
+            raise InvalidSettingError(f"The {what} is larger than {MAX_SOURCE_BYTES // 2**10} kB.")
         if self.kind is not ShapeKind.JSON and not self.source.strip():
             raise InvalidSettingError(f"The {what} is empty.")
         if self.kind is ShapeKind.SCHEMA:
@@ -74,8 +74,8 @@ def _check_schema(source: str) -> None:
         raise InvalidSettingError("The JSON schema is not JSON yet.", f"{error}.") from error
     if not isinstance(schema, dict):
         raise InvalidSettingError("The JSON schema is not a JSON object.")
-    if is_nested_deeper(schema, MOST_NESTED):
-        raise InvalidSettingError(f"The JSON schema is nested deeper than {MOST_NESTED} levels.")
+    if is_nested_deeper(schema, MAX_NESTED):
+        raise InvalidSettingError(f"The JSON schema is nested deeper than {MAX_NESTED} levels.")
 
 
 def is_nested_deeper(value: object, levels: int) -> bool:

@@ -8,7 +8,7 @@ from typing import Protocol
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_words
+from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_text
 
 # Index of stock mlx-lm in place of a cell's.
 MLX_LM = -1
@@ -123,7 +123,7 @@ class BenchProgress:
     left_s: float | None = None
 
     @property
-    def left_words(self) -> str:
+    def left_text(self) -> str:
         """Return such as `45 s left` or `3 min left`; empty until it can be estimated."""
         if self.left_s is None:
             return ""
@@ -198,7 +198,7 @@ class BenchCell:
     def words(self) -> str:
         """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
         alone = self.draft.mode is Mode.DRAFTER and not self.draft.lookup_branch
-        parts = self.draft.mode.words, size_words(*self.shape.values()), "without lookup" if alone else ""
+        parts = self.draft.mode.words, size_text(*self.shape.values()), "without lookup" if alone else ""
         return ", ".join(filter(None, parts))
 
 

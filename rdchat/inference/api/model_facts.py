@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, StrEnum, auto
 from pathlib import Path
 
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.inference.api.requests import Dtype
 
 GATE_TOKENS = 4096
@@ -67,19 +67,19 @@ class MachineMemory:
         total_bytes: Memory of the machine, or of a GPU that has its own.
         room: Room for a model in place of the loaded one, which is freed first.
         held_bytes: Memory of the engine: models, KV caches, and buffers that MLX keeps.
-        most_bytes: Room for a model when no other program needs memory; 0 if only `room` is known.
+        max_bytes: Room for a model when no other program needs memory; 0 if only `room` is known.
     """
 
     on_gpu: bool
     total_bytes: int
     room: MemoryRoom
     held_bytes: int
-    most_bytes: int = 0
+    max_bytes: int = 0
 
     @property
-    def whole_room(self) -> MemoryRoom:
+    def total_room(self) -> MemoryRoom:
         """The room by the whole memory: what is used at the moment makes a model tight, not too large."""
-        return MemoryRoom(max(self.most_bytes, self.room.limit_bytes), self.room.free_bytes)
+        return MemoryRoom(max(self.max_bytes, self.room.limit_bytes), self.room.free_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def float_of(dtype: Dtype, stored: Dtype, on_gpu: bool) -> Dtype:
     return Dtype.BFLOAT16 if dtype in QUANTIZED and stored is Dtype.FLOAT32 else stored
 
 
-def precision_words(sizes: ModelSizes, dtype: Dtype) -> str:
+def precision_text(sizes: ModelSizes, dtype: Dtype) -> str:
     """Return the name of the precision that weights are held in, such as `float16` or `4bit`."""
     if is_kept(sizes.quantization_bits, dtype):
         return f"{sizes.quantization_bits}bit"
@@ -153,7 +153,7 @@ def memory_need(sizes: ModelSizes, asked: Dtype, on_gpu: bool, tokens: int = GAT
         weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
     tokens = min(tokens, sizes.context_length)
     cache = sizes.kv_values_per_token * width * tokens
-    return MemoryNeed(weights, cache, tokens, precision_words(sizes, dtype))
+    return MemoryNeed(weights, cache, tokens, precision_text(sizes, dtype))
 
 
 def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
@@ -164,7 +164,7 @@ def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
     return Fit.TIGHT if tight else Fit.FITS
 
 
-gigabytes = size_words
+gigabytes = size_text
 
 
 def _bytes_per_weight(dtype: Dtype, float_bytes: int) -> float:
@@ -283,7 +283,7 @@ class ModelCard:
         tokens: Hash of the tokenizer's file: models with the same hash have the same tokens.
         disk_bytes: Size of its files on this machine.
         changed: When its folder was changed, in seconds since 1970.
-        says_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
+        states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
         tried: What it can verify; None if that was not tried yet.
         download_bytes: Size of the whole download; 0 for anything but an unfinished one.
         download_gguf: File of an unfinished download, if the repository has several.
@@ -308,7 +308,7 @@ class ModelCard:
     tokens: str = ""
     disk_bytes: int = 0
     changed: float = 0.0
-    says_mtp: bool = False
+    states_mtp: bool = False
     tried: Capability | None = None
     # Of an unfinished download
     download_bytes: int = 0

@@ -11,7 +11,7 @@ from rdchat.files.foreign_files import read_bytes
 
 # Spec-Bench (Xia et al. 2024, arXiv 2401.07851) counts MT-Bench's eight categories as one group
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
-_MOST_BYTES = 256 * 2**20
+_MAX_BYTES = 256 * 2**20
 _FILE_HINT = "Check the path."
 _REPLY_HINT = 'Each line is JSON such as {"reply": "..."}.'
 _HINT = 'Each line is a question, or JSON such as {"prompt": "...", "category": "..."} or {"turns": ["..."]}.'
@@ -77,7 +77,7 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
 def _lines(path: Path, what: str) -> list[tuple[int, str]]:
     """Return the numbers and texts of the lines that are not empty."""
     try:
-        text = read_bytes(path, _FILE_HINT, _MOST_BYTES).decode("utf-8-sig")
+        text = read_bytes(path, _FILE_HINT, _MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RdchatError(f"The {what} file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
     # A JSON text may hold U+2028 and other line separators, so `splitlines` would cut it.

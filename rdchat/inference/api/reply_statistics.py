@@ -8,7 +8,7 @@ PATH_SEPARATOR = "/"
 
 
 class Stage(StrEnum):
-    """Stages that are not work of their own; `shown_ledger` decides where their time counts.
+    """Stages that are not work of their own; `ledger_view` decides where their time counts.
 
     Attributes:
         QUEUE: Handing work to the device, and waiting until its queue has room.
@@ -208,7 +208,7 @@ class Statistics:
         return self.speedup / (1 + error), self.speedup / (1 - error)
 
     @property
-    def about_as_fast(self) -> bool:
+    def as_fast(self) -> bool:
         """Whether the reply was as fast as plain decoding, within the error."""
         return self.speedup_range is not None and self.speedup_range[0] <= 1 <= self.speedup_range[1]
 

@@ -13,15 +13,15 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, is_nested_deeper
 
 # Tokens that a draft model or prompt lookup drafts in a round.
-MOST_DRAFT_TOKENS = 64
+MAX_DRAFT_TOKENS = 64
 # Beam width times beam length; verifying more costs more memory than a draft is worth.
-MOST_BEAM_ROWS = 256
+MAX_BEAM_ROWS = 256
 # Likely tokens listed beside each token of a reply.
-MOST_LOG_PROBS = 20
+MAX_LOG_PROBS = 20
 # Levels of JSON from outside: code that walks along it calls itself for each level.
-_MOST_NESTED = 100
+_MAX_NESTED = 100
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-JSON_LIMITS = f"It may be nested {_MOST_NESTED} deep, and may not have half a character (a lone surrogate)."
+JSON_LIMITS = f"It may be nested {_MAX_NESTED} deep, and may not have half a character (a lone surrogate)."
 """The limits of JSON from outside, for people."""
 
 
@@ -48,7 +48,7 @@ def check_seed(seed: int) -> None:
 
 def check_draft_tokens(draft_tokens: int) -> None:
     """Refuse a draft that is too long, or is empty; see `require`."""
-    require(1 <= draft_tokens <= MOST_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MOST_DRAFT_TOKENS}")
+    require(1 <= draft_tokens <= MAX_DRAFT_TOKENS, "draft-tokens", draft_tokens, f"from 1 to {MAX_DRAFT_TOKENS}")
 
 
 EARLIER_REPLIES = "replies"
@@ -82,7 +82,7 @@ class Mode(StrEnum):
         return names.get(self.value, self.value.capitalize())
 
 
-def size_words(*sizes: int) -> str:
+def size_text(*sizes: int) -> str:
     """Return the size of a draft for people.
 
     Args:
@@ -211,7 +211,7 @@ class BeamShape:
         require(self.width >= 1, "beam-width", self.width, "at least 1")
         require(self.length >= 2, "beam-length", self.length, "at least 2")
         rows = self.width * self.length
-        require(rows <= MOST_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MOST_BEAM_ROWS}")
+        require(rows <= MAX_BEAM_ROWS, "beam-width times beam-length", rows, f"at most {MAX_BEAM_ROWS}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ def parsed_json(text: str) -> object:
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    return None if is_nested_deeper(value, _MOST_NESTED) else value
+    return None if is_nested_deeper(value, _MAX_NESTED) else value
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,7 +378,7 @@ class GenerationRequest:
         earlier: Earlier replies to draft from; None for none.
         text: A text to continue, without a chat template. Words that look like a control token are plain text.
         tools: JSON list of the tools that the model may call, in OpenAI's form; empty for none.
-        top_log_probs: How many of the most likely tokens each `TokenEvent` lists, 0 to `MOST_LOG_PROBS`; with 0 it has
+        top_log_probs: How many of the most likely tokens each `TokenEvent` lists, 0 to `MAX_LOG_PROBS`; with 0 it has
             only the log-probability of its own token. None for neither.
         shape: Format of the answer; None for any text.
         partition: Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between
@@ -407,8 +407,8 @@ class GenerationRequest:
             if not self.text:
                 raise InvalidSettingError("The prompt is empty.", "Give a text to continue.")
         if self.top_log_probs is not None:
-            allowed = f"from 0 to {MOST_LOG_PROBS}"
-            require(0 <= self.top_log_probs <= MOST_LOG_PROBS, "top-log-probs", self.top_log_probs, allowed)
+            allowed = f"from 0 to {MAX_LOG_PROBS}"
+            require(0 <= self.top_log_probs <= MAX_LOG_PROBS, "top-log-probs", self.top_log_probs, allowed)
         tools = parsed_json(self.tools) if self.tools else []
         if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
             raise InvalidSettingError("The tools of a request are not a JSON list of objects.")

@@ -22,7 +22,7 @@ class DraftEstimate:
 
     Args:
         drafted: Tokens of the longest path below the root, of each length.
-        usual: (lengths, `MOST_ROWS` + 1) usual accepted tokens, by number of nodes, the root included.
+        usual: (lengths, `MAX_ROWS` + 1) usual accepted tokens, by number of nodes, the root included.
     """
 
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
@@ -38,7 +38,7 @@ class DraftEstimate:
         return self._of_text.given(self._of_texts.value)
 
     def table(self) -> Floats:
-        """Return the expected accepted tokens, (lengths, `MOST_ROWS` + 1)."""
+        """Return the expected accepted tokens, (lengths, `MAX_ROWS` + 1)."""
         return self._accepted(np.minimum(self._chances * self.factor, 1.0))
 
     def learn(self, drafted: int, nodes: int, accepted: int, ended: bool = False) -> None:
@@ -56,7 +56,7 @@ class DraftEstimate:
                 rate.learn(observed, chance)
 
     def _accepted(self, chances: Floats) -> Floats:
-        """Return the expected accepted tokens for chances of continuing, (lengths, `MOST_ROWS` + 1)."""
+        """Return the expected accepted tokens for chances of continuing, (lengths, `MAX_ROWS` + 1)."""
         total, along = np.zeros_like(chances), np.ones_like(chances)
         for depth in range(1, self._drafted[-1] + 1):
             along = along * chances
@@ -85,7 +85,7 @@ def usual_accepted(chance: float, shape: DraftShape, branches: bool = False) -> 
 
 
 def usual_table(chance: float, drafted: Sequence[int], branches: bool = False) -> Floats:
-    """Return `usual_accepted` for drafts of some lengths, (lengths, `MOST_ROWS` + 1), by number of nodes."""
+    """Return `usual_accepted` for drafts of some lengths, (lengths, `MAX_ROWS` + 1), by number of nodes."""
     shapes = [[DraftShape.of_size(n, nodes) for nodes in ROWS.tolist()] for n in drafted]
     return np.array([[usual_accepted(chance, shape, branches) for shape in of_length] for of_length in shapes])
 

@@ -22,11 +22,9 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import lookup_draft
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.verification.verifier import Verified
 
-_MOST_UNREAD = (
-    4  # most tokens that a draft model catches up with in a usual round; rounds with more are not learnt from
-)
+_MAX_UNREAD = 4  # most tokens that a draft model catches up with in a usual round; rounds with more are not learnt from
 
 
 class AutoDrafter(Drafter):
@@ -67,7 +65,7 @@ class AutoDrafter(Drafter):
         if model:
             sources.append(draft_model_source(estimates.chains, costs, lambda: model.unread, trees))
         if head:
-            sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.most_drafted))
+            sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.max_drafted))
         self.controller = Controller(state.planner, estimates, prompt, sources, trees=trees, earlier=earlier)
 
     @override
@@ -92,7 +90,7 @@ class AutoDrafter(Drafter):
         self.usual = True
         if plan.mode is Mode.SPECULATIVE:
             assert model is not None
-            self.usual = model.unread <= _MOST_UNREAD
+            self.usual = model.unread <= _MAX_UNREAD
             model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
             draft = model.propose(root, limit)
             if draft.tree.deepest + 1 < plan.length:  # the draft model's context is nearly full

@@ -12,7 +12,7 @@ from typing import Protocol
 from rdchat.inference.api.reply_statistics import AutoChoice
 from rdchat.inference.api.requests import EarlierReplies, Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
-from rdchat.inference.auto.plan import MOST_ROWS, PLAIN, Choice
+from rdchat.inference.auto.plan import MAX_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 
@@ -22,10 +22,10 @@ _PLAIN_STEPS = 3  # plain steps in a row, of which one is timed: nothing is queu
 _MARGIN = 0.03  # expected gain over plain steps that is needed to begin drafting
 _GRANT = 0.2  # tokens that a reply may lose to trial rounds, from the start
 _SHARE = 0.006  # further tokens that it may lose, as a share of its tokens
-_MOST_SAVED = 1.0  # most tokens of that budget that can be saved up
+_MAX_SAVED = 1.0  # most tokens of that budget that can be saved up
 _DEBT = 0.1  # tokens by which one trial may overdraw the budget
 _FORCED = 0.98  # chance of a token that the answer's shape forces: its text may be split into other tokens
-_LEAST = 0.03  # least chance of a node of prompt lookup
+_MIN = 0.03  # least chance of a node of prompt lookup
 _COMPARING = "Timing plain decoding for a moment, to compare."
 _HELD_UP = 2  # calls, from the present one on, whose times are ignored after a call was delayed
 
@@ -188,8 +188,8 @@ class Controller:
             limit: Tokens that may be drafted.
             looked_up: What prompt lookup can draft.
         """
-        limit = min(limit, MOST_ROWS - 1)
-        self.looked_up = looked_up.cut(MOST_ROWS - 1)
+        limit = min(limit, MAX_ROWS - 1)
+        self.looked_up = looked_up.cut(MAX_ROWS - 1)
         drafts = [source.drafts(limit) for source in self._sources]
         if looked_up.tokens:
             drafts.append(lookup_drafts(self.looked_up))
@@ -201,14 +201,14 @@ class Controller:
         self.is_forced = bool(forced)
         if forced:
             return LookupTree.chain(forced, _FORCED)
-        return self._index.draft(MOST_ROWS, limit, _LEAST, chain=not self._trees)
+        return self._index.draft(MAX_ROWS, limit, _MIN, chain=not self._trees)
 
     def _may_try(self, choice: Choice) -> bool:
         """Return whether the budget allows a trial round, made to learn although a plain step looks better."""
         return choice.plan.mode is not Mode.LOOKUP and self._switch - choice.gain <= self._budget
 
     def _spend(self, tokens: float) -> None:
-        self._budget = min(max(self._budget - tokens, -_DEBT), _MOST_SAVED)
+        self._budget = min(max(self._budget - tokens, -_DEBT), _MAX_SAVED)
 
     @property
     def _switch(self) -> float:

@@ -18,7 +18,7 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, ROWS, Floats
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, ROWS, Floats
 
 Costs = Mapping[tuple[int, int], float]  # milliseconds by two numbers; see `Part`
 
@@ -26,7 +26,7 @@ NEAR = 128  # tokens in the cache where drafts are measured; calls are measured 
 PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, with the next one queued meanwhile
 # Undisturbed starts at which costs are measured, so that one start with a hot machine does not count for ever.
 MEASUREMENTS = 3
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 _FORMAT = 2  # version of the file and of the method of measuring
 
 _MEASURED = 8  # calls that a measured cost counts as, beside real calls
@@ -60,7 +60,7 @@ def usable(part: Part, costs: Costs) -> bool:
     match part:
         case Part.CALLS | Part.DEEP_CALLS:
             return bool(costs) and all(
-                (PLAIN_STEP, depth) in costs and 0 <= rows <= MOST_ROWS and depth > 0 for rows, depth in costs
+                (PLAIN_STEP, depth) in costs and 0 <= rows <= MAX_ROWS and depth > 0 for rows, depth in costs
             )
         case Part.BEAMS | Part.READINGS:
             return bool(costs)
@@ -97,7 +97,7 @@ class CallCurve:
         return float(self._at(depth)[PLAIN_STEP])
 
     def calls_ms(self, depth: int) -> Floats:
-        """Return the cost of a call by rows, (`MOST_ROWS` + 1,); entry 0 has no meaning."""
+        """Return the cost of a call by rows, (`MAX_ROWS` + 1,); entry 0 has no meaning."""
         return self._at(depth) if self._verifies else np.full_like(self._table[0], np.inf)
 
     def _at(self, depth: int) -> Floats:
@@ -224,7 +224,7 @@ def calls_by_rows(target: str) -> dict[int, float]:
     found: tuple[float, Costs] = 0.0, {}
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
         try:
-            key = read_json(path, most=_MOST_BYTES)["key"]
+            key = read_json(path, most=_MAX_BYTES)["key"]
             if key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
                 found = max(found, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
         except (ModelError, OSError, AttributeError, TypeError, KeyError):
@@ -262,7 +262,7 @@ class CostFile:
     def read(self) -> tuple[Costs, int]:
         """Return the costs, and how often they were measured undisturbed; nothing if the file is missing or damaged."""
         try:
-            data = read_json(self._path, most=_MOST_BYTES)
+            data = read_json(self._path, most=_MAX_BYTES)
             costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
             whole = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
             return (costs, int(data["measurements"])) if whole else ({}, 0)

@@ -17,32 +17,32 @@ from rdchat import machine
 from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role, SamplingParams
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, Costs
-from rdchat.inference.auto.plan import MOST_ROWS
+from rdchat.inference.auto.plan import MAX_ROWS
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree, Verifier
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verifier
 
 DEEP = (1024, 4096)  # depths from which MLX's attention uses other kernels on Apple's chips
 # After 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may use other kernels for quantised weights: the next tile of 5
 # rows begins there, or the chip's limit for the vector kernel lies there.
-NEAR_ROWS = (*range(1, 17), 20, 24, 28, MOST_ROWS)
+NEAR_ROWS = (*range(1, 17), 20, 24, 28, MAX_ROWS)
 # Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key.
-DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MOST_ROWS)
-_ROOM = 2 * MOST_ROWS  # tokens that the context must have left, for a call's rows and for plain steps
+DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
+_ROOM = 2 * MAX_ROWS  # tokens that the context must have left, for a call's rows and for plain steps
 _BEAM_LENGTHS = (2, 6)
 _FED = (1, 4, 16)  # rows fed to a draft model
 _TRIALS = 3
 _DISTURBED = 3  # turns that other programs may disturb before disturbed times are used
-_MOST_BUSY = 0.15  # share of all processors that other programs may use; a desktop at rest uses some 5 %
+_MAX_BUSY = 0.15  # share of all processors that other programs may use; a desktop at rest uses some 5 %
 _LOOK_S = 0.5  # shortest interval between two looks: processor times are counted in steps of 10 ms
-_MOST_S = 60.0  # seconds of computing at one depth
+_MAX_S = 60.0  # seconds of computing at one depth
 _SLOW_MS = 40  # slower steps are measured only once in a slice, because a prompt may be waiting
 _SHORT_S = 0.05  # chunks that take less are doubled
 _LONGEST_CHUNK = 512
@@ -75,7 +75,7 @@ class OtherPrograms:
         took_s = perf_counter() - self._at
         if took_s >= _LOOK_S:
             seconds = machine.others_seconds()
-            self._busy = (seconds - self._seconds) / (took_s * machine.processors()) > _MOST_BUSY
+            self._busy = (seconds - self._seconds) / (took_s * machine.processors()) > _MAX_BUSY
             self._at, self._seconds = self._at + took_s, seconds
         return self._busy
 
@@ -117,7 +117,7 @@ def measure_beams(model: LoadedModel, head: HeadModel, width: int, others: Other
     scratch = TimingCache(model, NEAR, head)
     if not (yield from scratch.fill(NEAR)):
         return Measured({}, quiet=True)
-    lengths = sorted({min(length, 1 + head.head.most_drafted) for length in _BEAM_LENGTHS})
+    lengths = sorted({min(length, 1 + head.head.max_drafted) for length in _BEAM_LENGTHS})
     works: _Works = {(width, length): partial(scratch.draft, BeamShape(width, length)) for length in lengths}
     return (yield from _in_turns(works, others))
 
@@ -190,7 +190,7 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
             kept[not others.busy].append(turn)
         took_ms = sum(turn.values())
         spent_ms += took_ms
-        if warm and spent_ms + took_ms > _MOST_S * 1000:
+        if warm and spent_ms + took_ms > _MAX_S * 1000:
             break
         warm = True
     turns = kept[True] or kept[False]
@@ -223,7 +223,7 @@ class TimingCache:
         self._chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
         # random tokens, since a single one would always use the same experts
         self._text = np.random.default_rng(0).integers(0, model.info.vocabulary_size, size=deepest).tolist()
-        self._chunk = MOST_ROWS
+        self._chunk = MAX_ROWS
         self._head = head
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
         self._drafter = head.drafter(self._text, request, apart=True) if head else None
@@ -250,7 +250,7 @@ class TimingCache:
             yield
             if took_s < _SHORT_S:
                 self._chunk = min(2 * self._chunk, _LONGEST_CHUNK)
-            if not first and took_s / len(tokens) * (missing - len(tokens)) > _MOST_S:
+            if not first and took_s / len(tokens) * (missing - len(tokens)) > _MAX_S:
                 return False
             first = False  # kernels may be compiled the first time
         return True
@@ -273,7 +273,7 @@ class TimingCache:
         rows = self._hidden.shape[0]
         self._drafter.read(self._text[-rows:], self._hidden, len(self._text) - rows)
         began = perf_counter()
-        mx.eval(*self._drafter.draft(0, shape, MOST_ROWS // 2).tree.arrays)
+        mx.eval(*self._drafter.draft(0, shape, MAX_ROWS // 2).tree.arrays)
         return (perf_counter() - began) * 1000
 
     def call(self, tree: PackedTree) -> float:

@@ -9,8 +9,8 @@ from rdchat.inference.api.requests import Mode
 
 Floats = npt.NDArray[np.float64]
 
-MOST_ROWS = 32  # most rows of a verified tree: on every known machine, further nodes cost more than they bring
-ROWS = np.arange(MOST_ROWS + 1)
+MAX_ROWS = 32  # most rows of a verified tree: on every known machine, further nodes cost more than they bring
+ROWS = np.arange(MAX_ROWS + 1)
 WIDTH = 4  # beams of a head's draft, where the target takes trees
 LENGTHS = (2, 3, 4, 5, 6, 8)  # tokens of a beam, the root included
 LONGEST = LENGTHS[-1]

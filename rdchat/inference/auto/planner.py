@@ -15,7 +15,7 @@ import numpy.typing as npt
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import DraftEstimate
 from rdchat.inference.auto.cost_model import CostModel
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MOST_ROWS, ROWS, Choice, Floats, Plan
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MAX_ROWS, ROWS, Choice, Floats, Plan
 from rdchat.inference.drafting.lookup_index import LookupTree
 
 _SPREAD = 16  # rounds over which a draft model's catching up is spread
@@ -29,7 +29,7 @@ class Drafts:
     mode: Mode  # which drafter
     width: int  # beams; 1 for a chain
     lengths: Sequence[int]  # tokens of each draft's longest path, the root included
-    # (lengths, `MOST_ROWS` + 1) expected accepted tokens, by the number of verified nodes, the root included; minus
+    # (lengths, `MAX_ROWS` + 1) expected accepted tokens, by the number of verified nodes, the root included; minus
     # infinity where such a draft is impossible.
     accepted: Floats
     draft_ms: Floats  # (lengths,) time of the draft itself
@@ -45,7 +45,7 @@ class Source:
     mode: Mode  # which drafter
     width: int  # beams; 1 for a chain
     lengths: Sequence[int]  # tokens of the longest paths to choose from, the root included
-    # (lengths, `MOST_ROWS` + 1) bool: the numbers of nodes that a draft of each length can have, the root included.
+    # (lengths, `MAX_ROWS` + 1) bool: the numbers of nodes that a draft of each length can have, the root included.
     possible: npt.NDArray[np.bool_]
     estimate: DraftEstimate  # its acceptance
     draft_ms: Callable[[], Floats]  # returns the time of a draft of each length, (lengths,)
@@ -61,10 +61,10 @@ class Source:
         return Drafts(self.mode, self.width, self.lengths, accepted, self.draft_ms())
 
 
-def head_source(estimate: DraftEstimate, costs: CostModel, width: int, most_drafted: int = LONGEST) -> Source:
-    """Return the source for a drafter head's drafts of a width, with at most `most_drafted` tokens below a root."""
+def head_source(estimate: DraftEstimate, costs: CostModel, width: int, max_drafted: int = LONGEST) -> Source:
+    """Return the source for a drafter head's drafts of a width, with at most `max_drafted` tokens below a root."""
     lengths = np.array(LENGTHS)[:, None]
-    possible = (lengths <= 1 + most_drafted) & (lengths == ROWS if width == 1 else lengths <= ROWS)
+    possible = (lengths <= 1 + max_drafted) & (lengths == ROWS if width == 1 else lengths <= ROWS)
     return Source(Mode.DRAFTER, width, LENGTHS, possible, estimate, lambda: costs.beams_ms(width))
 
 
@@ -95,7 +95,7 @@ def lookup_drafts(tree: LookupTree) -> Drafts:
     """Return the drafts that prompt lookup can make: the likeliest nodes of a tree, by their number.
 
     Args:
-        tree: What may come next: fewer nodes than `MOST_ROWS`, and at least one.
+        tree: What may come next: fewer nodes than `MAX_ROWS`, and at least one.
     """
     nodes = np.arange(2, 2 + len(tree.tokens))
     accepted = np.full((len(nodes), len(ROWS)), -np.inf)
@@ -155,7 +155,7 @@ class Planner:
             nodes: Nodes of the draft, the root included.
             depth: Tokens in the target's cache.
         """
-        if not self.costs.measured or nodes > MOST_ROWS:
+        if not self.costs.measured or nodes > MAX_ROWS:
             return nodes
         return int(self._calls(mode, depth)[1][nodes])
 
@@ -163,7 +163,7 @@ class Planner:
         """Return the index of the draft model's draft with the most tokens for its time; one is made in any case.
 
         Args:
-            drafts: For each draft its nodes, up to `MOST_ROWS`, and its expected accepted tokens.
+            drafts: For each draft its nodes, up to `MAX_ROWS`, and its expected accepted tokens.
             draft_ms: Time of drafting, the same for all drafts, which differ in their runner-ups only.
             depth: Tokens in the target's cache.
         """
@@ -171,7 +171,7 @@ class Planner:
         return int(np.argmax([(1 + accepted) / (draft_ms + ms[nodes]) for nodes, accepted in drafts]))
 
     def _calls(self, mode: Mode, depth: int) -> tuple[Floats, Rows]:
-        """Return, by nodes, (`MOST_ROWS` + 1,), the cost of verifying them and the rows to use."""
+        """Return, by nodes, (`MAX_ROWS` + 1,), the cost of verifying them and the rows to use."""
         ms = self.costs.calls_ms(mode, depth)
         if not self._padding:
             return ms, ROWS

@@ -28,16 +28,16 @@ from rdchat.inference.auto.measuring import (
     measure_draft_model,
     measure_readings,
 )
-from rdchat.inference.auto.plan import MOST_ROWS, WIDTH
+from rdchat.inference.auto.plan import MAX_ROWS, WIDTH
 from rdchat.inference.auto.planner import Planner
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.models.model_files import target_hash
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.memory_errors import device_errors, is_device_error
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.memory_errors import device_errors, is_device_error
+from rdchat.inference.verification.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 
@@ -105,12 +105,12 @@ class AutoState:
             draft_tokens: The depth of the drafts.
             depth: Tokens in the target's cache.
         """
-        if not self.costs.measured or draft_tokens >= MOST_ROWS:
+        if not self.costs.measured or draft_tokens >= MAX_ROWS:
             return DraftShape(draft_tokens)
         known = draft is self.available.draft_model
         step_ms = self.costs.draft_model_step_ms if known else self._share_of(draft) * self.costs.plain_ms(depth)
         estimates = self.estimates(sampling)
-        sizes = range(1 + draft_tokens, 1 + MOST_ROWS if self.trees else 2 + draft_tokens)
+        sizes = range(1 + draft_tokens, 1 + MAX_ROWS if self.trees else 2 + draft_tokens)
         shapes = [DraftShape.of_size(draft_tokens, size) for size in sizes]
         drafts = [(shape.nodes, estimates.chain(shape)) for shape in shapes]
         return shapes[self.planner.best_size(drafts, draft_tokens * step_ms, depth)]

@@ -14,9 +14,9 @@ from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.reply_iterator import prefill, read_prompt
 from rdchat.inference.decoding.sampling import TokenChooser, filter_border
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 
 _TOGETHER = 6  # tokens fed in one call, to measure how rounding changes the scores
 

@@ -17,7 +17,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 _EXACT_TOKENS = 32  # tokens of a reply that are decoded again with exact times
 

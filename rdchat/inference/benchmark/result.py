@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from rdchat import __version__, host
 from rdchat.inference.api.benchmark import MLX_LM, BenchCell, BenchPlan, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Mode, size_words
+from rdchat.inference.api.requests import Mode, size_text
 
 _HEAD_MODES = {Mode.DRAFTER, Mode.AUTO}
 
@@ -118,7 +118,7 @@ class CellReport:
         if self.first_difference:
             return self.first_difference.words(self.dtype)
         times = ((words, f"{count} time{'' if count == 1 else 's'}") for words, count in self.chosen.items())
-        chosen = "; ".join(f"{_choice_words(words)}, {counted}" for words, counted in times)
+        chosen = "; ".join(f"{_choice_text(words)}, {counted}" for words, counted in times)
         return f"ended with {chosen}." if chosen else ""
 
     def as_json(self, *, drafter: bool) -> dict[str, Any]:
@@ -268,13 +268,13 @@ def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
     ]
 
 
-def _choice_words(chosen: str) -> str:
+def _choice_text(chosen: str) -> str:
     """Return `drafter, 4 beams of 5 tokens` for `drafter W4 L5`; a file may hold anything."""
     found = re.fullmatch(r"(\w+) W(\d{1,6}) L(\d{1,6})", chosen)
     if found is None:
         return chosen
     name, width, length = found[1], int(found[2]), int(found[3])
-    return f"{name}, {size_words(length - 1) if name in (Mode.LOOKUP, Mode.SPECULATIVE) else size_words(width, length)}"
+    return f"{name}, {size_text(length - 1) if name in (Mode.LOOKUP, Mode.SPECULATIVE) else size_text(width, length)}"
 
 
 def _has_head(cell: BenchCell) -> bool:

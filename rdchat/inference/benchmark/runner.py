@@ -40,8 +40,8 @@ from rdchat.inference.benchmark.recording import (
 )
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.memory_errors import device_errors
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.memory_errors import device_errors
+from rdchat.inference.verification.target import LoadedModel
 
 _WARM_UP_TOKENS = 8
 
@@ -124,7 +124,7 @@ class InterleavedRunner:
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
         """Write a few tokens with each cell; return an empty run for each cell whose mode cannot run."""
         plan, missing = self._plan, []
-        session.drafters.most_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
+        session.drafters.max_heads = max(len({plan.all_cells[index].draft.drafter for index in cells}), 1)
         for index in cells:
             cell = plan.all_cells[index]
             session.drafters.load(cell.draft)

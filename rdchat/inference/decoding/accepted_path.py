@@ -10,8 +10,8 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PackedTree
 
 
 def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int]:

@@ -17,7 +17,7 @@ from rdchat.inference.decoding.sampling import TokenChooser, masked
 from rdchat.inference.decoding.tracing import LikelyTokens, likely_tokens, token_log_probs
 
 # Tokens chosen from the whole vocabulary after a quick choice that was not sure: at first, and at most.
-_SLOWLY, _SLOWLY_AT_MOST = 4, 64
+_SLOWLY, _SLOW_INTERVAL = 4, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +169,7 @@ class PlainSteps:
         if sure:
             self._next_slowly = _SLOWLY
             return True
-        self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOWLY_AT_MOST)
+        self._slowly, self._next_slowly = self._next_slowly, min(2 * self._next_slowly, _SLOW_INTERVAL)
         return False
 
     def _take(self, token_id: int) -> TokenEvent:

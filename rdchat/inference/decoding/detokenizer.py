@@ -30,7 +30,7 @@ class Detokenizer:
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
-        found_control: Offsets in the text of the control tokens that the last `add` found.
+        control_end: Offsets in the text of the control tokens that the last `add` found.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Detokenizer:
         self._open_tokens = 0
         self._cut: int | None = None
         self.stop = ""
-        self.found_control: list[int] = []
+        self.control_end: list[int] = []
 
     @property
     def text(self) -> str:
@@ -82,7 +82,7 @@ class Detokenizer:
         return self._cut is not None
 
     @property
-    def kept_tokens(self) -> int:
+    def held_tokens(self) -> int:
         """Number of tokens that end before the stop string; all of them where none has appeared."""
         if self._cut is None:
             return len(self._ends) + self._open_tokens
@@ -92,7 +92,7 @@ class Detokenizer:
         """Take one token; return the characters that became final with it."""
         self._window.append(token_id)
         self._open_tokens += 1
-        self.found_control = []
+        self.control_end = []
         if token_id in self._control:
             self._open_control.append(self._control[token_id])
         decoded = self._tokenizer.decode(self._window)
@@ -119,7 +119,7 @@ class Detokenizer:
             added = added[1:]
         before = len(self._text)
         self._text += added
-        self._place_control(before)
+        self._put_control(before)
         self._ends += [len(self._text)] * self._open_tokens
         self._open_tokens = 0
         # The last final piece stays as context for the next.
@@ -129,12 +129,12 @@ class Detokenizer:
         self._find_stop(before)
         return self._release()
 
-    def _place_control(self, before: int) -> None:
+    def _put_control(self, before: int) -> None:
         """Find new control tokens in the text; one that the decoder spells differently is left out."""
         for text in self._open_control:
             if (found := self._text.find(text, before)) >= 0:
                 self._offsets.append(found)
-                self.found_control.append(found)
+                self.control_end.append(found)
                 before = found + len(text)
         self._open_control.clear()
 

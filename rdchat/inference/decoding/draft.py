@@ -9,8 +9,8 @@ import mlx.core as mx
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.verifier import PackedTree, Verified
 
 
 class NodeSource(IntEnum):

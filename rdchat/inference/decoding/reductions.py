@@ -10,7 +10,7 @@ from functools import partial
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.target.device import on_gpu
+from rdchat.inference.verification.device import on_gpu
 
 # Columns that one block maximum covers in the search for candidates.
 _BLOCK = 32

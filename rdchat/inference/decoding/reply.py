@@ -15,8 +15,8 @@ from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall, par
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import Spans, find_tool_calls
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import MarkerTokens, split_thoughts
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Reply:
         else:
             with self._ledger.stage("detokenize"):
                 text = self._text.add(token_id)
-            control = tuple(self._text.found_control)
+            control = tuple(self._text.control_end)
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
             elif len(self.token_ids) > self.last_index:
@@ -213,7 +213,7 @@ class Reply:
             # The held-back characters completed a stop string.
             self.finish_reason = FinishReason.STOP_STRING
         if self._text.stopped:
-            self._cut(self._text.kept_tokens)
+            self._cut(self._text.held_tokens)
         calls, spans = self._tool_calls()
         content, content_control = self._text_in(spans)
         self._check_answer()

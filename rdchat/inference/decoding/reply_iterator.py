@@ -16,15 +16,15 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.memory_errors import device_errors, was_stopped
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.memory_errors import device_errors, was_stopped
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import end_of_begun
 
 _LOG = logging.getLogger(__name__)
 # Freed buffers that MLX keeps between chunks of a prompt, as a share of the memory in use: short chunks use them again,
 # and with Metal each new buffer costs a commit of the wired memory.
-_KEPT_SHARE = 0.05
+_MEMORY_SHARE = 0.05
 # Tokens at the end of a prompt in which the start of a thought is looked for.
 _MARKER_TOKENS = 16
 
@@ -58,7 +58,7 @@ def prefill(
                     model.pace.shorten()
                 raise
             cache.tokens += chunk
-            if mx.get_cache_memory() > _KEPT_SHARE * mx.get_active_memory():
+            if mx.get_cache_memory() > _MEMORY_SHARE * mx.get_active_memory():
                 mx.clear_cache()
         model.pace.note(len(chunk), perf_counter() - began)
         done += len(chunk)

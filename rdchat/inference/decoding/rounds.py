@@ -23,15 +23,15 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator
 from rdchat.inference.decoding.sampling import masked
 from rdchat.inference.decoding.tracing import LikelyTokens, TreeLogProbs, likely_tokens, round_tree
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.prefix_tree import Ints, PrefixTree
-from rdchat.inference.target.verifier import PackedTree, Verified, Verifier
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.prefix_tree import Ints, PrefixTree
+from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
 
 if TYPE_CHECKING:
     from rdchat.inference.decoding.shape_matcher import ShapeMatcher
 
 # After this many dropped drafts of a drafter the reply continues without it.
-_MOST_DROPPED = 3
+_MAX_DROPPED = 3
 _WHAT = {Mode.DRAFTER.value: "The drafter", Mode.SPECULATIVE.value: "The draft model"}
 
 
@@ -131,7 +131,7 @@ class RoundIterator(ReplyIterator):
     @property
     def _drafts(self) -> bool:
         """Whether the drafter is still in use in this reply."""
-        return self._dropped[self._drafter.name] < _MOST_DROPPED
+        return self._dropped[self._drafter.name] < _MAX_DROPPED
 
     def _draft(self) -> Draft:
         reply = self._reply
@@ -202,7 +202,7 @@ class RoundIterator(ReplyIterator):
         """Count a dropped draft; after a few, continue the reply without that drafter."""
         self._reply.count(dropped_drafts=1)
         self._dropped[source] += 1
-        if self._dropped[source] == _MOST_DROPPED:
+        if self._dropped[source] == _MAX_DROPPED:
             self._drafter.leave_out(source)
             self._reply.left_out = (
                 f"{_WHAT.get(source, 'The drafter')} computed scores that are not finite, so the reply continued "

@@ -16,13 +16,20 @@ import numpy as np
 from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
-from rdchat.inference.prompts.shape_grammar import Words, after_thought, grammar_of, limits, mask_words, problem_line
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.prompts.shape_grammar import (
+    WordMasks,
+    after_thought,
+    grammar_of,
+    limits,
+    mask_words,
+    problem_line,
+)
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 
 # Tokens that are drafted because the format leaves no other text.
-_MOST_FORCED = 15
+_MAX_FORCED = 15
 
 
 class ShapeVocabulary:
@@ -105,7 +112,7 @@ class _Node:
 
     token: int
     parent: int
-    mask: Words
+    mask: WordMasks
     source: int
 
 
@@ -135,7 +142,7 @@ class ShapeMatcher:
     def forced(self, limit: int) -> list[int]:
         """Return tokens of the text that must come next, at most `limit`; the model may still split it otherwise."""
         forced = [int(token) for token in self._matcher.compute_ff_tokens()] if limit > 0 else []
-        return forced[: min(limit, _MOST_FORCED)]
+        return forced[: min(limit, _MAX_FORCED)]
 
     def within(self, draft: Draft, limit: int, *, trees: bool) -> tuple[Draft, mx.array]:
         """Drop the nodes of a draft that the shape forbids, and draft what it forces below the root.
@@ -212,7 +219,7 @@ class ShapeMatcher:
             self._consume(int(tree.tokens[each]))
         return wanted
 
-    def _next(self) -> Words:
+    def _next(self) -> WordMasks:
         words = mask_words(self._matcher)
         self._check()
         return words
@@ -234,7 +241,7 @@ class ShapeMatcher:
             raise ShapeRefusedError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
 
 
-def mask_of(words: Words, size: int) -> mx.array:
+def mask_of(words: WordMasks, size: int) -> mx.array:
     """Return (n, size) bool from the bits of (n, words).
 
     They are unpacked on the host: 0.3 ms for 16 rows of 150,000 tokens, where MLX on a CPU needs 57 ms to index them.

@@ -10,9 +10,9 @@ import mlx.core as mx
 
 from rdchat.inference.api.events import LikelyToken, RoundTree
 from rdchat.inference.decoding.reductions import log_denominator, top_k
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PackedTree
 
 
 @dataclass(frozen=True, slots=True)

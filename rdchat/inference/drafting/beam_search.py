@@ -27,8 +27,8 @@ from rdchat.inference.decoding.noise import gumbel_of, noise_keys
 from rdchat.inference.decoding.reductions import log_denominator, top_k
 from rdchat.inference.decoding.sampling import filter_border, has_filter, penalize
 from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PackedTree
 
 _CANDIDATES = 64  # tokens considered; a filter that keeps more drops the others from the draft
 _DROPPED = 1e4  # subtracted from the scores of tokens that a filter drops

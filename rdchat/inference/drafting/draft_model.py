@@ -26,10 +26,10 @@ from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.models.vocabularies import PairVerdict, compare_vocabularies, tokenizer_of
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import Verified
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import Verified
 
 _OTHER_PAIR = "Choose a smaller model of the same family; `rdchat models check-pair` compares two models."
 

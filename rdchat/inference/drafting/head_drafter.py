@@ -16,11 +16,11 @@ from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredH
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree, Verified
 
-_LEAST = 0.1  # chance of a lookup branch's last node: a beam's last nodes are less likely
-_LEAST_ALONE = 0.5  # chance of its first node where it takes the place of the beams
+_MIN = 0.1  # chance of a lookup branch's last node: a beam's last nodes are less likely
+_MIN_ALONE = 0.5  # chance of its first node where it takes the place of the beams
 _CLEARLY = 3.0  # wrong tokens in a hundred; less is chance in a test
 _NO_BRANCH = LookupTree()
 _LEAVES = 2  # nodes kept at each level, in beam widths; those beyond the width may still be among the best
@@ -167,14 +167,14 @@ class HeadDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         settings = self._settings
-        length = min(settings.beam_length, 1 + limit, 1 + self._head.most_drafted)
+        length = min(settings.beam_length, 1 + limit, 1 + self._head.max_drafted)
         if length == 1:
             return Draft(PackedTree.chain(mx.array([root])))
         self._begin(root)
         branch = _NO_BRANCH
         if settings.lookup_branch:
             with self._ledger.stage("lookup"):
-                branch = self._index.draft(length - 1, least=_LEAST, chain=True)
+                branch = self._index.draft(length - 1, least=_MIN, chain=True)
         return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
     def draft(self, root: int, shape: BeamShape, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:
@@ -187,7 +187,7 @@ class HeadDrafter(Drafter):
             branch: A chain to offer as well, at most as deep as the draft.
         """
         if branch.tokens and not self._trees:
-            if branch.chances[0] >= _LEAST_ALONE:
+            if branch.chances[0] >= _MIN_ALONE:
                 return lookup_draft(root, branch)
             branch = _NO_BRANCH
         pool = self.search(root, shape)
@@ -269,7 +269,7 @@ class HeadDrafter(Drafter):
 
     def _possible(self, shape: BeamShape) -> BeamShape:
         """Return a shape limited to what the target verifies and the head drafts."""
-        return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.most_drafted))
+        return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.max_drafted))
 
     def _search(self, root: Root, shape: BeamShape) -> NodePool:
         kept = _LEAVES * shape.width if shape.width > 1 else 1

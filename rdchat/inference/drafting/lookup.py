@@ -7,9 +7,9 @@ import numpy as np
 from rdchat.inference.api.requests import DraftSettings, EarlierReplies
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, most_nodes
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.verifier import PackedTree, Verified
+from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, max_nodes
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.verifier import PackedTree, Verified
 
 
 class LookupDrafter(Drafter):
@@ -20,7 +20,7 @@ class LookupDrafter(Drafter):
 
     Args:
         tokens: The prompt.
-        draft_tokens: About how many tokens to offer; see `most_nodes`.
+        draft_tokens: About how many tokens to offer; see `max_nodes`.
         ledger: Records the time of its stages; None records nothing.
         trees: Whether the target verifies trees.
         earlier: Earlier replies, if they may be used.
@@ -56,7 +56,7 @@ class LookupDrafter(Drafter):
         with self._ledger.stage("lookup"):
             asked = self._draft_tokens
             least = 1 / (1 + asked)
-            tree = self._index.draft(most_nodes(asked), min(limit, DEEPEST), least, chain=not self._trees)
+            tree = self._index.draft(max_nodes(asked), min(limit, DEEPEST), least, chain=not self._trees)
             return lookup_draft(root, tree)
 
     def _begin(self, root: int) -> None:

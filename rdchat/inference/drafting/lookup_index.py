@@ -19,7 +19,7 @@ _RUNS = (6, 2, 1)  # tokens of an ending that are looked up, longest first
 _PLACES = 16  # most places that vote
 
 
-def most_nodes(draft_tokens: int) -> int:
+def max_nodes(draft_tokens: int) -> int:
     """Return the most nodes of a draft by prompt lookup alone, the root not counted."""
     return max(draft_tokens, min(4 * draft_tokens, DEEPEST))
 

@@ -14,7 +14,7 @@ from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.inference.auto.cost_model import calls_by_rows
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
-from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, drafter_config
+from rdchat.inference.drafting.checkpoints.drafter_folder import MAX_CONFIG_BYTES, bound_hash, drafter_config
 from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, own_layers, resolve_drafter
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import target_hash
@@ -67,7 +67,7 @@ def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: s
     if bound is not None:
         return _SURE if bound == wanted else None
     if drafter.kind is HeadKind.RECURRENT:  # Apple's, which gives neither model nor depth
-        return _sizes_match(read_json(place / CONFIG, most=MOST_CONFIG_BYTES), config)
+        return _sizes_match(read_json(place / CONFIG, most=MAX_CONFIG_BYTES), config)
     _, needs = drafter_config(place)
     sizes = {
         "hidden_size": needs.target_width,

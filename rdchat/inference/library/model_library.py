@@ -23,8 +23,8 @@ from rdchat.inference.models.fact_cache import Stamp, cache_facts, cached_facts,
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
-from rdchat.inference.models.model_places import HUB, is_drafter, model_places, other_revisions, own_drafters
-from rdchat.inference.models.mtp_families import said_layers, unreadable
+from rdchat.inference.models.model_locations import HUB, is_drafter, model_locations, other_revisions, own_drafters
+from rdchat.inference.models.mtp_families import stated_layers, unreadable
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
@@ -46,7 +46,7 @@ class FolderFacts:
     is_model: bool = True  # a language model, loadable or not; the hub's cache also has other things
     tokens: str = ""
     is_drafter: bool = False
-    says_mtp: bool = False
+    states_mtp: bool = False
 
 
 def read_facts(path: Path) -> FolderFacts:
@@ -64,8 +64,8 @@ def _folder_facts(folder: Path) -> FolderFacts:
     files = check_model_folder(folder)
     bits = files.sizes.quantization_bits
     quantization = f"{bits}-bit" if bits else files.sizes.float_type.value
-    says_mtp = said_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
-    return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder), says_mtp=says_mtp)
+    states_mtp = stated_layers(read_config(folder)) > 0 and not unreadable(files.architecture)
+    return FolderFacts(files.architecture, files.sizes, quantization, tokens=_tokens(folder), states_mtp=states_mtp)
 
 
 def _drafter_facts(folder: Path) -> FolderFacts:
@@ -160,7 +160,7 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         chosen: The person's own models folder, to include; empty for none.
         read: Reads facts that are not cached; a child process may do it.
     """
-    for place in (*model_places(chosen), *own_drafters(), *other_revisions()):
+    for place in (*model_locations(chosen), *own_drafters(), *other_revisions()):
         if (model := _described(place, read)) is not None:
             yield model
     for repository, record in unfinished_downloads():
@@ -174,7 +174,7 @@ def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[
     Args:
         read: See `library_models`.
     """
-    described = (_described(place, read) for place in model_places())
+    described = (_described(place, read) for place in model_locations())
     return tuple(card for card in described if card is not None and card.model and not card.is_drafter)
 
 

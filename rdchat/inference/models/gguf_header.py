@@ -18,15 +18,15 @@ from rdchat.files.foreign_files import check_file
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
 _FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # of scalars
-_MOST_TENSORS = 100_000
-_MOST_PAIRS = 10_000
-_MOST_ITEMS = 2_000_000  # in all arrays together: the largest vocabularies have 300,000 tokens and twice as many merges
-_MOST_TEXT_BYTES = 2**20  # of one text, such as a chat template
-_MOST_NAME_BYTES = 512
-_MOST_HEADER_BYTES = 256 * 2**20
-_MOST_DIMENSIONS = 4
-_MOST_SIZE = 2**31 - 1
-_MOST_ALIGNMENT = 2**20
+_MAX_TENSORS = 100_000
+_MAX_PAIRS = 10_000
+_MAX_ITEMS = 2_000_000  # in all arrays together: the largest vocabularies have 300,000 tokens and twice as many merges
+_MAX_TEXT_BYTES = 2**20  # of one text, such as a chat template
+_MAX_NAME_BYTES = 512
+_MAX_HEADER_BYTES = 256 * 2**20
+_MAX_DIMENSIONS = 4
+_MAX_SIZE = 2**31 - 1
+_MAX_ALIGNMENT = 2**20
 _HINT = "Download it again."
 TYPES_HINT = "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it."
 
@@ -98,13 +98,13 @@ class _HeaderReader:
 
     def read(self) -> GgufHeader:
         tensors, pairs = self._number("Q"), self._number("Q")
-        if tensors > _MOST_TENSORS:
+        if tensors > _MAX_TENSORS:
             raise _DamagedError(f"it lists {tensors:,} tensors")
-        if pairs > _MOST_PAIRS:
+        if pairs > _MAX_PAIRS:
             raise _DamagedError(f"it lists {pairs:,} metadata pairs")
         header = GgufHeader()
         for _ in range(pairs):
-            key = self._text(_MOST_NAME_BYTES)
+            key = self._text(_MAX_NAME_BYTES)
             header.metadata.setdefault(key, self._value(key))
         header.tensors = [self._tensor() for _ in range(tensors)]
         header.begin = -(-self.file.tell() // self.alignment) * self.alignment
@@ -124,12 +124,12 @@ class _HeaderReader:
         if kind == _ARRAY:
             return self._array(key)
         if kind == _STRING:
-            return self._text(_MOST_TEXT_BYTES)
+            return self._text(_MAX_TEXT_BYTES)
         if kind not in _FORMATS:
             raise _DamagedError(f"the type of {key[:60]!r} is unknown")
         value = self._number(_FORMATS[kind])
         if key == "general.alignment":
-            if kind != _U32 or value.bit_count() != 1 or value > _MOST_ALIGNMENT:
+            if kind != _U32 or value.bit_count() != 1 or value > _MAX_ALIGNMENT:
                 raise _DamagedError("its alignment is not a power of two")
             self.alignment = value
         return value
@@ -137,7 +137,7 @@ class _HeaderReader:
     def _array(self, key: str) -> list[Any]:
         kind, count = self._number("I"), self._number("Q")
         self.items += count
-        if self.items > _MOST_ITEMS:
+        if self.items > _MAX_ITEMS:
             raise _DamagedError(f"{key[:60]!r} has {count:,} items")
         if kind == _STRING:
             return [self._text() for _ in range(count)]
@@ -146,9 +146,9 @@ class _HeaderReader:
         return list(self._numbers(count, _FORMATS[kind]))
 
     def _tensor(self) -> GgufTensor:
-        name = self._text(_MOST_NAME_BYTES)
+        name = self._text(_MAX_NAME_BYTES)
         dimensions = self._number("I")
-        if not 1 <= dimensions <= _MOST_DIMENSIONS:
+        if not 1 <= dimensions <= _MAX_DIMENSIONS:
             raise _DamagedError(f"its tensor {name[:60]!r} has {dimensions:,} dimensions")
         sizes = self._numbers(dimensions, "Q")  # innermost dimension first
         kind, place = self._number("I"), self._number("Q")
@@ -157,7 +157,7 @@ class _HeaderReader:
             block, block_bytes = GGML_QUANT_SIZES[stored]
         except (ValueError, KeyError) as error:
             raise _DamagedError(f"the type of its tensor {name[:60]!r} is unknown") from error
-        if not all(1 <= size <= _MOST_SIZE for size in sizes) or sizes[0] % block:
+        if not all(1 <= size <= _MAX_SIZE for size in sizes) or sizes[0] % block:
             raise _DamagedError(f"its tensor {name[:60]!r} has an impossible shape")
         length = math.prod(sizes) // block * block_bytes
         if place % self.alignment or place + length > self.size:
@@ -183,6 +183,6 @@ class _HeaderReader:
         begin = self.file.tell()
         if count > self.size - begin:
             raise _DamagedError("it ends within its header")
-        if begin + count > _MOST_HEADER_BYTES:
-            raise _DamagedError(f"its header is longer than {_MOST_HEADER_BYTES:,} bytes")
+        if begin + count > _MAX_HEADER_BYTES:
+            raise _DamagedError(f"its header is longer than {_MAX_HEADER_BYTES:,} bytes")
         return self.file.read(count)

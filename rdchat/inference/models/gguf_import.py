@@ -19,7 +19,7 @@ from gguf import GGMLQuantizationType as GgmlType
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_header import TYPES_HINT, GgufHeader, GgufTensor, read_gguf_header
-from rdchat.inference.models.safetensors_file import MOST_SIZE, PlannedTensor, write_tensors
+from rdchat.inference.models.safetensors_file import MAX_SIZE, PlannedTensor, write_tensors
 from rdchat.inference.models.tokenizer_import import CONVERT_HINT, end_token_ids, write_json, write_tokenizer
 
 # Increase it when the folder made from the same file changes, so that folders are converted again.
@@ -100,7 +100,7 @@ def _size(metadata: Mapping[str, Any], key: str, default: int | None = None) -> 
         ModelError: If it is missing, or not a valid size.
     """
     value = metadata.get(key, default)
-    if type(value) is not int or not 1 <= value <= MOST_SIZE:
+    if type(value) is not int or not 1 <= value <= MAX_SIZE:
         raise _damaged(key, value)
     return value
 

@@ -32,13 +32,13 @@ from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUP
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
-from rdchat.inference.target.capability import check_capability
-from rdchat.inference.target.device import device_name, memory_room, on_gpu, wire_memory
-from rdchat.inference.target.hooks import ModelHooks
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.memory_errors import memory_errors
-from rdchat.inference.target.prefill_pace import PrefillPace
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.device import device_name, memory_room, on_gpu, wire_memory
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.memory_errors import memory_errors
+from rdchat.inference.verification.prefill_pace import PrefillPace
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import markers_among
 
 _SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature

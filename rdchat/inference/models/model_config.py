@@ -14,7 +14,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, read_json
-from rdchat.inference.models.safetensors_file import MOST_SIZE, StoredTensor
+from rdchat.inference.models.safetensors_file import MAX_SIZE, StoredTensor
 
 _CONTEXT_KEYS = (
     "max_position_embeddings",
@@ -34,7 +34,7 @@ WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
 _STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")  # their cache does not grow with the context
 QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)  # tuples, because a foreign value may not be hashable
 QUANTIZED_GROUPS = (16, 32, 64, 128)  # MLX's
-_MOST_FOREIGN_GROUP = 4096
+_MAX_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 # Other tools' methods that mlx-lm supports, with their usual bits.
 _FOREIGN_BITS = {
@@ -123,7 +123,7 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
     if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
         return None, 1  # mlx-lm unpacks it into 16-bit floats
     group = _first_int(foreign, ("group_size",)) or 32
-    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], 32), min(group, _MOST_FOREIGN_GROUP)
+    return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], 32), min(group, _MAX_FOREIGN_GROUP)
 
 
 def _own_quantization(settings: object) -> tuple[int, int]:
@@ -175,10 +175,10 @@ def _first_int(source: Mapping[str, Any], keys: tuple[str, ...]) -> int:
     return next((value for key in keys if isinstance(value := source.get(key), int) and value > 0), 0)
 
 
-MOST_LAYERS = 1000  # the deepest known models have about 130
-_LEAST_LIMIT = 2**20  # limit for any weights: in every config, numbers that are not sizes go up to here
-_MOST_MODULES = 250_000  # of one kind in all layers: the most known are 900 experts in 93 layers
-_MOST_DEPTH = 50
+MAX_LAYERS = 1000  # the deepest known models have about 130
+_MIN_LIMIT = 2**20  # limit for any weights: in every config, numbers that are not sizes go up to here
+_MAX_MODULES = 250_000  # of one kind in all layers: the most known are 900 experts in 93 layers
+_MAX_DEPTH = 50
 _VALUES_PER_BYTE = 4  # weights of 2 bits in a byte
 _RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
 
@@ -192,7 +192,7 @@ _NO_SIZE = re.compile(  # positions, token ids, rope's numbers and so on may be 
 )
 _FRACTION = re.compile(r"partial_rotary_factor$|^rotary_(pct|percent)$")
 _NO_SIZES_IN = re.compile(r"^(quantization|id2label|label2id|task_specific|auto_map|generation|training)")
-_AT_LEAST_ONE = {*WIDTH_KEYS, *HEAD_KEYS, *KV_HEAD_KEYS, "vocab_size"}
+_POSITIVE = {*WIDTH_KEYS, *HEAD_KEYS, *KV_HEAD_KEYS, "vocab_size"}
 
 
 def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:
@@ -208,7 +208,7 @@ def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) 
     blocks = _blocks(tensors)
     for part in (config, text_config(config)):
         _check_layers(part, blocks)
-        for key in sorted(_AT_LEAST_ONE & part.keys()):
+        for key in sorted(_POSITIVE & part.keys()):
             if type(part[key]) is int and part[key] < 1:
                 raise _refusal(key, part[key], "it must be at least 1")
     held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in tensors.values())
@@ -234,7 +234,7 @@ def _check_layers(config: Mapping[str, Any], blocks: int) -> None:
         count = config.get(key)
         if type(count) is int and count < 1:
             raise _refusal(key, count, "it must be at least 1")
-        if type(count) is int and count > blocks + min(left_out, MOST_LAYERS):
+        if type(count) is int and count > blocks + min(left_out, MAX_LAYERS):
             raise _refusal(key, count, f"the weights have {blocks:,} layers")
 
 
@@ -250,7 +250,7 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     waiting: list[tuple[str, Any, int]] = [("", config, 0)]
     while waiting:
         key, value, depth = waiting.pop()
-        if depth > _MOST_DEPTH:
+        if depth > _MAX_DEPTH:
             raise ModelError("The model's config.json is damaged: it is nested too deeply.", REFETCH_HINT)
         if isinstance(value, Mapping):
             waiting += [(name, part, depth + 1) for name, part in value.items() if not _NO_SIZES_IN.match(name)]
@@ -262,19 +262,19 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _check_size(key: str, value: Any, held: int, blocks: int) -> None:
     if isinstance(value, str | list):
-        if len(value) > MOST_LAYERS and _LAYER_LISTS.search(key):
-            raise _refusal(key, len(value), f"a model has at most {MOST_LAYERS:,} layers")
+        if len(value) > MAX_LAYERS and _LAYER_LISTS.search(key):
+            raise _refusal(key, len(value), f"a model has at most {MAX_LAYERS:,} layers")
     elif _FRACTION.search(key):
         if isinstance(value, int | float) and not 0 <= value <= 1:
             raise _refusal(key, value, "it must be between 0 and 1")
     elif type(value) is int:
-        if _LAYER_COUNT.search(key) and value > MOST_LAYERS:
-            raise _refusal(key, value, f"a model has at most {MOST_LAYERS:,} layers")
+        if _LAYER_COUNT.search(key) and value > MAX_LAYERS:
+            raise _refusal(key, value, f"a model has at most {MAX_LAYERS:,} layers")
         if _NO_SIZE.search(key):
             return
-        if value > min(max(held, _LEAST_LIMIT), MOST_SIZE):
+        if value > min(max(held, _MIN_LIMIT), MAX_SIZE):
             raise _refusal(key, value, "the weights have fewer values" if value > held else "no model is that large")
-        if _COUNT.search(key) and value * blocks > _MOST_MODULES:
+        if _COUNT.search(key) and value * blocks > _MAX_MODULES:
             raise _refusal(key, value, "no model has that many")
 
 

@@ -29,8 +29,8 @@ from rdchat.inference.models.model_config import (
     kv_values_per_token,
     read_config,
 )
-from rdchat.inference.models.model_places import place_named
-from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES, StoredTensor
+from rdchat.inference.models.model_locations import folder_named
+from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
 
 BINDING = "rdchat"  # key in a published layout's configuration for the target it is bound to
@@ -78,7 +78,7 @@ def _samples(path: Path) -> Iterator[bytes]:
     with path.open("rb") as file:
         length = file.read(8)
         # In a damaged file this may be any number.
-        header = min(int.from_bytes(length, "little"), size, MOST_HEADER_BYTES)
+        header = min(int.from_bytes(length, "little"), size, MAX_HEADER_BYTES)
         yield length + file.read(header)
         for sample in range(_SAMPLES):
             file.seek(max(size - _SAMPLE_BYTES, 0) * sample // (_SAMPLES - 1))
@@ -92,7 +92,7 @@ _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT
 _PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # found beside `scales` in MLX's, AWQ's and GPTQ's layouts
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
 _CACHED = "models--"  # prefix of a repository's folder in the hub's cache
-_LONGEST_WORDS = 200  # of quoted names and messages
+_LONGEST_NAME = 200  # of quoted names and messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +134,12 @@ def locate_model(model: str) -> Path:
     """
     if not model.strip():
         raise InvalidSettingError("The model's name is empty.", _CHOOSE_HINT)
-    with _in_words(model):
+    with _as_text(model):
         return _find(model)
 
 
 @contextmanager
-def _in_words(model: str) -> Iterator[None]:
+def _as_text(model: str) -> Iterator[None]:
     """Turn errors of the system, and unexpected ones from damaged files, into ModelErrors."""
     try:
         yield
@@ -157,7 +157,7 @@ def _in_words(model: str) -> Iterator[None]:
 
 def _shortened(text: str) -> str:
     words = " ".join(text.split()).rstrip(".")
-    return words if len(words) <= _LONGEST_WORDS else words[:_LONGEST_WORDS] + "..."
+    return words if len(words) <= _LONGEST_NAME else words[:_LONGEST_NAME] + "..."
 
 
 def _find(model: str) -> Path:
@@ -173,7 +173,7 @@ def _find(model: str) -> Path:
         check_file(place, _CHOOSE_HINT)  # reports what it is: a named pipe, a broken link
     if is_hub_id(model) and (snapshot := snapshot_of(model)) is not None:
         return _lone_gguf(snapshot) or cached_snapshot(model)
-    if (named := place_named(model)) is not None:
+    if (named := folder_named(model)) is not None:
         return named.path
     if is_hub_id(model):
         return cached_snapshot(model)
@@ -185,7 +185,7 @@ def display_name(model: str | Path | None, folder: Path) -> str:
     return folder.name if model is None or Path(os.path.expanduser(model)).is_dir() else str(model)  # noqa: PTH111
 
 
-def shown_name(folder: Path) -> str:
+def printable_name(folder: Path) -> str:
     """Return the name to show for a folder; in the hub's cache, where folders are named by hashes, the hub id."""
     repository = folder.parent.parent.name
     if folder.parent.name == "snapshots" and repository.startswith(_CACHED):
@@ -254,7 +254,7 @@ def check_model_folder(folder: Path) -> ModelFiles:
             unsupported architecture or quantisation, weights missing or incomplete, no tokenizer, no permission to
             read.
     """
-    with _in_words(str(folder)):
+    with _as_text(str(folder)):
         return _check(folder)
 
 

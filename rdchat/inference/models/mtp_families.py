@@ -24,7 +24,7 @@ _REFUSED = {
 }
 
 
-def said_layers(config: Mapping[str, Any]) -> int:
+def stated_layers(config: Mapping[str, Any]) -> int:
     """Return how many MTP layers a model's configuration says it was published with."""
     found = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
     return next((count for count in found if type(count) is int and count > 0), 0)

@@ -14,7 +14,7 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import read_bytes, readable_entries
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import CachedRepository, drafter_folder
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import replace_records, unfinished_drafters
@@ -25,7 +25,7 @@ from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles, is_reposi
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
 from rdchat.inference.models.model_files import BINDING, TargetBinding, target_hash
-from rdchat.inference.models.model_places import hub_name
+from rdchat.inference.models.model_locations import hub_name
 from rdchat.inference.models.mtp_families import FLOAT8, FLOAT8_FAMILIES, SCALES, unreadable
 from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, find_tensors, is_mtp
 from rdchat.inference.models.weight_files import read_headers, weight_files
@@ -36,8 +36,8 @@ _BASE = re.compile(
     r"^base_model:[ \t]*(?:\r?\n[ \t]*-[ \t]*)?[\"']?([\w.-]+/[\w.-]+)[\"']?[ \t]*\r?$", re.MULTILINE | re.ASCII
 )
 _RELATION = re.compile(r"^base_model_relation:[ \t]*(\w+)", re.MULTILINE | re.ASCII)
-_MOST_CARD_BYTES = _MOST_CONFIG_BYTES = 2**20
-_MOST_FACTS = 2**14  # characters at a card's beginning that can name the original
+_MAX_CARD_BYTES = _MAX_CONFIG_BYTES = 2**20
+_MAX_FACTS = 2**14  # characters at a card's beginning that can name the original
 _FLOATS = {"BF16": 2, "F16": 2, "F32": 4}  # and their bytes
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
@@ -128,12 +128,12 @@ def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | 
         NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
     """
     target = MtpTarget.of(model)
-    kept = None if original else kept_plan(target)
+    kept = None if original else saved_plan(target)
     named = original or ("" if kept else find_original(api, target))
     return kept or (plan_mtp(api, target, named) if named else None)
 
 
-def kept_plan(target: MtpTarget) -> MtpPlan | None:
+def saved_plan(target: MtpTarget) -> MtpPlan | None:
     """Return the plan of an unfinished download; None without one."""
     folder = target.place().folder
     record = next((record for repository, record in unfinished_drafters() if repository.folder == folder), None)
@@ -151,10 +151,10 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
             if found := api.look_at(target.hub_id).facts.quantized_from:
                 return found
     try:
-        card = read_bytes(target.folder / _CARD, most=_MOST_CARD_BYTES).decode("utf-8", "replace")
+        card = read_bytes(target.folder / _CARD, most=_MAX_CARD_BYTES).decode("utf-8", "replace")
     except ModelError:
         return ""
-    head = card[:_MOST_FACTS].removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
+    head = card[:_MAX_FACTS].removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""
     base, relation = _BASE.search(head), _RELATION.search(head)
     is_quantized = relation[1] == "quantized" if relation else "quantization" in target.config
     return base[1] if base and is_quantized and is_repository(base[1]) else ""
@@ -184,7 +184,7 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
     tensors = find_tensors(api, model, config)
     _check_tensors(original, tensors, {**text_config(target.config), **text_config(config)})
     files = _files(target, model, config, tensors)
-    if files.files[-1].size > _MOST_CONFIG_BYTES:
+    if files.files[-1].size > _MAX_CONFIG_BYTES:
         raise HubError(f"The configuration of {original} is too long.", OTHER_HINT)
     return MtpPlan(target, files)
 
@@ -263,7 +263,7 @@ def _files(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensor
 def _card(name: str, model: HubModel, files: Mapping[str, Mapping[str, str]], tensors: list[HubTensor]) -> str:
     """Return the drafter's card, in Markdown."""
     facts, types = model.facts, ", ".join(sorted({each.stored.dtype for each in tensors}))
-    size = size_words(sum(each.stored.stored_bytes for each in tensors))
+    size = size_text(sum(each.stored.stored_bytes for each in tensors))
     rows = [f"| {file} | {told['etag'] or 'none'} | {told['checksum']} |" for file, told in files.items()]
     return "\n".join(
         [

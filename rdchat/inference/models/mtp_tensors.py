@@ -10,13 +10,13 @@ from typing import Any
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import parse_json
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.found_models import HubModel
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import ChangedFileError, HubError
 from rdchat.hub.known_files import FilePart, HubFile, is_safe_name
 from rdchat.inference.models.model_config import LAYER_KEYS, text_config
-from rdchat.inference.models.safetensors_file import MOST_HEADER_BYTES, StoredTensor, tensors_in
+from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor, tensors_in
 
 BARE = "_mtp"  # end of the model type of repositories that have nothing else
 OTHER_HINT = "Name another repository of the original model, as ORG/NAME."
@@ -26,7 +26,7 @@ _LAYER = re.compile(r"(?:(?:model|language_model)\.)*layers\.(\d{1,5})\.", re.AS
 _COPIES = re.compile(r"(?:^|\.)(?:embed_tokens|lm_head|shared_head\.head)\.")  # of the model's own tables
 _LENGTH_BYTES = 8
 _FIRST_BYTES = 2**18  # of a file, which most headers fit into
-_MOST_FILES, _MOST_TENSORS = 300, 50_000  # the largest model has some 2,000 in an MTP layer
+_MAX_FILES, _MAX_TENSORS = 300, 50_000  # the largest model has some 2,000 in an MTP layer
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ def find_tensors(api: HubApi, model: HubModel, config: Mapping[str, Any]) -> lis
         if twice := min(layers.keys() & found.keys(), default=""):
             raise HubError(f"{repository} has the tensor {twice[:100]} in two files.", OTHER_HINT)
         found |= layers
-        if len(found) > _MOST_TENSORS or not all(tensor.isprintable() for tensor in layers):
+        if len(found) > _MAX_TENSORS or not all(tensor.isprintable() for tensor in layers):
             raise HubError(f"{repository} has MTP layers with impossible names, or too many of them.", OTHER_HINT)
     return [each for each in found.values() if each.stored.stored_bytes and not _COPIES.search(each.name)]
 
@@ -84,8 +84,8 @@ def _files_with_layers(api: HubApi, model: HubModel, config: Mapping[str, Any]) 
         for tensor, name in places.items():
             if is_mtp(tensor, config):
                 found.setdefault(str(name), set()).add(tensor)
-    if len(found) > _MOST_FILES:
-        raise HubError(f"{repository} has its MTP layers in more than {_MOST_FILES} files.", OTHER_HINT)
+    if len(found) > _MAX_FILES:
+        raise HubError(f"{repository} has its MTP layers in more than {_MAX_FILES} files.", OTHER_HINT)
     return found
 
 
@@ -97,9 +97,9 @@ def _read_file(api: HubApi, model: HubModel, file: HubFile) -> Iterator[HubTenso
         raise HubError(f"{where} is not a safetensors file.", OTHER_HINT)
     raw, etag = _read_part(api, model, FilePart(file.name, 0, min(size, _FIRST_BYTES), size))
     start = _LENGTH_BYTES + int.from_bytes(raw[:_LENGTH_BYTES], "little")
-    if start > _LENGTH_BYTES + MOST_HEADER_BYTES:
-        words = f"The header of {where} is too long: {size_words(start)}."
-        raise HubError(words, f"The limit is {size_words(MOST_HEADER_BYTES)}. {OTHER_HINT}")
+    if start > _LENGTH_BYTES + MAX_HEADER_BYTES:
+        words = f"The header of {where} is too long: {size_text(start)}."
+        raise HubError(words, f"The limit is {size_text(MAX_HEADER_BYTES)}. {OTHER_HINT}")
     if start > size:
         raise HubError(f"{where} is shorter than its header says.", OTHER_HINT)
     if start > len(raw):

@@ -20,11 +20,11 @@ from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
-MOST_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file
-MOST_TENSORS = 500_000  # the largest models have some 100,000
-_MOST_ELEMENTS = 2**63 - 1
-MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
-_MOST_DIMENSIONS = 32
+MAX_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file
+MAX_TENSORS = 500_000  # the largest models have some 100,000
+_MAX_ELEMENTS = 2**63 - 1
+MAX_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+_MAX_DIMENSIONS = 32
 _DTYPE_NAMES = {np.dtype("<u4"): "U32", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
 _ELEMENT_BYTES = {
     **dict.fromkeys(("BOOL", "U8", "I8", "F8_E4M3", "F8_E5M2"), 1),
@@ -81,7 +81,7 @@ def read_header(path: Path) -> dict[str, StoredTensor]:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
             header_fits = 2 <= length <= actual - _LENGTH_BYTES
-            too_long = header_fits and length > MOST_HEADER_BYTES
+            too_long = header_fits and length > MAX_HEADER_BYTES
             raw = file.read(length) if header_fits and not too_long else b""
             file.seek(0)
             start = file.read(20)
@@ -111,7 +111,7 @@ def tensors_in(header: Any, damaged: str) -> tuple[dict[str, StoredTensor], int]
     Raises:
         ModelError: If they are not, or one is impossible; `damaged` begins the message.
     """
-    if not isinstance(header, dict) or len(header) > MOST_TENSORS:
+    if not isinstance(header, dict) or len(header) > MAX_TENSORS:
         raise ModelError(f"{damaged}: it lists no tensors, or too many.", REFETCH_HINT)
     tensors = {}
     for name, entry in header.items():
@@ -134,13 +134,13 @@ def _read_tensor(entry: Any) -> StoredTensor | None:
     if not isinstance(entry, dict) or not isinstance(dtype := entry.get("dtype"), str):
         return None
     shape, offsets = entry.get("shape"), entry.get("data_offsets")
-    if not (_are_sizes(shape, MOST_SIZE) and len(shape) <= _MOST_DIMENSIONS and _are_sizes(offsets, _MOST_ELEMENTS)):
+    if not (_are_sizes(shape, MAX_SIZE) and len(shape) <= _MAX_DIMENSIONS and _are_sizes(offsets, _MAX_ELEMENTS)):
         return None
     if len(offsets) != 2 or offsets[0] > offsets[1]:
         return None
     tensor = StoredTensor(dtype, tuple(shape), offsets[1] - offsets[0], offsets[0])
     width = _ELEMENT_BYTES.get(dtype)
-    if tensor.elements > _MOST_ELEMENTS or (width and tensor.elements * width != tensor.stored_bytes):
+    if tensor.elements > _MAX_ELEMENTS or (width and tensor.elements * width != tensor.stored_bytes):
         return None
     return tensor
 

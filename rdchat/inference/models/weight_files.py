@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import REFETCH_HINT, read_json
-from rdchat.inference.models.safetensors_file import MOST_TENSORS, StoredTensor, read_header
+from rdchat.inference.models.safetensors_file import MAX_TENSORS, StoredTensor, read_header
 
 _SHARD = re.compile(r"(model-)(\d{1,20})(-of-\d{1,20})(\.safetensors)", re.ASCII)
 _SHARD_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}\.safetensors")
 _OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
 _NAMED_SHARDS = 3  # missing ones named in a message
-_MOST_FILES = 2000  # the largest models have some 200
+_MAX_FILES = 2000  # the largest models have some 200
 
 
 def is_weights(path: Path) -> bool:
@@ -34,8 +34,8 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     missing = _missing_shards(folder / "model.safetensors.index.json", found)
     if missing:
         raise ModelError(f"{folder} is incomplete: {missing} missing.", REFETCH_HINT)
-    if len(found) > _MOST_FILES:
-        raise ModelError(f"{folder} has more than {_MOST_FILES:,} files of weights.", REFETCH_HINT)
+    if len(found) > _MAX_FILES:
+        raise ModelError(f"{folder} has more than {_MAX_FILES:,} files of weights.", REFETCH_HINT)
     if found:
         return tuple(found)
     others = [path.name for pattern in _OTHER_WEIGHTS for path in entries if path.match(pattern)]
@@ -93,8 +93,8 @@ def read_headers(folder: Path, files: Sequence[Path]) -> dict[str, StoredTensor]
     tensors: dict[str, StoredTensor] = {}
     for path in files:
         tensors |= read_header(path)
-        if len(tensors) > MOST_TENSORS:
-            raise ModelError(f"{folder} has more than {MOST_TENSORS:,} tensors.", REFETCH_HINT)
+        if len(tensors) > MAX_TENSORS:
+            raise ModelError(f"{folder} has more than {MAX_TENSORS:,} tensors.", REFETCH_HINT)
     if not any(tensor.elements for tensor in tensors.values()):
         raise ModelError(f"{folder} has no weights: its files are empty.", REFETCH_HINT)
     return tensors

@@ -35,10 +35,10 @@ _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
 _EFFORTS = ("reasoning_effort", "thinking_effort")  # gpt-oss, Solar Open; Kimi K3
 _LEVELS = ("low", "high", "medium")  # levels that render like an earlier one are left out
 # Limit of decoded characters for each character in the vocabulary; byte-level tokenizers give at most one.
-_MOST_DECODED = 64
+_MAX_DECODED = 64
 _DECODED_AT_ONCE = 4096
-_MOST_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
-_MOST_ADDED = 64  # limit of tokens that a tokenizer adds to a text by itself; usually none to two
+_MAX_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
+_MAX_ADDED = 64  # limit of tokens that a tokenizer adds to a text by itself; usually none to two
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
@@ -165,7 +165,7 @@ class TokenizerCalls:
 
     def _load(self, folder: str) -> None:
         self.tokenizers.pop(folder, None)
-        while len(self.tokenizers) >= _MOST_HELD:
+        while len(self.tokenizers) >= _MAX_HELD:
             del self.tokenizers[next(iter(self.tokenizers))]
         from transformers import AutoTokenizer  # noqa: PLC0415  imported by now
 
@@ -209,7 +209,7 @@ def _try_out(tokenizer: Any) -> None:
     for text in _CHECKS:
         ids = tokenizer.encode(text, add_special_tokens=False)
         tokenizer.decode(ids)
-        if (added := len(tokenizer.encode(text)) - len(ids)) > _MOST_ADDED:
+        if (added := len(tokenizer.encode(text)) - len(ids)) > _MAX_ADDED:
             raise ValueError(f"it adds {added:,} tokens to each text")
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if (
@@ -219,7 +219,7 @@ def _try_out(tokenizer: Any) -> None:
     ):
         raise ValueError("its decoder uses a search pattern, which may never end")
     spelled = tokenizer.get_vocab()
-    ids, allowed = sorted(spelled.values()), _MOST_DECODED * sum(map(len, spelled))
+    ids, allowed = sorted(spelled.values()), _MAX_DECODED * sum(map(len, spelled))
     decoded = 0
     for start in range(0, len(ids), _DECODED_AT_ONCE):
         decoded += len(tokenizer.decode(ids[start : start + _DECODED_AT_ONCE], skip_special_tokens=False))

@@ -21,7 +21,7 @@ _PRIVATE_USE = range(0xF0000, 0xFFFFD)
 _LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)  # such as <think> or [INST]; not a word, a digit or a space
 _SLICE_CHARACTERS = 2**18  # longer texts are first counted in slices: a tokenizer takes about 1 kB a byte
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
-_MOST_GROWTH, _SMALL_RESULT = 8, 2**22
+_MAX_GROWTH, _SMALL_RESULT = 8, 2**22
 
 
 def is_control(text: str, special: bool, template: str) -> bool:
@@ -138,7 +138,7 @@ class PromptTokenizer:
             raise _refusal("it takes too much memory") from error
         except Exception as error:  # whatever a template written in Jinja may raise
             raise _refusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
-        if len(text) > max(_MOST_GROWTH * given, _SMALL_RESULT):
+        if len(text) > max(_MAX_GROWTH * given, _SMALL_RESULT):
             raise _refusal(f"it made {len(text):,} characters from {given:,}")
         if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns[1:]):
             raise _refusal("it leaves out a system message that does not stand first")

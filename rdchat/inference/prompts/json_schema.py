@@ -15,7 +15,7 @@ from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012, specification_with
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.answer_shape import MOST_SOURCE_BYTES
+from rdchat.inference.api.answer_shape import MAX_SOURCE_BYTES
 
 _SCHEMA_KEYS = frozenset((
     "additionalItems", "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not",
@@ -48,9 +48,9 @@ _LACKING: Mapping[str, tuple[Any, ...]] = {
     "unevaluatedProperties": (True, {}),
     "uniqueItems": (False,),
 }
-_MOST_PARTS = 20_000  # subschemas, each counted as often as it is written
-_MOST_TRIED, _MOST_BRANCHES = 64, 100  # small schemas, some 2 ms each; branches of one of them
-_MOST_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12  # characters that references add to one schema; references in each other
+_MAX_PARTS = 20_000  # subschemas, each counted as often as it is written
+_MAX_TRIED, _MAX_BRANCHES = 64, 100  # small schemas, some 2 ms each; branches of one of them
+_MAX_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12  # characters that references add to one schema; references in each other
 
 Subschema = Callable[[Any, Any], Any]
 """Takes a subschema and the resolver of its references, and returns what replaces it."""
@@ -123,7 +123,7 @@ class Embedding:
         for key in ("$defs", "definitions"):
             if not isinstance(schema.get(key, {}), dict):
                 raise SchemaError(f"its `{key}` is no object")
-        if len(json.dumps(schema)) > MOST_SOURCE_BYTES:
+        if len(json.dumps(schema)) > MAX_SOURCE_BYTES:
             raise SchemaError("it is too large")
         try:
             made: dict[str, Any] = self._part(schema, _resolver_of(schema))
@@ -136,7 +136,7 @@ class Embedding:
 
     def _part(self, schema: Mapping[str, Any], resolver: Any) -> Any:
         self._parts += 1
-        if self._parts > _MOST_PARTS:
+        if self._parts > _MAX_PARTS:
             raise SchemaError("it is too large")
         kept = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
         _make_modern(kept)
@@ -178,7 +178,7 @@ class Embedding:
         """Make `oneOf` an `anyOf`; it says the same where no value fits two of the schemas."""
         given = schema["oneOf"]
         branches = [_skeleton(_inlined(each, resolver)) for each in given]
-        apart = len(branches) <= _MOST_BRANCHES and self._is_followed({"oneOf": branches})
+        apart = len(branches) <= _MAX_BRANCHES and self._is_followed({"oneOf": branches})
         if apart or self.soften:
             del schema["oneOf"]
             if "anyOf" in schema:
@@ -215,7 +215,7 @@ class Embedding:
 
         key = json.dumps(schema)
         if key not in self._followed:
-            self._followed[key] = len(self._followed) < _MOST_TRIED and is_followed(key)
+            self._followed[key] = len(self._followed) < _MAX_TRIED and is_followed(key)
         return self._followed[key]
 
 
@@ -309,7 +309,7 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
             return {"$ref": reference} | made
         if not isinstance(target, dict):
             return made
-        if id(target) in outer or len(outer) > _DEEPEST_EXPANDED or spent > _MOST_EXPANDED:
+        if id(target) in outer or len(outer) > _DEEPEST_EXPANDED or spent > _MAX_EXPANDED:
             name = str(reference).rsplit("/", 1)[-1].removeprefix("#")[:100] or "the whole"
             kind = {"type": target["type"]} if "type" in target else {}
             return kind | {"description": f"Has the form of {name}, which is described above."} | made

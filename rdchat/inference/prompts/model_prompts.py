@@ -33,7 +33,7 @@ _LOAD_S, _LOAD_BYTES = 20.0, 2 * 2**30  # the largest tokenizers, with 260,000 t
 _TRY_S = 5.0
 _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _SHAPE_S, _SHAPE_BYTES = 5.0, 2**30
-_BYTES_PER_BYTE, _MOST_ENCODE_BYTES = 1000, 4 * 2**30  # limits for encoding: per byte of text, and in all
+_BYTES_PER_BYTE, _MAX_ENCODE_BYTES = 1000, 4 * 2**30  # limits for encoding: per byte of text, and in all
 _ENVIRONMENT = {
     "HF_HUB_OFFLINE": "1",
     "TOKENIZERS_PARALLELISM": "false",
@@ -75,7 +75,7 @@ class TokenizerProcess:
 
     def start(self) -> None:
         """Start the child, which takes a second or two; the first request waits for it."""
-        with _errors_about("The process for tokenizers"):
+        with _errors_of("The process for tokenizers"):
             self.child.start()
 
     def read(self, folder: Path, waiting: Waiting = lambda: None, *, reread: bool = False) -> dict[str, int]:
@@ -116,7 +116,7 @@ class TokenizerProcess:
             "limit": limit,
             "begins": begins,
         }
-        memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MOST_ENCODE_BYTES)
+        memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MAX_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         return self._ask("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
@@ -144,7 +144,7 @@ class TokenizerProcess:
         Raises:
             ShapeRefusedError: If it cannot be used; the message says why.
         """
-        self._ask_about(shape, "shape", {"kind": shape.kind, "source": shape.source}, waiting)
+        self._ask_child(shape, "shape", {"kind": shape.kind, "source": shape.source}, waiting)
 
     def check_answer(self, shape: AnswerShape, answer: str) -> None:
         """Check a finished answer with the schemas that its shape's grammar does not enforce.
@@ -152,9 +152,9 @@ class TokenizerProcess:
         Raises:
             ModelError: If it does not fit, or the check takes too long.
         """
-        self._ask_about(shape, "answer", {"answer": answer, "schemas": shape.unenforced}, lambda: None)
+        self._ask_child(shape, "answer", {"answer": answer, "schemas": shape.unenforced}, lambda: None)
 
-    def _ask_about(self, shape: AnswerShape, do: str, arguments: dict[str, Any], waiting: Waiting) -> None:
+    def _ask_child(self, shape: AnswerShape, do: str, arguments: dict[str, Any], waiting: Waiting) -> None:
         try:
             job = self.child.submit(do, arguments, Limits(_SHAPE_S, _SHAPE_BYTES), read=lambda _: True)
             job.result(waiting)
@@ -178,7 +178,7 @@ class TokenizerProcess:
         def read_known(answer: Any) -> T | None:
             return None if "unread" in answer else read(answer)
 
-        with _errors_about(f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"):
+        with _errors_of(f"The {'tokenizer' if do == 'load' else 'chat template'} of {folder.name}"):
             for _ in range(_TRIES):
                 job = self.child.submit(do, arguments, limits, read=read_known)
                 answer: T | None = job.result(waiting)
@@ -193,7 +193,7 @@ class _InterruptedError(ModelError):
 
 
 @contextmanager
-def _errors_about(what: str) -> Iterator[None]:
+def _errors_of(what: str) -> Iterator[None]:
     """Turn errors of the child into errors about `what`."""
     try:
         yield

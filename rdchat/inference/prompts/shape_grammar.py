@@ -13,11 +13,11 @@ from rdchat.errors import ShapeRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding
 
-Words = npt.NDArray[np.uint32]
+WordMasks = npt.NDArray[np.uint32]
 
 _NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
 _ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)  # below a drawing of the place
-_MOST_WORDS = 200
+_MAX_WORDS = 200
 _ANY_OBJECT = '{"type": "object"}'
 # Whitespace is one space or none, since a small model may write blank lines for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
@@ -81,7 +81,7 @@ def limits() -> llguidance.LLParserLimits:
     )
 
 
-def mask_words(matcher: llguidance.LLMatcher) -> Words:
+def mask_words(matcher: llguidance.LLMatcher) -> WordMasks:
     """Return which tokens may come next, (vocabulary / 32,): a bit for each token."""
     return np.frombuffer(matcher.compute_bitmask(), np.uint32)
 
@@ -113,4 +113,4 @@ def problem_line(problem: str) -> str:
     """Return an error of llguidance as a line for people, without a full stop."""
     if found := _ERROR_OF_REGEX.search(problem):
         problem = found[1]
-    return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MOST_WORDS].rstrip(".")
+    return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MAX_WORDS].rstrip(".")

@@ -61,10 +61,10 @@ def marked(value: Any, mark: Mark) -> Any:
 def answers_only(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
     """Remove thoughts; where a message had nothing else, join its neighbours, as templates expect."""
     answers = [message if message.answer is None else _answer(message, message.answer) for message in messages]
-    return join_neighbours(each for each in answers if _says_something(each))
+    return join_neighbours(each for each in answers if _has_text(each))
 
 
-def _says_something(message: ChatMessage) -> bool:
+def _has_text(message: ChatMessage) -> bool:
     return bool(message.content.strip() or message.tool_calls) or message.role is Role.TOOL
 
 

@@ -32,10 +32,10 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.device import unwire_memory
 from rdchat.inference.training.run.evaluation import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.verification.device import unwire_memory
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 

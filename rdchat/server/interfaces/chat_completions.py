@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rdchat.inference.api.events import FinishReason, LikelyToken, PrefillProgress, TokenEvent
-from rdchat.inference.api.requests import MOST_LOG_PROBS
+from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, wrong
 from rdchat.server.interfaces.chat_messages import call_for_client, id_of_call, read_messages, read_tools
 from rdchat.server.interfaces.fields import Fields
@@ -85,7 +85,7 @@ class ChatCompletions:
         return read_answer(read_tools(fields), fields.take("tool_choice", "auto"), shape)
 
     def _log_probs(self, fields: Fields) -> int | None:
-        wanted, top = fields.flag("logprobs"), fields.whole("top_logprobs", 0, MOST_LOG_PROBS)
+        wanted, top = fields.flag("logprobs"), fields.whole("top_logprobs", 0, MAX_LOG_PROBS)
         if top and not wanted:
             raise wrong("top_logprobs", "`top_logprobs` needs `logprobs`: true.")
         return (top or 0) if wanted else None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
-from rdchat.inference.api.requests import MOST_LOG_PROBS
+from rdchat.inference.api.requests import MAX_LOG_PROBS
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_completions import finish_of, read_common
 from rdchat.server.interfaces.fields import Fields
@@ -28,7 +28,7 @@ class Completions:
         fields.refuse("each of the `n` replies is sent.", "best_of", neutral=(common["choices"],))
         return ReplyOrder(
             prompts=self._prompts(fields),
-            top_log_probs=fields.whole("logprobs", 0, MOST_LOG_PROBS),
+            top_log_probs=fields.whole("logprobs", 0, MAX_LOG_PROBS),
             shape=read_shape(fields.part("response_format")),
             **common,
             ignored=fields.unread(),

@@ -9,9 +9,9 @@ from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
 _NUMBER = re.compile(r"\[\d+\]")
 # Number of texts that end a reply.
-MOST_STOPS = 64
+MAX_STOPS = 64
 # Characters of one such text: the end of the reply is compared with all its beginnings after each token.
-MOST_STOP_CHARACTERS = 1000
+MAX_STOP_CHARACTERS = 1000
 
 
 def parse_body(body: bytes) -> dict[str, Any]:
@@ -102,11 +102,11 @@ class Fields:
         if not isinstance(listed, list) or not all(isinstance(each, str) for each in listed):
             raise wrong(self.name(field), f"`{self.name(field)}` must be a text, or a list of texts.")
         # Each token of the reply is searched for all of them.
-        if len(listed) > MOST_STOPS:
-            raise wrong(self.name(field), f"`{self.name(field)}` may have at most {MOST_STOPS} texts.")
-        if any(len(each) > MOST_STOP_CHARACTERS for each in listed):
+        if len(listed) > MAX_STOPS:
+            raise wrong(self.name(field), f"`{self.name(field)}` may have at most {MAX_STOPS} texts.")
+        if any(len(each) > MAX_STOP_CHARACTERS for each in listed):
             raise wrong(
-                self.name(field), f"A text of `{self.name(field)}` has more than {MOST_STOP_CHARACTERS:,} characters."
+                self.name(field), f"A text of `{self.name(field)}` has more than {MAX_STOP_CHARACTERS:,} characters."
             )
         return tuple(each for each in listed if each)
 

@@ -20,9 +20,9 @@ from rdchat.inference.api.requests import (
 )
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.shapes import for_template, told_of
+from rdchat.server.interfaces.shapes import for_template, reported
 
-MOST_TOKENS = 2**31 - 1
+MAX_TOKENS = 2**31 - 1
 _BEST_TOKEN = 1e-9
 """A top-p that keeps the best token alone, as 0 means it; above 0, as `SamplingParams` wants it."""
 _EFFORTS = {"none": ThinkingChoice.OFF, "minimal": ThinkingChoice.LOW, "xhigh": ThinkingChoice.HIGH} | {
@@ -114,7 +114,7 @@ class ReplyOrder:
         prompt = self.prompts[prompt_index]
         tools, messages = self.tools, prompt.messages
         if tools and info.tool_markers is None and self.shape:
-            tools, messages = (), told_of(tools, messages)
+            tools, messages = (), reported(tools, messages)
         elif tools and info.tool_markers is None:
             raise unsupported("tools", f"the chat template of {info.name} has no tool calls that rdchat can read.")
         limit = {"max_tokens": info.context_length} | dict(self.sampling)
@@ -190,15 +190,15 @@ class Delta:
     tokens: tuple[TokenEvent, ...] = ()
 
 
-def read_sampling(fields: Fields, *names: str, least_top_k: int = 0) -> dict[str, Any]:
+def read_sampling(fields: Fields, *names: str, min_top_k: int = 0) -> dict[str, Any]:
     """Read the sampling values that a client gave, and its limit of tokens, as fields of `SamplingParams`."""
     found: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
-    top_k = fields.whole("top_k", -1 if least_top_k == 0 else least_top_k, MOST_TOKENS)
+    top_k = fields.whole("top_k", -1 if min_top_k == 0 else min_top_k, MAX_TOKENS)
     if top_k is not None:
         found["top_k"] = max(top_k, 0)
     if found.get("top_p") == 0:
         found["top_p"] = _BEST_TOKEN
-    limits = {name: fields.whole(name, -1, MOST_TOKENS) for name in ("max_completion_tokens", "max_tokens")}
+    limits = {name: fields.whole(name, -1, MAX_TOKENS) for name in ("max_completion_tokens", "max_tokens")}
     if 0 in limits.values():
         raise wrong(min(limits, key=lambda name: limits[name] != 0), "A limit of tokens is at least 1, or -1 for none.")
     limit = next((each for each in limits.values() if each is not None), -1)

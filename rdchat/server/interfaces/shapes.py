@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import MOST_NESTED, AnswerShape, ShapeKind, is_nested_deeper
+from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind, is_nested_deeper
 from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, expanded
 from rdchat.server.interfaces.api_error import unsupported, wrong
@@ -36,7 +36,7 @@ def read_shape(given: Fields | None) -> AnswerShape | None:
 
 
 def _schema_shape(schema: Any, place: str, *, strict: bool) -> AnswerShape:
-    if not isinstance(schema, dict) or is_nested_deeper(schema, MOST_NESTED):
+    if not isinstance(schema, dict) or is_nested_deeper(schema, MAX_NESTED):
         return _shape(ShapeKind.SCHEMA, json.dumps(schema), place)  # Raises the error that says why not
     embedding = Embedding(soften=not strict)
     made = _embedded(schema, embedding, place)
@@ -117,7 +117,7 @@ def _written_out(function: Mapping[str, Any]) -> dict[str, Any]:
     return {**function, "parameters": expanded(function["parameters"])}
 
 
-def told_of(tools: Tools, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
+def reported(tools: Tools, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return messages whose system prompt describes the tools, for a chat template that has no place for them."""
     listed = json.dumps([_written_out(tool["function"]) for tool in tools], ensure_ascii=False)
     words = f"Answer with a call of one of these tools, as JSON with `name` and `arguments`:\n{listed}"

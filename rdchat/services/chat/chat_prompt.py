@@ -7,7 +7,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, block_of
 from rdchat.chat.conversation import Message, cut_of, uncut
 from rdchat.inference.api.requests import ChatMessage, Role, join_neighbours
 
-_SUMMARY_WORDS = "This is a summary of the conversation so far; what follows goes on from it."
+_SUMMARY_LENGTH = "This is a summary of the conversation so far; what follows goes on from it."
 
 type FileText = Callable[[AttachedFile], str]
 
@@ -90,4 +90,4 @@ def with_summary(system_prompt: str, summary: str) -> str:
     """Return a system prompt that has a summary of what was said before."""
     if not summary.strip():
         return system_prompt
-    return f"{system_prompt}\n\n{_SUMMARY_WORDS}\n\n{summary}".strip()
+    return f"{system_prompt}\n\n{_SUMMARY_LENGTH}\n\n{summary}".strip()

@@ -14,7 +14,7 @@ from rdchat.services.engine.engine_events import EngineEvent, Failure
 from rdchat.services.engine.engine_request import EngineRequest, FindDraftOptions
 from rdchat.services.engine.model_slot import ModelSlot
 
-_MODELS_KEPT = 50
+_REMEMBERED_MODELS = 50
 _RECENT = 8
 NEXT_ROUND, NEXT_REPLY = "from the next step", "from the next reply"
 
@@ -128,7 +128,7 @@ class DraftControl(QObject):
         kept, model = self._read(), self._model_name()
         others = tuple(item for item in kept.drafts if item.model != model)
         self.last_problem = ""
-        self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_MODELS_KEPT]))
+        self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
         self.settings = settings
         self._update_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):

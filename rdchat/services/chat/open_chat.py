@@ -16,7 +16,7 @@ from rdchat.chat.conversation import (
     MessageStatus,
     from_cut,
 )
-from rdchat.chat.storage.reader_notes import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
@@ -94,14 +94,14 @@ class OpenChat(QObject):
         return self.path.place_of(message_id) is not None
 
     @property
-    def reading_place(self) -> ReadingPlace | None:
+    def reading_position(self) -> ReadingPosition | None:
         """Where the person was reading in this chat; None for its end."""
         with suppress(StorageError):
             return None if self.id is None else self._store.places.find(self.id)
         return None
 
     @Slot(int, object)
-    def keep_reading_place(self, conversation_id: int, place: ReadingPlace | None) -> None:
+    def save_reading_position(self, conversation_id: int, place: ReadingPosition | None) -> None:
         """Store where the person is reading in a chat; a place that cannot be stored is forgotten."""
         with suppress(StorageError):
             if self._store.places.find(conversation_id) != place:
@@ -122,20 +122,20 @@ class OpenChat(QObject):
     def start_new(self) -> None:
         """Open a new chat."""
         self.about, self.path = NEW_CHAT, MessagePath()
-        self._tell_opened()
+        self._emit_opened()
 
     def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
         """Open a new chat with options of its own, stored at once."""
         self.about, self.path = replace(NEW_CHAT, system_prompt=system_prompt, sampling=sampling), MessagePath()
         with self._storage.writing():
             self.about = self._store.create_conversation(title, like=self.about)
-        self._tell_opened()
+        self._emit_opened()
         self.stored.emit()
 
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
             self.about, self.path = self._read(conversation_id)
-            self._tell_opened()
+            self._emit_opened()
 
     def forget_all(self) -> None:
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
@@ -172,7 +172,7 @@ class OpenChat(QObject):
         self.path = self._whole(path)
         self.path_changed.emit()
 
-    def _tell_opened(self) -> None:
+    def _emit_opened(self) -> None:
         self.files.show_chat(self.id)
         self.opened.emit()
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.ledger_view import LedgerRow, added_up, ledger_rows, shown
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.api.shown_ledger import LedgerRow, added_up, ledger_rows, shown
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.engine.engine_events import Failure
 

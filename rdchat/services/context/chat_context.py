@@ -24,7 +24,7 @@ from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.context.context_meter import ContextMeter, ContextUse
-from rdchat.services.context.cutting import Budget, Count, SummaryPlan, place_to_cut, plan_summary, summary_request
+from rdchat.services.context.cutting import Budget, Count, SummaryPlan, cut_position, plan_summary, summary_request
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import split_thoughts
@@ -32,7 +32,7 @@ from rdchat.thoughts import split_thoughts
 _REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
 TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
 _NEXT = "?"  # stands for the question that will follow the last reply
-_GOES_ON = Notice(
+_CONTINUES = Notice(
     "This chat continues from a summary of the last one", "The summary is in its system prompt (Chat Options)."
 )
 _STOPPED = Notice("The summary was stopped", "The chat is unchanged.")
@@ -76,7 +76,7 @@ class ChatContext(QObject):
 
     changed = Signal()
     summary_progressed = Signal(SummaryProgress)
-    reply_wanted = Signal(int)  # id of a reply that failed because the chat was too long, and now fits
+    reply_requested = Signal(int)  # id of a reply that failed because the chat was too long, and now fits
 
     def __init__(
         self, chat: OpenChat, replies: Replies, storage: StorageWatch, notify: Callable[[Notice], object]
@@ -110,7 +110,7 @@ class ChatContext(QObject):
     @Slot()
     def leave_out(self) -> None:
         """Leave the oldest turns out of the prompt; they stay in the chat."""
-        self._start(Doing.LEAVING_OUT, place_to_cut)
+        self._start(Doing.LEAVING_OUT, cut_position)
 
     @Slot()
     def summarise(self) -> None:
@@ -239,7 +239,7 @@ class ChatContext(QObject):
         chat.begin(
             f"{title} (continued)", with_summary(chat.system_prompt_of(chat.about), summary), chat.about.sampling
         )
-        self._notify(_GOES_ON)
+        self._notify(_CONTINUES)
         if asked or files:
             chat.files.follow(before, chat.id)
             chat.files.restore(files)
@@ -256,7 +256,7 @@ class ChatContext(QObject):
         self._chat.set_cut(message_id, cut)
         last = self._chat.path[-1]
         if not typed and not last.text.strip():
-            self.reply_wanted.emit(last.id)
+            self.reply_requested.emit(last.id)
 
     def _unanswered(self) -> tuple[str, list[tuple[AttachedFile, str]]]:
         """Return the last question and its files with their texts if it has no reply."""

@@ -12,7 +12,7 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 Count = Callable[[Sequence[ChatMessage]], int]
 _LONGEST_SUMMARY = 768  # tokens
 _LONGEST_THOUGHT = 2048  # tokens for thinking, if that cannot be switched off
-_LEAST_PIECE = 200  # characters; a context with less room cannot be used for a summary
+_MIN_PIECE = 200  # characters; a context with less room cannot be used for a summary
 
 SUMMARY_WISH = (
     "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"
@@ -49,7 +49,7 @@ def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: boo
         PromptTooLongError: If the context is too small for a summary.
     """
     most = min(_LONGEST_SUMMARY, budget.limit // 4)
-    last = _last_answered(prompt.path) if whole else place_to_cut(prompt, budget, count, most)
+    last = _last_answered(prompt.path) if whole else cut_position(prompt, budget, count, most)
     text = "" if last is None else text_before(prompt.path, last)
     if last is None or not text:
         return None
@@ -59,7 +59,7 @@ def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: boo
     return SummaryPlan(last, pieces_of(text, count, room), most, thoughts)
 
 
-def place_to_cut(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
+def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
     """Return the id of the first message after which the rest of the chat fits; None if the last question is too long.
 
     Only whole turns are left out. A last question that leaves less than the reserve is kept if it fits.
@@ -110,7 +110,7 @@ def pieces_of(text: str, count: Count, room: int) -> list[str]:
     while text:
         while _count(count, summary_request(text[:size], "")) > room:
             size = size * 4 // 5
-            if size < _LEAST_PIECE:
+            if size < _MIN_PIECE:
                 raise PromptTooLongError(
                     "The model's context is too small for a summary.", "Leave out the oldest turns."
                 )

@@ -151,7 +151,7 @@ class RaceResult:
         return max(self.plain.duration_ms, self.drafted.duration_ms)
 
     @property
-    def speed_words(self) -> str:
+    def speed_text(self) -> str:
         """The ratio as a sentence; empty where there is none."""
         return f"{self.name}: {self.ratio:.2f} times as fast at writing." if self.ratio else ""
 
@@ -165,7 +165,7 @@ class RaceResult:
         """Whether the texts are the same, and if not, where they differ and by how little."""
         if self.difference is None:
             return "Same text, token for token."
-        return _difference_words(self.difference, self.drafted.run.dtype)
+        return _difference_text(self.difference, self.drafted.run.dtype)
 
 
 class Race(Benchmark):
@@ -232,9 +232,9 @@ class Race(Benchmark):
             self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
 
 
-def _difference_words(difference: Difference, dtype: str) -> str:
-    where = f"The texts differ from token {difference.index + 1} on: plain decoding {_token_words(difference.plain)}, "
-    parted = f"{where}drafting {_token_words(difference.other)}."
+def _difference_text(difference: Difference, dtype: str) -> str:
+    where = f"The texts differ from token {difference.index + 1} on: plain decoding {_token_text(difference.plain)}, "
+    parted = f"{where}drafting {_token_text(difference.other)}."
     if difference.gap is None:
         return parted
     if difference.near_tie(dtype):
@@ -254,5 +254,5 @@ def _blame(dtype: str) -> str:
     return "more than rounding explains. Please report this."
 
 
-def _token_words(token: str) -> str:
+def _token_text(token: str) -> str:
     return f"wrote “{token}”" if token else "had ended"

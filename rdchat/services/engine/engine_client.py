@@ -73,7 +73,7 @@ class EngineClient(QObject):
         self._thread = self._start_thread()
         self._requested.connect(self._accept)
         self._rest = QTimer(self, singleShot=True)
-        self._rest.timeout.connect(self._worker.rest_wanted)
+        self._rest.timeout.connect(self._worker.rest_requested)
 
     def _start_thread(self) -> QThread:
         thread = _EngineThread()  # no parent: a thread that hangs must not be destroyed with this object
@@ -134,7 +134,7 @@ class EngineClient(QObject):
         """Tell whether nobody can see the window; background work waits until it is seen."""
         self._worker.hidden = hidden
         if not hidden:
-            self._worker.idle_wanted.emit()
+            self._worker.idle_requested.emit()
 
     @property
     def measuring(self) -> bool:

@@ -93,7 +93,7 @@ class EngineRequest:
             self._running.cancel()
 
     @property
-    def goes_first(self) -> bool:
+    def is_urgent(self) -> bool:
         """Whether a direct reply that runs pauses for it. A model is changed only after the reply has ended."""
         return not (self.direct or self.background or isinstance(self.command, LoadModel | UnloadModel))
 

@@ -63,8 +63,8 @@ class EngineWorker(QObject):
     """
 
     posted = Signal()  # an event is in the outbox
-    idle_wanted = Signal()  # there may be background work to do
-    rest_wanted = Signal()  # nothing was asked for during some minutes
+    idle_requested = Signal()  # there may be background work to do
+    rest_requested = Signal()  # nothing was asked for during some minutes
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class EngineWorker(QObject):
         self._engine: Engine | None = None  # made on the first request: a window is shown before MLX is imported
         self._problem = ""  # why it could not be made
         self.hidden = False
-        self.rest_wanted.connect(self._rest, Qt.ConnectionType.QueuedConnection)
-        self.idle_wanted.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
+        self.rest_requested.connect(self._rest, Qt.ConnectionType.QueuedConnection)
+        self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
 
     @Slot()
     def work(self) -> None:
@@ -92,7 +92,7 @@ class EngineWorker(QObject):
             self._finish()
             return
         self._do(request)
-        self.idle_wanted.emit()
+        self.idle_requested.emit()
 
     def _do(self, request: EngineRequest) -> None:
         last: EngineEvent | None
@@ -169,7 +169,7 @@ class EngineWorker(QObject):
 
     def _let_others_go_first(self, paused: TokenIterator) -> None:
         """Carry out what the person waits for between two tokens of a reply for the server."""
-        while (first := next((each for each in tuple(self._inbox) if each and each.goes_first), None)) is not None:
+        while (first := next((each for each in tuple(self._inbox) if each and each.is_urgent), None)) is not None:
             self._inbox.remove(first)
             with paused.paused():
                 self._do(first)
@@ -187,7 +187,7 @@ class EngineWorker(QObject):
             return
         try:
             if self._engine.idle():
-                self.idle_wanted.emit()
+                self.idle_requested.emit()
         except Exception:
             _LOG.exception("Warming up or measuring while idle failed")
 

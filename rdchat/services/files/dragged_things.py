@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.chat.attachments.attached_file import shown_name
+from rdchat.chat.attachments.attached_file import printable_name
 from rdchat.chat.attachments.kinds import looks_readable
 
 
@@ -30,9 +30,9 @@ def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_file
         if len(paths) > 1:
             words = f"{len(paths)} things were dropped. Drop one model folder, or one GGUF file."
             return Dragged(paths, is_model=True, problem=words)
-        return Dragged(paths, True, shown_name(Path(paths[0]).name), problem(paths[0]))
+        return Dragged(paths, True, printable_name(Path(paths[0]).name), problem(paths[0]))
     readable = [path for path in paths if looks_readable(Path(path))]
-    one = shown_name(Path(readable[0]).name) if readable else ""
+    one = printable_name(Path(readable[0]).name) if readable else ""
     return Dragged(paths, False, f"{len(readable)} files" if len(readable) > 1 else one)
 
 

@@ -23,7 +23,7 @@ from rdchat.inference.api.requests import ChatMessage, Role
 _FILLED = 0.75  # of the room: the rest is for what comes later in the chat
 _TRIES = 4
 _SAMPLE = 12_000  # characters, from which the rest is estimated
-_LEAST_SAMPLE = 200
+_MIN_SAMPLE = 200
 
 type Count = Callable[[Sequence[ChatMessage]], int]
 
@@ -59,7 +59,7 @@ def tokens_of(text: str, count: Count) -> TokenCount:
             try:
                 sampled = count((ChatMessage(Role.USER, text[:size]),)) - around
             except PromptTooLongError:
-                if size <= _LEAST_SAMPLE:
+                if size <= _MIN_SAMPLE:
                     raise
                 size //= 4  # the model takes hardly anything
             else:

@@ -8,7 +8,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, shown_name
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, printable_name
 from rdchat.chat.attachments.choosing import Part, whole
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import RdchatError
@@ -18,9 +18,9 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.work.job import Job
 
-MOST_FILES = 20  # of one message
+MAX_FILES = 20  # of one message
 _QUESTION = 256  # tokens for the question and for the least of a reply
-_MOST_CHARACTERS = 2_000_000  # of one message: no model here takes them, and storing more would hold the window up
+_MAX_CHARACTERS = 2_000_000  # of one message: no model here takes them, and storing more would hold the window up
 
 
 @dataclass(slots=True, eq=False)
@@ -117,10 +117,10 @@ class PendingFiles(QObject):
     def add(self, paths: Iterable[str]) -> None:
         """Read files for the open chat's next message; those that cannot be read are told by `refused`."""
         for path in paths:
-            if len(self.files) >= MOST_FILES:
-                self.refused.emit(f"A message takes {MOST_FILES} files at most.")
+            if len(self.files) >= MAX_FILES:
+                self.refused.emit(f"A message takes {MAX_FILES} files at most.")
                 break
-            self._read(self._add(shown_name(Path(path).name)), Path(path))
+            self._read(self._add(printable_name(Path(path).name)), Path(path))
         self.changed.emit()
 
     def _add(self, name: str) -> PendingFile:
@@ -179,8 +179,8 @@ class PendingFiles(QObject):
                 return f"{file.name} is still being read. Wait a moment, or remove it."
         if files and self._model.loading:
             return "The files are counted when the model is loaded. Try again in a moment."
-        if sum(file.file.characters for file in files if file.file) > _MOST_CHARACTERS:
-            return f"The files have more than {_MOST_CHARACTERS // 10**6} million characters. Choose parts of them."
+        if sum(file.file.characters for file in files if file.file) > _MAX_CHARACTERS:
+            return f"The files have more than {_MAX_CHARACTERS // 10**6} million characters. Choose parts of them."
         if any(file.count is None for file in files) and self._model.info is not None:
             return "The files are still being counted. Try again in a moment."
         if excess := self.excess:

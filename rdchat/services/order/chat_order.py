@@ -16,7 +16,7 @@ from rdchat.services.chat.storage_watch import StorageWatch
 
 _EXPIRY_MS = 3_600_000  # an app that stays open for weeks looks into its bin each hour
 _LONGEST_NAMED, _LONGEST_COPIED = 40, 180
-_MOST_STEPS = 100
+_MAX_STEPS = 100
 
 
 class Place(StrEnum):
@@ -35,7 +35,7 @@ class UndoHistory:
     """The undo steps since the app was started."""
 
     def __init__(self) -> None:
-        self._steps: deque[Step] = deque(maxlen=_MOST_STEPS)
+        self._steps: deque[Step] = deque(maxlen=_MAX_STEPS)
 
     @property
     def last(self) -> Step | None:

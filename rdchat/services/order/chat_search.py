@@ -9,7 +9,7 @@ from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.chat.storage.search import FoundMessages, SearchAnswer, SearchQuery, SearchReader
+from rdchat.chat.storage.search import MessageMatches, SearchAnswer, SearchQuery, SearchReader
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.work.job import Job
@@ -27,8 +27,8 @@ class ChatSearch(QObject):
     """
 
     answered = Signal(SearchAnswer)
-    messages_found = Signal(FoundMessages)
-    models_found = Signal()
+    messages_matched = Signal(MessageMatches)
+    models_listed = Signal()
     failed = Signal(str)  # why a search was not answered
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
@@ -43,11 +43,11 @@ class ChatSearch(QObject):
         self._ask("chats", partial(self._reader.search, query), self.answered.emit)
 
     def find_in(self, conversation_id: int, words: str) -> None:
-        """Search the messages of one conversation; `messages_found` follows."""
-        self._ask("messages", partial(self._reader.messages_with, conversation_id, words), self.messages_found.emit)
+        """Search the messages of one conversation; `messages_matched` follows."""
+        self._ask("messages", partial(self._reader.messages_with, conversation_id, words), self.messages_matched.emit)
 
     def look_for_models(self) -> None:
-        """Find the models that wrote replies; `models_found` follows."""
+        """Find the models that wrote replies; `models_listed` follows."""
         self._ask("models", self._reader.models, self._take_models)
 
     def close(self, timeout_s: float = 2.0) -> None:
@@ -67,7 +67,7 @@ class ChatSearch(QObject):
 
     def _take_models(self, models: tuple[str, ...]) -> None:
         self.models = models
-        self.models_found.emit()
+        self.models_listed.emit()
 
 
 def _looked(reader: SearchReader, look: Callable[[], object], job: Job[Any]) -> object:

@@ -45,7 +45,7 @@ class MessageEditor(QObject):
             restore = partial(self._store.message_bin.restore, deleted)
             self._chats.order.history.add(partial(self._show_again, chat.id, restore))
             self._chat.read_path()
-            self._chats.order.offered_undo.emit(_deleted_words(role, deleted))
+            self._chats.order.offered_undo.emit(_deletion_text(role, deleted))
 
     @property
     def has_deleted(self) -> bool:
@@ -83,7 +83,7 @@ class MessageEditor(QObject):
                 self._chats.order.branch(chat, message_id)
 
 
-def _deleted_words(role: Role, deleted: DeletedMessage) -> str:
+def _deletion_text(role: Role, deleted: DeletedMessage) -> str:
     what = "your message" if role is Role.USER else "the reply"
     more = deleted.count - 1
     if not more:

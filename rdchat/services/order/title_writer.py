@@ -16,9 +16,9 @@ from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure
 from rdchat.services.engine.engine_request import EngineRequest
 
-_LEAST_PARAMETERS = 1_000_000_000
+_MIN_PARAMETERS = 1_000_000_000
 _QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
-_LONGEST_TOLD = 4000  # characters of each message
+_MAX_PROMPT_CHARACTERS = 4000  # characters of each message
 _QUICKLY_READ = 4000  # characters of a chat
 _EXCHANGE = 2  # messages
 _TITLE_TOKENS, _THINKING_TOKENS = 48, 2048
@@ -85,7 +85,7 @@ class TitleWriter(QObject):
         """Request the next title if the engine is idle; its end calls `wait` again."""
         if self.writing or self._replies.state is not EngineState.IDLE or self._engine.measuring:
             return
-        if (model := self._replies.model.info) is None or model.parameters < _LEAST_PARAMETERS:
+        if (model := self._replies.model.info) is None or model.parameters < _MIN_PARAMETERS:
             return
         try:
             last = () if self._last_chat is None else self._store.messages(self._last_chat)
@@ -106,11 +106,11 @@ class TitleWriter(QObject):
         in_thought = reply.thinking.begun or begins_in_thought(reply.text)
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
-        whole = answer == reply.text and len(answer) <= _LONGEST_TOLD
+        whole = answer == reply.text and len(answer) <= _MAX_PROMPT_CHARACTERS
         messages = (  # the beginning of the chat's next prompt, so that the KV cache stays valid
             *([ChatMessage(Role.SYSTEM, system_prompt)] if system_prompt.strip() else []),
-            ChatMessage(Role.USER, prompt.text[:_LONGEST_TOLD]),
-            ChatMessage(Role.ASSISTANT, answer[:_LONGEST_TOLD], reply.control_offsets if whole else ()),
+            ChatMessage(Role.USER, prompt.text[:_MAX_PROMPT_CHARACTERS]),
+            ChatMessage(Role.ASSISTANT, answer[:_MAX_PROMPT_CHARACTERS], reply.control_offsets if whole else ()),
             ChatMessage(Role.USER, TITLE_WISH),
         )
         sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)

@@ -13,11 +13,11 @@ from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION
-from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import ThemedLabel, set_tip
-from rdchat.ui.look.layouts import add_row, form_layout
-from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.style import formatting
+from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.layouts import add_row, form_layout
+from rdchat.ui.style.opening import FileMode, ask_to_open
+from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _NEW = DraftSettings()
 _MODE_NAMES = {Mode.OFF: "Off, twice (shows the error)"}
@@ -137,7 +137,7 @@ class PlanForm(QWidget):
         tip = "0 always takes the most likely token"
         self.temperatures = self._add_field("Temperature", tip, NumberField[float](float, 0))
         self._add_heading("Precision", "Other precisions reload the model; yours is restored afterwards.")
-        names = formatting.DTYPE_WORDS | {Dtype.AUTO: "As loaded"}
+        names = formatting.DTYPE_TEXT | {Dtype.AUTO: "As loaded"}
         self.dtypes = {dtype: self._box(names[dtype], dtype is Dtype.AUTO) for dtype in Dtype}
         grid = QGridLayout()
         grid.setSpacing(TIGHT)

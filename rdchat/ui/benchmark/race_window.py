@@ -15,12 +15,12 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark.replay import Playback, ReplayView
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import choice_box, column, row, text_field
-from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import choice_box, column, row, text_field
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _MODES = tuple(mode for mode in Mode if mode is not Mode.OFF)
 _INTRODUCTION = (
@@ -49,7 +49,7 @@ def follow_obstacles(controller: ChatController, show: Callable[[], object]) -> 
             happened.connect(show)
 
 
-def waiting_words(controller: ChatController) -> str:
+def waiting_text(controller: ChatController) -> str:
     """Return what a race or a benchmark that has not begun yet waits for."""
     replying = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
     return "Waiting for the reply that is being written…" if replying else "Starting…"
@@ -85,15 +85,15 @@ class RaceWindow(SideWindow):
         self.prompt.setAccessibleName("Prompt")
         set_tip(self.prompt, "Sent without the rest of the chat, at the chat's temperature")
         self.mode = choice_box("Drafting", "", ((mode.words, mode) for mode in _MODES), letters=0)
-        self.most_tokens = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
-        self.most_tokens.setAccessibleName("Longest reply")
-        set_tip(self.most_tokens, "The longest that each reply may be")
+        self.token_limit = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
+        self.token_limit.setAccessibleName("Longest reply")
+        set_tip(self.token_limit, "The longest that each reply may be")
         self.start = push_button("Start Race", "", self._press)
         self.start.setDefault(True)
 
     def _lay_out(self, theme: Theme) -> None:
         drafting, most = PlainLabel("Drafting"), PlainLabel("Up to")
-        choices = row(drafting, self.mode, SMALL, most, self.most_tokens, (self.status, 1), self.start)
+        choices = row(drafting, self.mode, SMALL, most, self.token_limit, (self.status, 1), self.start)
         replies = row((self.plain, 1), (self.drafted, 1), spacing=LARGE)
         column(
             *(self.prompt, choices, self.problem, Separator(theme)),
@@ -174,7 +174,7 @@ class RaceWindow(SideWindow):
                 draft,
                 sampling.temperature,
                 fresh_seed() if settings.seed is None else settings.seed,
-                self.most_tokens.value(),
+                self.token_limit.value(),
             )
         except RdchatError as error:
             self.verdict.setText(str(error))
@@ -192,7 +192,7 @@ class RaceWindow(SideWindow):
 
     def _show_outcome(self) -> None:
         if self._result is not None:
-            self.speed_up.setText(self._result.speed_words)
+            self.speed_up.setText(self._result.speed_text)
             parted = "muted" if self._result.parted_by_rounding else "warning"
             self._show_verdict(self._result.verdict, "success" if self._result.difference is None else parted)
 
@@ -204,7 +204,7 @@ class RaceWindow(SideWindow):
         running = self._race.running
         mode = Mode(self.mode.currentData())
         set_tip(self.mode, self._problem(mode) or formatting.MODE_EXPLANATIONS[mode])
-        for part in (self.prompt, self.mode, self.most_tokens):
+        for part in (self.prompt, self.mode, self.token_limit):
             part.setEnabled(not running)
         asked = "" if self.prompt.toPlainText().strip() else "Type a prompt first."
         reason = "" if running else obstacle(self._controller) or asked
@@ -212,8 +212,8 @@ class RaceWindow(SideWindow):
         self.problem.say(f"{problem} Choose another drafting mode." if problem else "")
         self.start.setText("Stop Race" if running else "Start Race")
         self.start.setEnabled(running or not (reason or problem))
-        waiting = self._race.words or waiting_words(self._controller)
-        self.status.setText(waiting if running else reason or self._tried_words())
+        waiting = self._race.words or waiting_text(self._controller)
+        self.status.setText(waiting if running else reason or self._race_text())
 
     def _problem(self, mode: Mode) -> str:
         """Return why a mode cannot run; empty if it can, or the engine has not answered yet."""
@@ -222,7 +222,7 @@ class RaceWindow(SideWindow):
             return ""  # the engine's answer is about the chat's own drafter
         return option.reason if option is not None and not option.available else ""
 
-    def _tried_words(self) -> str:
+    def _race_text(self) -> str:
         """Return the drafter or draft model that is tried in the chosen mode; empty if it is the chat's own."""
         if self._tried is None or Mode(self.mode.currentData()) is not self._tried.mode:
             return ""

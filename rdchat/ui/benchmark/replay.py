@@ -8,11 +8,11 @@ from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QGridLayout, QPlainTextEdit, QSlider, QWidget
 
 from rdchat.services.engine.benchmark import Replay
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, row, thin_bar
-from rdchat.ui.look.theme import TIGHT, Theme
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row, thin_bar
+from rdchat.ui.style.theme import TIGHT, Theme
 
 _FRAME_MS = 33
 _BOLD = re.compile(r"\*\*(?=\S)([^*\n]+)(?<=\S)\*\*")

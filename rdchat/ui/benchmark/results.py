@@ -21,13 +21,13 @@ from PySide6.QtWidgets import (
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
-from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import tip_text
-from rdchat.ui.look.layouts import scrolled
-from rdchat.ui.look.theme import SMALL, Theme
 from rdchat.ui.plots.pictures import PICTURE_TYPES, save_picture
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import plots_of
+from rdchat.ui.style import formatting
+from rdchat.ui.style.labels import tip_text
+from rdchat.ui.style.layouts import scrolled
+from rdchat.ui.style.theme import SMALL, Theme
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
 PLAIN_EXPLANATION = "Plain decoding against itself: how far this speed-up scatters is the error of all others."

@@ -13,15 +13,15 @@ from rdchat.inference.benchmark.csv_file import read_csv
 from rdchat.inference.benchmark.result import BenchResult, environment
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.benchmark.plan_form import PlanForm
-from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_words
+from rdchat.ui.benchmark.race_window import follow_obstacles, obstacle, waiting_text
 from rdchat.ui.benchmark.results import EXPORT_TYPES, ResultsView, export
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, row, scrolled, thin_bar
-from rdchat.ui.look.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row, scrolled, thin_bar
+from rdchat.ui.style.opening import FileMode, SideWindow, ask, ask_to_open, ask_to_save
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style.throttle import Throttle
 
 _FORM_WIDTH = 300
 _INTRODUCTION = (
@@ -59,7 +59,7 @@ class BenchmarkWindow(SideWindow):
         self.open_csv = push_button(
             "Open CSV…", "Show a saved benchmark, of rdchat or of Apple's scripts", self._choose_csv
         )
-        self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_place)
+        self.export = push_button("Export…", "Save as CSV, JSON, PNG or PDF", self._choose_file)
         self.start = push_button("Run Benchmark", _START_TIP, self._press)
         self.start.setDefault(True)
 
@@ -147,14 +147,14 @@ class BenchmarkWindow(SideWindow):
         reason, words, color = obstacle(self._controller), "", "muted"
         try:
             plan = self.form.plan()
-            words = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_words(plan)}"
+            words = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_text(plan)}"
         except InvalidSettingError as error:
             reason, color = reason or str(error), "danger"
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
         self.status.say(*(self._outcome or (reason or words, color)))
 
-    def _time_words(self, plan: BenchPlan) -> str:
+    def _time_text(self, plan: BenchPlan) -> str:
         """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""
         controller = self._controller
         pace, last = controller.time_ledger.pace, controller.chat.path.last_measured
@@ -175,11 +175,11 @@ class BenchmarkWindow(SideWindow):
         progress = self._benchmark.progress
         if progress is None:
             self.progress.setRange(0, 0)
-            self.status.say(waiting_words(self._controller), "muted")
+            self.status.say(waiting_text(self._controller), "muted")
             return
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.done)
-        left = f", {progress.left_words}" if progress.left_words else ""
+        left = f", {progress.left_text}" if progress.left_text else ""
         self.status.say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
@@ -209,7 +209,7 @@ class BenchmarkWindow(SideWindow):
         else:
             self._show_outcome(f"From {', '.join(Path(name).name for name in names)}", "muted")
 
-    def _choose_place(self) -> None:
+    def _choose_file(self) -> None:
         ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)
 
     def save(self, name: str) -> None:

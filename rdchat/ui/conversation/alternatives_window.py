@@ -11,17 +11,17 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.conversation.differences import Spans, differences
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import IconButton, push_button
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row, scrolled, splitter
-from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.style.layouts import column, row, scrolled, splitter
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_view import TextView
 
 
-def made_words(message: Message) -> str:
+def made_text(message: Message) -> str:
     """Return how a message was made: by whom, its temperature and its speed."""
     made_with, statistics = message.made_with, message.statistics
     parts = ["yours" if message.role is Role.USER else "", "edited by you" if message.edited else ""]
@@ -72,7 +72,7 @@ class AlternativePane(QWidget):
         """Show an alternative; the one that the chat shows already need not be chosen."""
         is_prompt = message.role is Role.USER
         self.model.setText("Your message" if is_prompt else message.model or "Reply")
-        self.made.setText(made_words(message))
+        self.made.setText(made_text(message))
         self.place.setText(f"{message.sibling + 1} of {message.siblings}")
         self.previous.setEnabled(message.sibling > 0)
         self.next.setEnabled(message.sibling + 1 < message.siblings)
@@ -82,7 +82,7 @@ class AlternativePane(QWidget):
         self.text.set_text(message.text if is_prompt else message.parts.answer)
 
     @property
-    def shown_text(self) -> str:
+    def visible_text(self) -> str:
         """The text as it is drawn."""
         return self.text.body.document().toPlainText()
 
@@ -168,11 +168,11 @@ class AlternativesWindow(SideWindow):
         self._chat.show_alternative(self._ids[place], 0)
 
     def _compare(self) -> None:
-        texts = [pane.shown_text for pane in self.panes]
+        texts = [pane.visible_text for pane in self.panes]
         self._comparison.replace(lambda _job: differences(*texts), partial(self._mark, texts))
 
     def _mark(self, texts: list[str], found: tuple[Spans, Spans] | None) -> None:
-        if texts == [pane.shown_text for pane in self.panes]:  # else one of them was drawn on since
+        if texts == [pane.visible_text for pane in self.panes]:  # else one of them was drawn on since
             for pane, spans in zip(self.panes, found or ([], []), strict=True):
                 pane.text.body.marks.show(spans)
             little = f"These {self._what} have little in common"

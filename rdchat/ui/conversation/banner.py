@@ -6,14 +6,14 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtGui import QPaintEvent, QResizeEvent
 from PySide6.QtWidgets import QBoxLayout, QPushButton, QWidget
 
-from rdchat.ui.look.buttons import IconButton, push_button
-from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import PlainLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.icons import line_pixmap
+from rdchat.ui.style.labels import PlainLabel, ThemedLabel
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 UNDO_MS = 10_000
-_MOST_SHOWN = 2  # banners; more would take the chat's room
+_MAX_SHOWN = 2  # banners; more would take the chat's room
 _TEXT_WIDTH = 260  # pixels: the least that the text, the icon and the close button get beside other buttons
 
 
@@ -114,7 +114,7 @@ class BannerArea(QWidget):
     def _show_newest(self) -> None:
         banners = list(self._keyed.values())
         for place, banner in enumerate(reversed(banners)):
-            banner.setVisible(place < _MOST_SHOWN)
+            banner.setVisible(place < _MAX_SHOWN)
         self.setVisible(bool(banners))
 
     def banner(self, key: str) -> Banner | None:

@@ -15,13 +15,13 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.files.attaching import PendingRow
-from rdchat.ui.look.buttons import IconButton, RoundButton
-from rdchat.ui.look.labels import ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.style.buttons import IconButton, RoundButton
+from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.message_parts import PromptField
 
-_MOST_PASTED = 500_000  # characters: no model takes more, and Qt lays out a megabyte in a second
+_MAX_PASTED = 500_000  # characters: no model takes more, and Qt lays out a megabyte in a second
 _BUTTON = 30
 _PLACEHOLDERS = (  # the first that fits
     "Ask anything. Return sends, Shift-Return starts a new line.",
@@ -64,7 +64,7 @@ class ComposerField(PromptField):
             self.files_pasted.emit(paths)
         elif source.hasImage() and not source.hasText():
             self.paste_refused.emit("rdchat cannot look at images yet.")
-        elif len(source.text()) > _MOST_PASTED:
+        elif len(source.text()) > _MAX_PASTED:
             self.paste_refused.emit("This text is too long to be pasted. Save it as a file and attach that.")
         else:
             super().insertFromMimeData(source)

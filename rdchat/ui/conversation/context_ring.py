@@ -5,12 +5,12 @@ from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.services.context.context_meter import ContextUse
-from rdchat.ui.look.labels import set_tip
-from rdchat.ui.look.theme import TIGHT, Theme, control_font
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
 _RING, _STROKE, _HEIGHT = 14, 2.5, 30  # as high as the button beside it
 _NEARLY = 0.8  # of the context: its colour warns
-_WHOLE_CIRCLE = 360 * 16  # Qt's angles
+_FULL_CIRCLE = 360 * 16  # Qt's angles
 
 
 class ContextRing(QWidget):
@@ -34,8 +34,8 @@ class ContextRing(QWidget):
             self._share = use.tokens / use.limit if use.tokens is not None and use.fits else 1.0
             percent = "<1%" if 0 < self._share < 0.01 else f"{min(int(self._share * 100), 99)}%"
             self.words = percent if use.fits else "Too long"
-            self.setAccessibleName(context_words(use))
-            set_tip(self, context_words(use))
+            self.setAccessibleName(context_text(use))
+            set_tip(self, context_text(use))
         self.updateGeometry()
         self.update()
 
@@ -52,12 +52,12 @@ class ContextRing(QWidget):
         painter.setPen(QPen(colors.border, _STROKE))
         painter.drawEllipse(ring)
         painter.setPen(QPen(ink, _STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
-        painter.drawArc(ring, 90 * 16, -round(share * _WHOLE_CIRCLE))
+        painter.drawArc(ring, 90 * 16, -round(share * _FULL_CIRCLE))
         painter.setPen(colors.muted if share < _NEARLY else ink)
         painter.drawText(self.rect().adjusted(_RING + TIGHT, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, self.words)
 
 
-def context_words(use: ContextUse) -> str:
+def context_text(use: ContextUse) -> str:
     """Say a count in a sentence."""
     if use.tokens is None:
         return f"This chat is far too long for this model ({use.limit:,} tokens)."

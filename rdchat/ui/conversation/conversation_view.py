@@ -13,10 +13,10 @@ from rdchat.ui.conversation.notices import Notices
 from rdchat.ui.conversation.waiting_list import WaitingList
 from rdchat.ui.conversation.welcome import WelcomeView
 from rdchat.ui.files.attaching import FileAttacher
-from rdchat.ui.look import formatting
-from rdchat.ui.look.labels import Ground
-from rdchat.ui.look.layouts import column
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style import formatting
+from rdchat.ui.style.labels import Ground
+from rdchat.ui.style.layouts import column
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 
 
@@ -70,16 +70,16 @@ class ConversationView(Ground):
         for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
             changed.connect(self._show_waiting_messages)
         self._controller.replies.prefill_progressed.connect(
-            lambda progress: self._show_waiting(formatting.prefill_words(progress))
+            lambda progress: self._show_waiting(formatting.prefill_text(progress))
         )
-        self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_words(progress)))
+        self._model.load_progressed.connect(lambda progress: self._show_waiting(formatting.load_text(progress)))
 
     def _connect_transcript(self) -> None:
         controller, transcript = self._controller, self.transcript
         transcript.reading_failed.connect(
             lambda error: self.notices.show_storage_failure(Notice(error.message, error.hint))
         )
-        transcript.reader_moved.connect(self._chat.keep_reading_place)
+        transcript.reader_moved.connect(self._chat.save_reading_position)
         transcript.edit_submitted.connect(self._save_edit)
         transcript.regenerate_requested.connect(controller.regenerate)
         transcript.continue_requested.connect(controller.continue_reply)
@@ -144,7 +144,7 @@ class ConversationView(Ground):
 
     def _show_messages(self) -> None:
         self._show_page()  # first: the transcript gets its width, for which messages are laid out
-        self.transcript.set_messages(self._chat.path, self._chat.reading_place)
+        self.transcript.set_messages(self._chat.path, self._chat.reading_position)
         self._show_in_find_bar()
 
     def _show_in_find_bar(self) -> None:

@@ -3,7 +3,7 @@
 import re
 from difflib import SequenceMatcher
 
-from rdchat.ui.look.labels import utf16_spans
+from rdchat.ui.style.labels import utf16_spans
 
 type Spans = list[tuple[int, int]]
 

@@ -6,14 +6,14 @@ from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.search import FoundMessages
+from rdchat.chat.search_terms import WordMatcher
+from rdchat.chat.storage.search import MessageMatches
 from rdchat.services.order.chat_search import ChatSearch
-from rdchat.ui.look.buttons import IconButton, TextButton
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import SearchField, column, row
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style.buttons import IconButton, TextButton
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import SearchField, column, row
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript import TranscriptView
 
 _FIELD_WIDTH = 320
@@ -45,7 +45,7 @@ class FindBar(Ground):
         self._elsewhere: tuple[int, ...] = ()
         self._place = -1  # of the message that is gone to
         self._followed = False  # it was opened by a search of all chats, and closes with it
-        self._goes_there = False  # the answer under way is gone to
+        self._pending_match = False  # the answer under way is gone to
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
         self.field.setMaximumWidth(_FIELD_WIDTH)
         self.field.setMinimumWidth(_FIELD_WIDTH // 3)
@@ -61,7 +61,7 @@ class FindBar(Ground):
         self.field.typing.timeout.connect(lambda: self._look(go_there=True))
         self.field.returnPressed.connect(lambda: self.step(1))
         self.field.previous_requested.connect(lambda: self.step(-1))
-        finder.messages_found.connect(self._show_found)
+        finder.messages_matched.connect(self._show_matches)
         self._show_count()
         self.hide()
 
@@ -99,7 +99,7 @@ class FindBar(Ground):
         """Search the messages of another conversation, or of another path."""
         other, self._chat, self._path = conversation_id != self._chat, conversation_id, list(path)
         if not self.isHidden():
-            self._look(go_there=other or self._goes_there)
+            self._look(go_there=other or self._pending_match)
 
     def step(self, by: int) -> None:
         """Go to the next word, or for -1 to the one before; beyond the last one it begins anew."""
@@ -134,22 +134,22 @@ class FindBar(Ground):
 
     def _look(self, *, go_there: bool) -> None:
         self.field.typing.stop()
-        self._goes_there = go_there
+        self._pending_match = go_there
         words = self.field.text().strip()
         self._transcript.hits.mark(WordMatcher(words))
         if self._chat is None or not words:
-            self._show_found(FoundMessages(self._chat or 0, words))
+            self._show_matches(MessageMatches(self._chat or 0, words))
         else:
             self._finder.find_in(self._chat, words)
 
-    def _show_found(self, found: FoundMessages) -> None:
+    def _show_matches(self, found: MessageMatches) -> None:
         if found.conversation_id != (self._chat or 0) or found.words != self.field.text().strip() or self.isHidden():
             return
         ids, kept = set(found.ids), self._here[self._place] if 0 <= self._place < len(self._here) else None
         self._here = [message_id for message_id in self._path if message_id in ids]
         self._elsewhere = tuple(sorted(ids - set(self._path)))
-        goes_there, self._goes_there = self._goes_there, False
-        if self._here and goes_there:
+        is_current, self._pending_match = self._pending_match, False
+        if self._here and is_current:
             self._go(len(self._here) - 1)  # the newest, as the sidebar shows it
         else:
             self._place = self._here.index(kept) if kept in self._here else -1
@@ -180,5 +180,5 @@ class FindBar(Ground):
 
     def _ask_for_version(self) -> None:
         if self._elsewhere:
-            self._goes_there = True
+            self._pending_match = True
             self.version_requested.emit(self._elsewhere[-1])

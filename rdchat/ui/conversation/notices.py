@@ -15,8 +15,8 @@ from rdchat.services.models.sources import DeviceMemory
 from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.look import formatting
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style import formatting
+from rdchat.ui.style.theme import Theme
 
 _DANGER = ("warning", "danger")
 _DOING = {

@@ -16,10 +16,10 @@ from PySide6.QtWidgets import (
 
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.one_reply import OtherModel, ReplyWish
-from rdchat.ui.look.buttons import dialog_buttons, push_button
-from rdchat.ui.look.labels import ThemedLabel, button_text, set_tip
-from rdchat.ui.look.layouts import column, form_layout, text_field
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.labels import ThemedLabel, button_text, set_tip
+from rdchat.ui.style.layouts import column, form_layout, text_field
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _FIELD_WIDTH = 340
 _NAME_SHOWN = 28  # characters
@@ -61,7 +61,7 @@ class RegenerateSheet(QDialog):
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         if own_model:
             self.model.addItem(own_model)
-        self.offer_found()
+        self.offer_drafters()
         self.loading = ThemedLabel(theme, "It is loaded first and replaces the present one.", "muted", -1, wraps=True)
         short = own_model if len(own_model) <= _NAME_SHOWN else f"{own_model[: _NAME_SHOWN - 1].rstrip()}…"
         self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
@@ -98,7 +98,7 @@ class RegenerateSheet(QDialog):
         parts = column(title, note, SMALL, form, MEDIUM, buttons, within=self, margins=LARGE)
         parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where another model is chosen
 
-    def offer_found(self) -> None:
+    def offer_drafters(self) -> None:
         """Add models that a search found since."""
         known = {self._choice(place) for place in range(self.model.count())}
         for choice in self._find_models():

@@ -5,13 +5,13 @@ from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from rdchat.services.chat.unsent_memory import WaitingMessage
-from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.style.layouts import column, row, scrolled
+from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
-_ROW, _MOST_ROWS = 28, 3  # pixels; more rows scroll
+_ROW, _MAX_ROWS = 28, 3  # pixels; more rows scroll
 
 
 class WaitingList(QWidget):
@@ -50,7 +50,7 @@ class WaitingList(QWidget):
         for line in self._shown:
             self._lines.addWidget(line)
             line.show()
-        self._area.setFixedHeight(_ROW * min(len(messages), _MOST_ROWS))
+        self._area.setFixedHeight(_ROW * min(len(messages), _MAX_ROWS))
         self.setVisible(bool(messages))
 
     def _row(self, message: WaitingMessage) -> QWidget:

@@ -3,11 +3,11 @@
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QWidget
 
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.icons import app_pixmap
-from rdchat.ui.look.labels import Ground, PlainLabel, ThemedLabel
-from rdchat.ui.look.layouts import column, row, scrolled
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.icons import app_pixmap
+from rdchat.ui.style.labels import Ground, PlainLabel, ThemedLabel
+from rdchat.ui.style.layouts import column, row, scrolled
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 EXAMPLES = (
     ("Explain something", "Explain in three sentences why the sky is blue."),

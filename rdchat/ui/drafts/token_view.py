@@ -18,10 +18,10 @@ from PySide6.QtWidgets import QFrame, QTextEdit
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
-from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_words
-from rdchat.ui.look.labels import OfflineBrowser
-from rdchat.ui.look.opening import announce
-from rdchat.ui.look.theme import MEDIUM, Theme, text_look
+from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_text
+from rdchat.ui.style.labels import OfflineBrowser
+from rdchat.ui.style.opening import announce
+from rdchat.ui.style.theme import MEDIUM, Theme, text_look
 
 _LEADING = 155.0  # line height in percent, so that underlines have room
 _TINT, _ROUND_TINT = 60, 28  # opacity of the background of a token and of a round, of 255
@@ -112,7 +112,7 @@ class TokenView(OfflineBrowser):
     def _update(self) -> None:
         self._mark()
         if 0 <= self.current < len(self._trace.tokens):
-            self.setAccessibleDescription(token_words(self._trace, self.current))
+            self.setAccessibleDescription(token_text(self._trace, self.current))
         self.looked_at.emit(self.token)
 
     def _write_all(self) -> None:

@@ -7,18 +7,18 @@ from PySide6.QtGui import QKeyEvent, QNativeGestureEvent, QPainter, QPaintEvent,
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.words import DASHES, drafter_words, probability, spelt
-from rdchat.ui.look.labels import set_tip
-from rdchat.ui.look.opening import announce
-from rdchat.ui.look.theme import MEDIUM, Theme, control_font, paint_focus
+from rdchat.ui.drafts.words import DASHES, drafter_text, probability, spelt
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.opening import announce
+from rdchat.ui.style.theme import MEDIUM, Theme, control_font, paint_focus
 
 _COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
 _WIDEST, _NARROWEST, _PADDING = 126.0, 44.0, 9.0  # of a node
 _BEND = 12.0  # before a node, in pixels
 _REJECTED = 0.55  # opacity of rejected tokens
-_LEAST_ZOOM, _MOST_ZOOM, _ZOOM_STEP = 0.4, 2.0, 1.2
+_MIN_ZOOM, _MAX_ZOOM, _ZOOM_STEP = 0.4, 2.0, 1.2
 _ZOOMS = {Qt.Key.Key_Plus: _ZOOM_STEP, Qt.Key.Key_Equal: _ZOOM_STEP, Qt.Key.Key_Minus: 1 / _ZOOM_STEP}
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
 
@@ -89,7 +89,7 @@ class TreeChart(Chart):
 
     def set_zoom(self, zoom: float) -> None:
         """Scale the tree."""
-        self.zoom = min(max(zoom, _LEAST_ZOOM), _MOST_ZOOM)
+        self.zoom = min(max(zoom, _MIN_ZOOM), _MAX_ZOOM)
         margins = 2 * self.margin
         columns, rows = (
             max((getattr(node, side) for node in self._nodes), default=2) + 1 for side in ("column", "row")
@@ -131,7 +131,7 @@ class TreeChart(Chart):
         room = inside.width - drawing.width_of(_figure(node), more=-2)
         drawing.text(Box(inside.x, box.y, room, box.height), spelt(node.text), ink)
         drawing.text(Box(inside.x, box.y, inside.width, box.height), _figure(node), ink, more=-2, align="right")
-        drawing.mark(box, _node_words(node))
+        drawing.mark(box, _node_text(node))
 
 
 class TreeView(QScrollArea):
@@ -194,9 +194,9 @@ def _figure(node: PlacedNode) -> str:
     return "" if node.log_prob is None else f"  {probability(node.log_prob)}"
 
 
-def _node_words(node: PlacedNode) -> str:
+def _node_text(node: PlacedNode) -> str:
     if node.log_prob is None:
         return f"{spelt(node.text)}: the token before this draft"
     fate = "added by the model itself" if node.correction else "accepted" if node.accepted else "not accepted"
-    who = "" if node.correction else f", {drafter_words(node.drafter)}"
+    who = "" if node.correction else f", {drafter_text(node.drafter)}"
     return f"{spelt(node.text)}: probability {probability(node.log_prob)}{who}, {fate}"

@@ -11,15 +11,15 @@ from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.ui.drafts import words
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.drafts.words import Alternative, drafter_words, probability, spelt
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import Part, column, row, scrolled, splitter
-from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus
-from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.drafts.words import Alternative, drafter_text, probability, spelt
 from rdchat.ui.speed.sections import FigureRow
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import MEDIUM, RING, SMALL, TIGHT, Theme, paint_focus
+from rdchat.ui.style.throttle import Throttle
 
 _NOT_RECORDED = "The tokens of this reply were not recorded."
 _NO_TREE = "The draft of this step was not recorded."
@@ -58,7 +58,7 @@ class TokenDetails(QScrollArea):
         self._alternatives = column(spacing=TIGHT)
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
         self.legend = {
-            drafter: FigureRow(theme, f"{line} {drafter_words(drafter)}".strip(), _LEGEND, drafter or "text")
+            drafter: FigureRow(theme, f"{line} {drafter_text(drafter)}".strip(), _LEGEND, drafter or "text")
             for drafter, line in words.LINES.items()
         }
         self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -87,9 +87,9 @@ class TokenDetails(QScrollArea):
         self.place.setText(f"Token {place + 1:,} of {len(trace.tokens):,}" if known else "No token yet")
         values = (
             probability(token.log_prob),
-            drafter_words(token.drafter) if token.drafter else "Not drafted",
+            drafter_text(token.drafter) if token.drafter else "Not drafted",
             f"{token.round:,} of {len(trace.rounds):,}" if token.round else "None",
-            words.position_words(token),
+            words.position_text(token),
         )
         for figure, value in zip(self.rows.values(), values, strict=True):
             figure.show_value(value if known else formatting.NONE)
@@ -102,7 +102,7 @@ class TokenDetails(QScrollArea):
             self.alternatives.pop().deleteLater()
         for each in alternatives:
             name = f"{'✓ ' if each.taken else ''}{spelt(each.text)}"
-            figure = FigureRow(self._theme, name, _row_words(each), each.drafter or "text")
+            figure = FigureRow(self._theme, name, _row_text(each), each.drafter or "text")
             figure.show_value(probability(each.log_prob))
             self.alternatives.append(figure)
             self._alternatives.addWidget(figure)
@@ -213,9 +213,9 @@ class DraftsWindow(SideWindow):
             self.heading.setText("No draft" if cursor >= 0 else "")
             self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)
             return
-        self.heading.setText(words.round_words(self._trace, number))
+        self.heading.setText(words.round_text(self._trace, number))
         tree = self._trace.rounds[number - 1].tree
-        self.tree.show_tree(tree, words.tree_words(self._trace, number), _NO_TREE)
+        self.tree.show_tree(tree, words.tree_text(self._trace, number), _NO_TREE)
 
 
 def _first_drafted(trace: ReplyTrace) -> int:
@@ -223,9 +223,9 @@ def _first_drafted(trace: ReplyTrace) -> int:
     return next((each.first for each in trace.rounds if each.tree is None or len(each.tree.tokens) > 1), 0)
 
 
-def _row_words(row: Alternative) -> str:
+def _row_text(row: Alternative) -> str:
     taken = ", taken" if row.taken else ""
-    return f"{spelt(row.text)} {probability(row.log_prob)}, {drafter_words(row.drafter)}{taken}"
+    return f"{spelt(row.text)} {probability(row.log_prob)}, {drafter_text(row.drafter)}{taken}"
 
 
 def _why_none(trace: ReplyTrace, place: int) -> str:
@@ -235,5 +235,5 @@ def _why_none(trace: ReplyTrace, place: int) -> str:
     if traced.tree is None:
         return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the step ends."
     if len(traced.tree.tokens) == 1:
-        return words.nothing_words(trace)
+        return words.empty_text(trace)
     return "Nothing. The draft ended before this position."

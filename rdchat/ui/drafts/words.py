@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.events import RoundTree
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
-from rdchat.ui.look import formatting
+from rdchat.ui.style import formatting
 
 NO_CHARACTER = "·"  # shown for half a character, and for the token that ends a reply
 LINE_BREAK = "⏎"
 _SPELT = str.maketrans({" ": "␣", "\n": LINE_BREAK, "\t": "⇥", "\r": "␍"})
-_MOST_NODES = 24  # in a tree's description: nobody listens to a longer one
+_MAX_NODES = 24  # in a tree's description: nobody listens to a longer one
 DASHES: dict[str, tuple[float, ...]] = {  # in widths of the line; empty for a solid one
     "": (),
     Mode.SPECULATIVE.value: (),
@@ -56,26 +56,26 @@ def probability(log_prob: float | None) -> str:
     return f"{percent:.{0 if percent >= 9.95 else 1 if percent >= 0.95 else 2}f}{unit}"
 
 
-def position_words(token: TracedToken) -> str:
+def position_text(token: TracedToken) -> str:
     """Return the position of a token in its round."""
     if token.position:
         return f"{token.position} of the draft"
     return "After the draft" if token.round else formatting.NONE
 
 
-def token_words(trace: ReplyTrace, place: int) -> str:
+def token_text(trace: ReplyTrace, place: int) -> str:
     """Describe one token in a sentence, for screen readers."""
     token = trace.tokens[place]
     parts = [f"Token {place + 1} of {len(trace.tokens)}, {token.text.strip() or spelt(token.text)}"]
     if token.log_prob is not None:
         parts.append(f"probability {probability(token.log_prob)}")
-    parts.append(f"{drafter_words(token.drafter)}, place {token.position}" if token.drafter else drafter_words(""))
+    parts.append(f"{drafter_text(token.drafter)}, place {token.position}" if token.drafter else drafter_text(""))
     if token.round:
         parts.append(f"draft {token.round} of {len(trace.rounds)}")
     return ", ".join(parts)
 
 
-def round_words(trace: ReplyTrace, number: int) -> str:
+def round_text(trace: ReplyTrace, number: int) -> str:
     """Return `Draft 12 of 60: 3 of 4 drafted tokens kept`."""
     traced = trace.rounds[number - 1]
     accepted = sum(token.position > 0 for token in trace.tokens[traced.first : traced.first + traced.count])
@@ -84,14 +84,14 @@ def round_words(trace: ReplyTrace, number: int) -> str:
         return f"{head}: {formatting.counted(accepted, 'drafted token')} kept"
     depth = max(depths(traced.tree))
     if not depth:
-        return f"{head}: {nothing_words(trace).lower().rstrip('.')}"
+        return f"{head}: {empty_text(trace).lower().rstrip('.')}"
     nodes = len(traced.tree.tokens) - 1
     if nodes == depth:
         return f"{head}: {accepted} of {formatting.counted(depth, 'drafted token')} kept"
     return f"{head}: {formatting.counted(accepted, 'token')} kept; the longest branch had {depth}, the tree {nodes}"
 
 
-def nothing_words(trace: ReplyTrace) -> str:
+def empty_text(trace: ReplyTrace) -> str:
     """Return why a step has no draft: prompt lookup is the one drafter that may find nothing."""
     others = {drafter for each in trace.rounds if each.tree for drafter in each.tree.drafters}
     others -= {"", Mode.LOOKUP.value, EARLIER_REPLIES, SHAPE}
@@ -116,20 +116,20 @@ def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:
     return sorted(found, key=lambda each: -each.log_prob)
 
 
-def tree_words(trace: ReplyTrace, number: int) -> str:
+def tree_text(trace: ReplyTrace, number: int) -> str:
     """Describe a round's tree for screen readers: which tokens were accepted, which were not."""
     tree = trace.rounds[number - 1].tree
     if tree is None:
-        return round_words(trace, number)
+        return round_text(trace, number)
     on_path = set(tree.path)
     said = [
         f"{spelt(tree.texts[node])}, {probability(tree.log_probs[node])}, "
-        f"{drafter_words(tree.drafters[node])}, {'accepted' if node in on_path else 'rejected'}"
+        f"{drafter_text(tree.drafters[node])}, {'accepted' if node in on_path else 'rejected'}"
         for node in range(1, len(tree.tokens))
     ]
-    more = f"; and {len(said) - _MOST_NODES} more" if len(said) > _MOST_NODES else ""
+    more = f"; and {len(said) - _MAX_NODES} more" if len(said) > _MAX_NODES else ""
     own = f"then from the model itself: {spelt(tree.correction_text)}, {probability(tree.correction_log_prob)}"
-    return f"{round_words(trace, number)}. {'; '.join(said[:_MOST_NODES])}{more}; {own}."
+    return f"{round_text(trace, number)}. {'; '.join(said[:_MAX_NODES])}{more}; {own}."
 
 
 def depths(tree: RoundTree) -> list[int]:
@@ -140,7 +140,7 @@ def depths(tree: RoundTree) -> list[int]:
     return found
 
 
-def drafter_words(drafter: str) -> str:
+def drafter_text(drafter: str) -> str:
     """Return where a token came from, such as `This chat`; an empty drafter is the target."""
     known = {
         "": "The model itself",

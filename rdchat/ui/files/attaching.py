@@ -14,12 +14,12 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.files.pending_files import PendingFile, PendingFiles
 from rdchat.ui.files.chips import CHIP_HEIGHT, ChipRow, FileChip
 from rdchat.ui.files.part_sheet import PartSheet
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, scrolled
-from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open
-from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import column, scrolled
+from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
+from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
-_MOST_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2  # of the chips: three lines, more scroll
+_MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2  # of the chips: three lines, more scroll
 _REFUSALS = 3  # shown at once
 _LONGEST_LINE = 4_000  # characters: laying out a longer line would block the window
 
@@ -47,7 +47,7 @@ class PendingRow(QScrollArea):
         for file in pending.files:
             chip = old.pop(file.id, None) or self._make(file.id)
             self._by_id[file.id] = chip
-            detail, color = chip_words(file, context, too_long=file in to_shorten)
+            detail, color = chip_text(file, context, too_long=file in to_shorten)
             chip.show_file(file.name, detail, color, tip=_tip(file))
             chip.show_progress((file.fraction or 0.0) if file.read is None else None)
         for chip in old.values():
@@ -70,7 +70,7 @@ class PendingRow(QScrollArea):
     def _fit(self) -> None:
         height = self.row.layout_for(self.viewport().width())
         self.row.resize(self.viewport().width(), height)
-        shown = min(height, _MOST_HEIGHT)
+        shown = min(height, _MAX_HEIGHT)
         if shown != self.height():
             self.setFixedHeight(shown)
 
@@ -184,7 +184,7 @@ class FileAttacher(QObject):
         self.noted.emit("\n".join(self._refusals[-_REFUSALS:]))
 
 
-def chip_words(file: PendingFile, context: int | None, *, too_long: bool) -> tuple[str, str]:
+def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tuple[str, str]:
     """Return the line below a file's name, and its colour."""
     if file.read is None or file.part is None:
         return ("Waiting…" if file.fraction is None else f"Reading… {file.fraction:.0%}"), "muted"

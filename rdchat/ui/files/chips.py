@@ -8,14 +8,14 @@ from PySide6.QtGui import QColor, QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QAbstractButton, QWidget
 
 from rdchat.chat.attachments.attached_file import AttachedFile
-from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import ElidedLabel, set_tip
-from rdchat.ui.look.layouts import column, row, show_share, thin_bar
-from rdchat.ui.look.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card
+from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.icons import line_pixmap
+from rdchat.ui.style.labels import ElidedLabel, set_tip
+from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card
 
 CHIP_HEIGHT = 42
-_ICON, _WIDEST, _LEAST, _REMOVE = 18, 300, 130, 22  # pixels
+_ICON, _WIDEST, _MIN, _REMOVE = 18, 300, 130, 22  # pixels
 
 
 class FileChip(QAbstractButton):
@@ -72,7 +72,7 @@ class FileChip(QAbstractButton):
     def sizeHint(self) -> QSize:
         texts = max(label.fontMetrics().horizontalAdvance(label.text()) for label in (self._name, self._detail))
         around = 3 * SMALL + _ICON + (_REMOVE if self.remove else 0)
-        return QSize(min(max(texts + 1 + around, _LEAST), _WIDEST), CHIP_HEIGHT)
+        return QSize(min(max(texts + 1 + around, _MIN), _WIDEST), CHIP_HEIGHT)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors, focused = self._theme.colors, self.hasFocus()

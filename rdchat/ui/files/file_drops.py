@@ -18,8 +18,8 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.dragged_things import Dragged, look_at
-from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.theme import LARGE, RADIUS, SMALL, Theme, control_font
+from rdchat.ui.style.icons import line_pixmap
+from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font
 
 _ICON = 28
 _VEIL = 0.6  # opacity of the veil over the window

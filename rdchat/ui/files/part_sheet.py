@@ -6,15 +6,15 @@ from PySide6.QtWidgets import QButtonGroup, QDialog, QFormLayout, QLineEdit, QRa
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.files.part_choice import Choice, Outcome, PartChoice, Way
-from rdchat.ui.look.buttons import dialog_buttons, push_button
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, form_layout, row, text_field
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import column, form_layout, row, text_field
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _WIDTH, _PREVIEW_LINES = 520, 7
 _QUIET_MS = 150  # pause in typing before a part is computed
 _SHOWN = 6_000  # characters of the preview
-_MOST_LETTERS = 500  # of a question
+_MAX_LETTERS = 500  # of a question
 
 
 class PartSheet(QDialog):
@@ -85,7 +85,7 @@ class PartSheet(QDialog):
         for button in self._buttons:
             group.addButton(button)
         count = len(self._choice.file.parts)
-        self.question = QLineEdit(question.strip()[:_MOST_LETTERS], placeholderText="A question, or a few words")
+        self.question = QLineEdit(question.strip()[:_MAX_LETTERS], placeholderText="A question, or a few words")
         self.pages = QLineEdit(placeholderText=f"1-{min(4, count)}" if count > 1 else "1")
         self.number = QSpinBox(maximum=1, prefix="the best ")
         self.number.setSpecialValueText("as many as fit")

@@ -18,9 +18,9 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export import sheets
-from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.opening import FileMode, ask_to_open, ask_to_save, show_folder
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError
 

@@ -8,11 +8,11 @@ from PySide6.QtWidgets import QCheckBox, QDialog, QFormLayout, QPushButton, QRad
 
 from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport, Progress
-from rdchat.ui.look.buttons import Action, dialog_buttons, push_button
-from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, cut
-from rdchat.ui.look.layouts import Part, column, form_layout, row, show_share, text_field, thin_bar
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
+from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
+from rdchat.ui.style.layouts import Part, column, form_layout, row, show_share, text_field, thin_bar
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 type Answer = tuple[str, Action]  # a button's text, and what it does once the sheet is closed
 
@@ -25,7 +25,7 @@ _SOURCES = (
     ("rdchat", "A JSON export, or a database of chats"),
 )
 _LONGEST_TITLE = 40  # letters of a chat's title
-_MOST_LISTED = 1000
+_MAX_LISTED = 1000
 _LIST_LINES = 10
 
 
@@ -150,14 +150,14 @@ def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Acti
     """Report an import, and offer to undo it."""
     lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
     lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
-    more = [f"and {len(lines) - _MOST_LISTED:,} more"] if len(lines) > _MOST_LISTED else []
+    more = [f"and {len(lines) - _MAX_LISTED:,} more"] if len(lines) > _MAX_LISTED else []
     listed = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "")
     listed.setReadOnly(True)
     listed.setAccessibleName("Not imported")
-    listed.setPlainText("\n\n".join([*lines[:_MOST_LISTED], *more]))
+    listed.setPlainText("\n\n".join([*lines[:_MAX_LISTED], *more]))
     title, parts = _import_title(report), (SMALL, listed) if lines else ()
     left = ("Undo Import", undo) if report.chats else None
-    return Sheet(window, theme, title, import_words(report), [("Done", nothing)], parts=parts, left=left)
+    return Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
 
 
 def restore_sheet(window: QWidget, theme: Theme, facts: BackupFacts, restore: Action, cancel: Action) -> Sheet:
@@ -165,7 +165,7 @@ def restore_sheet(window: QWidget, theme: Theme, facts: BackupFacts, restore: Ac
     what = "all chats and settings" if facts.settings else "all chats"
     after = f"This replaces {what} you have now. They are kept in rdchat's folder, so you can undo this."
     answers, parts = [("Cancel", cancel), ("Restore", restore)], [ThemedLabel(theme, after, "muted", wraps=True)]
-    return Sheet(window, theme, "Restore this backup?", backup_words(facts), answers, parts=parts)
+    return Sheet(window, theme, "Restore this backup?", backup_text(facts), answers, parts=parts)
 
 
 def _import_title(report: ImportReport) -> str:
@@ -175,7 +175,7 @@ def _import_title(report: ImportReport) -> str:
     return "Nothing was imported" if not report.already_here else "Nothing new to import"
 
 
-def import_words(report: ImportReport) -> str:
+def import_text(report: ImportReport) -> str:
     """Return the result of an import in sentences."""
     *others, last = dict.fromkeys(file.source for file in report.files if file.chats) or [""]
     sources = f"{', '.join(others)} and {last}" if others else last
@@ -194,7 +194,7 @@ def import_words(report: ImportReport) -> str:
     return " ".join(parts)
 
 
-def backup_words(facts: BackupFacts) -> str:
+def backup_text(facts: BackupFacts) -> str:
     """Return `12 chats with 340 messages and the settings, from 3 November 2026 at 14:05 (1.20 MB)`."""
     has = f"{counted(facts.chats, 'chat')} with {counted(facts.messages, 'message')}"
     if facts.settings:

@@ -16,15 +16,15 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.ui.look.labels import Ground, tip_text
-from rdchat.ui.look.layouts import Part, column, splitter
-from rdchat.ui.look.theme import SMALL, Theme, control_font, paint_row_ground
+from rdchat.ui.style.labels import Ground, tip_text
+from rdchat.ui.style.layouts import Part, column, splitter
+from rdchat.ui.style.theme import SMALL, Theme, control_font, paint_row_ground
 
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT, _HEADING_HEIGHT = 48, 34
-_LEFT_WIDTH, _LEAST_WIDTH = 320, 240
-_LEAST_TITLE = 60  # pixels
-_NEARLY = 300  # pixels from the end of the list at which `more_wanted` is emitted
+_LEFT_WIDTH, _MIN_WIDTH = 320, 240
+_MIN_TITLE = 60  # pixels
+_NEARLY = 300  # pixels from the end of the list at which `more_requested` is emitted
 _TOP, _BOTTOM = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
 _LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
 
@@ -93,7 +93,7 @@ class _Delegate(QStyledItemDelegate):
         painter.drawText(text, _BOTTOM | _RIGHT_SIDE, entry.use)
         painter.setPen(getattr(colors, entry.color))
         painter.setFont(self._title)
-        width = max(right - text.left(), _LEAST_TITLE)  # elided in the middle: names of a family differ at the end
+        width = max(right - text.left(), _MIN_TITLE)  # elided in the middle: names of a family differ at the end
         title = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideMiddle, width)
         painter.drawText(text, _TOP | _LEFT_SIDE, title)
 
@@ -108,7 +108,7 @@ class ModelList(QListWidget):
     chosen = Signal(object)  # the Entry that the person selected
     opened = Signal()
     delete_requested = Signal()
-    more_wanted = Signal()  # the end of the list is near
+    more_requested = Signal()  # the end of the list is near
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class ModelList(QListWidget):
     def _ask_for_more(self) -> None:
         bar = self.verticalScrollBar()
         if self.count() and bar.maximum() - bar.value() < _NEARLY:
-            self.more_wanted.emit()
+            self.more_requested.emit()
 
 
 def _item(entry: Entry) -> QListWidgetItem:
@@ -204,7 +204,7 @@ def beside(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QSplitt
     grounds = Ground(theme, "window"), Ground(theme, "surface")
     for ground, parts in zip(grounds, (left, right), strict=True):
         column(*parts, within=ground, spacing=0)
-        ground.setMinimumWidth(_LEAST_WIDTH)
+        ground.setMinimumWidth(_MIN_WIDTH)
     found = splitter(Qt.Orientation.Horizontal, (grounds[0], _LEFT_WIDTH), (grounds[1], 10_000))
     found.setStretchFactor(1, 1)
     return found

@@ -10,13 +10,13 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import TextButton, push_button
-from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row, show_share, thin_bar
-from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import LARGE, SMALL, TIGHT, Theme
-from rdchat.ui.models.downloads.words import file_words, share, state_words
+from rdchat.ui.models.downloads.words import file_text, share, state_text
+from rdchat.ui.style.buttons import TextButton, push_button
+from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import LARGE, SMALL, TIGHT, Theme
 
 
 class PageLinks(QObject):
@@ -53,7 +53,7 @@ class NoticeView(QWidget):
         layout.setStretch(0, 2)
         layout.setStretch(layout.count() - 1, 3)
 
-    def show_words(self, title: str, more: str = "", action: str = "") -> None:
+    def show_text(self, title: str, more: str = "", action: str = "") -> None:
         """Show a state; with an action there is a button that emits `action_requested`."""
         self.title.setText(title)
         self.words.say(more)
@@ -64,7 +64,7 @@ class NoticeView(QWidget):
 
     def show_trouble(self, trouble: HubError) -> None:
         """Show an error, with buttons for what may help."""
-        self.show_words(trouble.message, trouble.hint)
+        self.show_text(trouble.message, trouble.hint)
         self._page = trouble.page
         self.page.setVisible(bool(trouble.page))
         self.token.setVisible(trouble.wants_token)
@@ -90,7 +90,7 @@ class StatusLine(QWidget):
         self._act = act
 
 
-_MOST_LISTED = 300
+_MAX_LISTED = 300
 
 
 class FileList(ThemedLabel):
@@ -126,9 +126,9 @@ class FileList(ThemedLabel):
 
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
-        listed = self._files[:_MOST_LISTED] if self._open else ()
-        lines = [f"{file.name}: {file.note or file_words(file)}" for file in listed]
-        more = len(self._files) - _MOST_LISTED
+        listed = self._files[:_MAX_LISTED] if self._open else ()
+        lines = [f"{file.name}: {file.note or file_text(file)}" for file in listed]
+        more = len(self._files) - _MAX_LISTED
         self.say("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")
 
 
@@ -204,7 +204,7 @@ class DownloadBox(QWidget):
             self._show_state(download)
 
     def _show_state(self, download: Download) -> None:
-        text, color = state_words(download), "muted"
+        text, color = state_text(download), "muted"
         if download.state is DownloadState.FAILED:
             text, color = f"{download.problem} {download.hint}".strip(), "danger"
         elif download.notes:

@@ -9,11 +9,11 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.model_files import RemovalQuestion
 from rdchat.services.models.installed.removal import Removal, Removed
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.opening import ask
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.installed.words import short_name
 from rdchat.ui.models.page_parts import StatusLine
+from rdchat.ui.style.formatting import file_size
+from rdchat.ui.style.opening import ask
+from rdchat.ui.style.theme import Theme
 
 _LOADED_NOW = "It is loaded and will be unloaded first."
 _DRAFTS_NOW = "It is in use. Replies are then written without it."
@@ -64,7 +64,7 @@ def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:
     def show(question: RemovalQuestion) -> None:
         loaded, name = desk.library.is_loaded(model), short_name(model.name)
         drafts_for = targets_of(model, desk.preferences.settings)
-        words = deletion_words(question, loaded or desk.shelf.is_used(model), drafts_for)
+        words = deletion_text(question, loaded or desk.shelf.is_used(model), drafts_for)
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
@@ -73,7 +73,7 @@ def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:
     desk.removal.ask(model, show)
 
 
-def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:
+def deletion_text(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:
     """Return what deleting a model or a drafter would do, in sentences."""
     model, size = question.model, file_size(question.freed_bytes)
     if model.is_unfinished:
@@ -81,18 +81,18 @@ def deletion_words(question: RemovalQuestion, in_use: bool, drafts_for: list[str
     words = [f"It takes {size} of disk space."]
     if in_use:
         words.append(_DRAFTS_NOW if model.is_drafter else _LOADED_NOW)
-    words.append(_where_words(question))
+    words.append(_destination_text(question))
     if question.sharing:
         words.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
     if drafts_for:
         words.append(f"It drafts for {', '.join(drafts_for)}.")
     if question.with_unfinished:
         words.append("Its unfinished download is deleted too.")
-    words.append(_trash_words(question))
+    words.append(_trash_text(question))
     return " ".join(words)
 
 
-def _trash_words(question: RemovalQuestion) -> str:
+def _trash_text(question: RemovalQuestion) -> str:
     """Return whether a deletion can be undone."""
     if not question.has_trash:
         return "It cannot be moved to the Trash, so this cannot be undone."
@@ -101,7 +101,7 @@ def _trash_words(question: RemovalQuestion) -> str:
     return "It goes to the Trash."
 
 
-def _where_words(question: RemovalQuestion) -> str:
+def _destination_text(question: RemovalQuestion) -> str:
     """Return who else may use a model, or how to get it again."""
     model = question.model
     if model.repository:

@@ -5,11 +5,11 @@ from PySide6.QtWidgets import QDialog, QLineEdit, QWidget
 
 from rdchat.hub.endpoint import TokenSource, hub_token_file
 from rdchat.services.models.downloads.hub_account import AccountStatus, HubAccount
-from rdchat.ui.look.buttons import dialog_buttons, push_button
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
+from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 480
 _NONE = "No token is set. Only gated and private models need one."
@@ -74,7 +74,7 @@ class TokenDialog(QDialog):
     def _show(self) -> None:
         status = self._account.status
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
-        self.status.setText(status.busy or status_words(status))
+        self.status.setText(status.busy or status_text(status))
         self.where.say("" if status.busy else _PLACES[status.source].format(file=hub_token_file()))
         self.problem.say(status.problem)
         idle = not status.busy
@@ -90,7 +90,7 @@ class TokenDialog(QDialog):
         self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
 
 
-def status_words(status: AccountStatus) -> str:
+def status_text(status: AccountStatus) -> str:
     """Return whose token is in use."""
     if status.source is None:
         return _NONE

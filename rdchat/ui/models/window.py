@@ -8,18 +8,18 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.look.formatting import percent
-from rdchat.ui.look.labels import Separator, tip_text
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import MEDIUM, SMALL, Theme
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
-from rdchat.ui.models.downloads.words import totals_words
+from rdchat.ui.models.downloads.words import totals_text
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.token_dialog import TokenDialog
+from rdchat.ui.style.formatting import percent
+from rdchat.ui.style.labels import Separator, tip_text
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import MEDIUM, SMALL, Theme
 
 
 class ModelsWindow(SideWindow):
@@ -97,7 +97,7 @@ class ModelsWindow(SideWindow):
         """Show on the tab how much of all downloads is here."""
         totals, place = self._downloads.totals(), self._pages.indexOf(self.downloads)
         self.tabs.setTabText(place, f"Downloads  ·  {percent(totals.fraction)}" if totals.going else "Downloads")
-        self.tabs.setTabToolTip(place, tip_text(totals_words(totals)))
+        self.tabs.setTabToolTip(place, tip_text(totals_text(totals)))
 
     def _show_refused(self, words: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))

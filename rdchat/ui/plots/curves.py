@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
 
-from rdchat.ui.look.formatting import percent
 from rdchat.ui.plots.drawing import Box, Drawing, shade
+from rdchat.ui.style.formatting import percent
 
 _HEIGHT, _AXIS, _LEFT = 150.0, 22.0, 44.0
 _TICKS = 4

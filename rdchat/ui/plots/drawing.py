@@ -7,11 +7,11 @@ from typing import NamedTuple, Protocol
 from PySide6.QtCore import QPointF, QRectF, Qt
 from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygonF
 
-from rdchat.ui.look.theme import Colors
+from rdchat.ui.style.theme import Colors
 
 _TITLE_HEIGHT, _LINE_HEIGHT = 22.0, 18.0
 _GAP = 28.0  # between pictures
-_LEAST_RANGE = 1.25  # so that noise around 1 does not get the strongest colours
+_MIN_RANGE = 1.25  # so that noise around 1 does not get the strongest colours
 DASHED = (4.0, 2.0)  # dash and gap, in widths of the line
 _ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
@@ -190,7 +190,7 @@ def speed_color(colors: Colors, speed_up: float, fastest: float) -> str:
         speed_up: Above 0.
         fastest: The speed-up, or slow-down as its inverse, that gets the strongest colour.
     """
-    return shade(colors, log2(speed_up) / log2(max(fastest, _LEAST_RANGE)))
+    return shade(colors, log2(speed_up) / log2(max(fastest, _MIN_RANGE)))
 
 
 def shade(colors: Colors, share: float) -> str:

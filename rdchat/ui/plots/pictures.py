@@ -8,8 +8,8 @@ from PySide6.QtGui import QFontDatabase, QGuiApplication, QImage, QImageWriter, 
 
 from rdchat.errors import InvalidSettingError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.ui.look.theme import LIGHT
 from rdchat.ui.plots.drawing import Drawing, Plot
+from rdchat.ui.style.theme import LIGHT
 
 PICTURE_TYPES = (".png", ".pdf")
 _WIDTH, _MARGIN = 672.0, 24.0

@@ -6,9 +6,9 @@ from PySide6.QtCore import QEvent, QPoint, QPointF, QRect, QRectF, QSize, Qt, Si
 from PySide6.QtGui import QHelpEvent, QKeyEvent, QPainter, QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
-from rdchat.ui.look.labels import show_tip
-from rdchat.ui.look.theme import LARGE, Theme, paint_focus
 from rdchat.ui.plots.drawing import Drawing, Mark, Plot
+from rdchat.ui.style.labels import show_tip
+from rdchat.ui.style.theme import LARGE, Theme, paint_focus
 
 _STEPS = {Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1, Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1}
 _WIDEST = 760

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from math import ceil, floor
 
 from rdchat.inference.api.benchmark import MLX_LM
-from rdchat.inference.api.requests import Mode, size_words
+from rdchat.inference.api.requests import Mode, size_text
 from rdchat.inference.benchmark.result import BenchResult, CellReport, Figure, speed_ratio
-from rdchat.ui.look.formatting import counted, ratio
 from rdchat.ui.plots.drawing import DASHED, Box, Drawing, Plot, ink_on, speed_color
+from rdchat.ui.style.formatting import counted, ratio
 
 Bars = tuple[tuple[str, Figure], ...]
 """The name and the speed-up over plain decoding of each bar."""
@@ -122,7 +122,7 @@ class HeatMap:
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
             place = Box(left + column * wide, drawing.height, wide, _NAMES)
-            drawing.text(place, size_words(length), "muted", align="center")
+            drawing.text(place, size_text(length), "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
         for width in self.widths:
@@ -132,18 +132,18 @@ class HeatMap:
                 self._draw_cell(drawing, (width, length), cell)
             drawing.height += _CELL_HEIGHT
         best = self.best
-        found = f"Best: {size_words(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
+        found = f"Best: {size_text(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
         cells = " ".join(mark.words for mark in drawing.marks[first:])
         drawing.words.append(f"{title}. {self.reference} is 1x. {found} {cells}")
 
     def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
         value, best, inside = self.values.get(pair), pair == self.best, cell.inset(_INSET)
         if value is None:
-            drawing.mark(cell, f"{size_words(*pair)}: not measured.")
+            drawing.mark(cell, f"{size_text(*pair)}: not measured.")
             drawing.area(inside, color="border", dashes=DASHED)
             drawing.text(inside, "\N{EN DASH}", "muted", align="center")
             return
-        drawing.mark(cell, f"{size_words(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
+        drawing.mark(cell, f"{size_text(*pair)}: {ratio(value)}.{' This is the best.' if best else ''}")
         fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
         ground = speed_color(drawing.colors, value, fastest)
         drawing.area(inside, ground)
@@ -216,7 +216,7 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
         return None
     smallest = min(speeds)
     values = {pair: speed / speeds[smallest] for pair, speed in speeds.items()}
-    return HeatMap(name, widths, lengths, values, size_words(*smallest))
+    return HeatMap(name, widths, lengths, values, size_text(*smallest))
 
 
 def _medians(beams: Mapping[tuple[int, int], CellReport], name: str) -> dict[tuple[int, int], float]:

@@ -5,9 +5,9 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.ui.look.labels import ThemedLabel, set_tip
-from rdchat.ui.look.layouts import choice_box, column, fill_box, row, text_field
-from rdchat.ui.look.theme import TIGHT, Theme
+from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
+from rdchat.ui.style.theme import TIGHT, Theme
 
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
 _OTHER = "Another shape"  # of an imported chat

@@ -7,12 +7,12 @@ from PySide6.QtWidgets import QLayout, QWidget
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ThemedLabel, set_tip
-from rdchat.ui.look.layouts import choice_box, column, fill_box, row, text_field
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.settings.answer_shape_form import AnswerShapeForm
 from rdchat.ui.settings.sampling_form import SamplingForm
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _WIDTH = 320
 

@@ -20,21 +20,21 @@ from PySide6.QtWidgets import (
 )
 
 from rdchat import paths
-from rdchat.chat.settings import MOST_DOWNLOADS, Appearance, Settings
+from rdchat.chat.settings import MAX_DOWNLOADS, Appearance, Settings
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import Dtype, SamplingParams
 from rdchat.services.chat_controller import ChatController
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.formatting import DEFAULT_MODEL
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel
-from rdchat.ui.look.layouts import add_row, choice_box, column, form_layout, row, text_field
-from rdchat.ui.look.opening import SHOW_FOLDER, SideWindow, show_folder
-from rdchat.ui.look.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 from rdchat.ui.settings.sampling_form import SamplingForm
 from rdchat.ui.settings.server_page import ServerPage
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.formatting import DEFAULT_MODEL
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.style.layouts import add_row, choice_box, column, form_layout, row, text_field
+from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
+from rdchat.ui.style.theme import LARGE, LARGEST_TEXT, MEDIUM, SMALL, SMALLEST_TEXT, TIGHT, Theme
 
-_MOST_KEPT_GB = 999.0
+_MAX_KEPT_GB = 999.0
 _TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
 _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
 _CLEAR = "Forget the earlier replies. Your chats stay."
@@ -63,7 +63,7 @@ class Preferences(SideWindow):
         super().__init__("Settings", (0, 0), (0, 0), parent)
         preferences, model, earlier = controller.preferences, controller.model_slot, controller.earlier
         self._preferences, self._slot, self._earlier, self._theme = preferences, model, earlier, theme
-        self._kept = controller.kept_chats
+        self._kept = controller.prefix_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
         self.tabs = QTabWidget()
@@ -88,9 +88,9 @@ class Preferences(SideWindow):
         for changed in (model.loaded, model.load_started, model.unload_started):
             changed.connect(lambda: self.show_settings(preferences.settings))
         earlier.changed.connect(self._show_earlier)
-        self._kept.changed.connect(self._show_kept)
+        self._kept.changed.connect(self._show_sizes)
         self._show_earlier()
-        self._show_kept()
+        self._show_sizes()
         self.show_settings(preferences.settings)
 
     def show_settings(self, settings: Settings) -> None:
@@ -204,36 +204,38 @@ class Preferences(SideWindow):
         self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         choose = push_button("Choose…", act=self.choose_model_requested.emit)
         self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
-        self.dtype = _combo(formatting.DTYPE_WORDS, lambda chosen: self._slot.load_precision(Dtype(chosen)))
+        self.dtype = _combo(formatting.DTYPE_TEXT, lambda chosen: self._slot.load_precision(Dtype(chosen)))
         self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
         folder = "The Models window lists its models, and Open Model Folder begins there."
         add_row(form, "Model", self.model, "rdchat loads this model when it starts.")
         form.addRow("", row(choose, self.use_default, None))
         add_row(form, "Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
         self._add_note(form, "Changes here load the model again.")
-        self.kept_limit = QDoubleSpinBox(decimals=1, maximum=_MOST_KEPT_GB, singleStep=0.5, suffix=" GB")
-        self.kept_limit.setKeyboardTracking(False)
-        self.kept_limit.valueChanged.connect(lambda size: self._preferences.update(kept_chats_bytes=round(size * 1e9)))
-        self.kept_size = ThemedLabel(self._theme, "", "muted", -1)
+        self.cache_limit = QDoubleSpinBox(decimals=1, maximum=_MAX_KEPT_GB, singleStep=0.5, suffix=" GB")
+        self.cache_limit.setKeyboardTracking(False)
+        self.cache_limit.valueChanged.connect(
+            lambda size: self._preferences.update(prefix_cache_bytes=round(size * 1e9))
+        )
+        self.cache_size = ThemedLabel(self._theme, "", "muted", -1)
         kept = "Memory for chats that the model has read, in this window and for other programs."
-        add_row(form, "Memory for chats", self.kept_limit, kept, row(self.kept_limit, self.kept_size, None))
+        add_row(form, "Memory for chats", self.cache_limit, kept, row(self.cache_limit, self.cache_size, None))
         self._add_note(form, "While a chat is in memory, the model need not read it again.")
         add_row(form, "Models folder", self.models_folder, folder)
         form.addRow("", row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
         return page
 
-    def _show_kept(self) -> None:
+    def _show_sizes(self) -> None:
         facts = self._kept.facts
-        self.kept_limit.setEnabled(facts is not None)
+        self.cache_limit.setEnabled(facts is not None)
         if facts is not None:
-            with QSignalBlocker(self.kept_limit):
-                self.kept_limit.setValue(facts.limit_bytes / 1e9)
+            with QSignalBlocker(self.cache_limit):
+                self.cache_limit.setValue(facts.limit_bytes / 1e9)
             chats = formatting.counted(facts.count, "chat")
-            self.kept_size.say(f"{chats}, {formatting.file_size(facts.held_bytes)} now" if facts.count else "None now")
+            self.cache_size.say(f"{chats}, {formatting.file_size(facts.held_bytes)} now" if facts.count else "None now")
 
     def _build_downloads(self) -> QWidget:
         page, form = _page()
-        self.downloads_at_once = QSpinBox(minimum=1, maximum=MOST_DOWNLOADS)
+        self.downloads_at_once = QSpinBox(minimum=1, maximum=MAX_DOWNLOADS)
         self.downloads_at_once.valueChanged.connect(lambda number: self._preferences.update(downloads_at_once=number))
         self.token = push_button("Hugging Face Token…", act=self.token_requested.emit)
         at_once = "How many models are downloaded at the same time."

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QPlainTextEdit, 
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import add_row, column, form_layout, row, text_field
-from rdchat.ui.look.theme import SMALL, TIGHT, Theme
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_field
+from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
 # by the name in `SamplingParams`: label; lowest and highest value, step and decimals; explanation
@@ -116,7 +116,7 @@ class SamplingForm(QWidget):
                 field.setValue(getattr(sampling, name))
         if stop_strings(self.stop.toPlainText()) != sampling.stop:
             with QSignalBlocker(self.stop):
-                self.stop.setPlainText(stop_words(sampling.stop))
+                self.stop.setPlainText(stop_text(sampling.stop))
         self.problem.say("")
 
     def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str]) -> None:
@@ -145,7 +145,7 @@ def stop_strings(text: str) -> tuple[str, ...]:
     return tuple(_ESCAPE.sub(_unescape, line) for line in text.split("\n") if line)
 
 
-def stop_words(stop: tuple[str, ...]) -> str:
+def stop_text(stop: tuple[str, ...]) -> str:
     """Write stop strings as the form shows them: `stop_strings` reads every one of them back as it was."""
     return "\n".join(_UNSHOWABLE.sub(_escape, part) for part in stop)
 

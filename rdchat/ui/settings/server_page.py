@@ -9,11 +9,11 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.server.settings import host_names
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.look.buttons import CopyButton, push_button
-from rdchat.ui.look.labels import ElidedLabel, PlainLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.opening import ask
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.buttons import CopyButton, push_button
+from rdchat.ui.style.labels import ElidedLabel, PlainLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import add_row, form_layout, row
+from rdchat.ui.style.opening import ask
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _ABOUT = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "

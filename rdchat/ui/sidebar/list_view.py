@@ -13,10 +13,10 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QListView, QWidget
 
 from rdchat.chat.listing import PINNED, ChatRow, FolderRow, Key, Listing, Row, SectionRow, key_of
-from rdchat.chat.search_words import WordMatcher
-from rdchat.ui.look.theme import Theme
+from rdchat.chat.search_terms import WordMatcher
 from rdchat.ui.sidebar.row_actions import DropTarget, RowActions, thing_of
 from rdchat.ui.sidebar.rows import RowPainter, SidebarRows
+from rdchat.ui.style.theme import Theme
 
 _DELETE = (Qt.Key.Key_Delete, Qt.Key.Key_Backspace)
 _RETURN = (Qt.Key.Key_Return, Qt.Key.Key_Enter)

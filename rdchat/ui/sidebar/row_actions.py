@@ -10,9 +10,9 @@ from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place, named
-from rdchat.ui.look.buttons import add_action
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.opening import ask
+from rdchat.ui.style.buttons import add_action
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.opening import ask
 
 type Action = tuple[str, Callable[[], object]]
 """The menu text and the function of an action."""

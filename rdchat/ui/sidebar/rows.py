@@ -7,15 +7,15 @@ from PySide6.QtGui import QColor, QFont, QFontMetrics, QPainter, QTextLayout
 from PySide6.QtWidgets import QLineEdit, QStyle, QStyledItemDelegate, QStyleOptionViewItem, QWidget
 
 from rdchat.chat.listing import FOLDERS, ChatRow, FolderRow, Key, Listing, Row, SectionRow
-from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.message_bin import KEPT_DAYS
+from rdchat.chat.search_terms import WordMatcher
+from rdchat.chat.storage.message_bin import BIN_DAYS
 from rdchat.errors import StorageError
 from rdchat.services.order.chat_list import Activity
-from rdchat.ui.look.formatting import counted, day_words
-from rdchat.ui.look.icons import line_pixmap
-from rdchat.ui.look.labels import tip_text, utf16_spans
-from rdchat.ui.look.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground, text_look
 from rdchat.ui.sidebar.row_actions import RowActions
+from rdchat.ui.style.formatting import counted, day_text
+from rdchat.ui.style.icons import line_pixmap
+from rdchat.ui.style.labels import tip_text, utf16_spans
+from rdchat.ui.style.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground, text_look
 
 _Index = QModelIndex | QPersistentModelIndex
 _LONG = 24  # characters of a title that gets a tooltip
@@ -213,7 +213,7 @@ class RowPainter(QStyledItemDelegate):
         if self.in_bin:
             below = _days_left(chat.deleted_at)
         elif self.matcher:
-            right, below = row.place or day_words(chat.updated_at), row.snippet
+            right, below = row.place or day_text(chat.updated_at), row.snippet
         self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=selected)
 
     def _paint_text(
@@ -275,5 +275,5 @@ _BOTTOM = Qt.AlignmentFlag.AlignBottom
 def _days_left(deleted_at: float | None) -> str:
     """Return how much longer the bin keeps an item."""
     passed = (time.time() - (deleted_at or 0.0)) / _DAY_S
-    left = max(0, min(KEPT_DAYS, round(KEPT_DAYS - passed)))
+    left = max(0, min(BIN_DAYS, round(BIN_DAYS - passed)))
     return f"{counted(left, 'day')} left" if left else "Less than a day left"

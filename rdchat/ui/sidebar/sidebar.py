@@ -8,18 +8,18 @@ from PySide6.QtCore import QSize, Qt, QTimer, Signal
 from PySide6.QtWidgets import QPushButton, QSizePolicy, QToolButton, QWidget
 
 from rdchat.chat.listing import Key
-from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.search_terms import WordMatcher
 from rdchat.chat.storage.search import SearchAnswer, SearchQuery
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.buttons import FlatButton, IconButton, OpenMenu, add_action, push_button
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import Part, SearchField, column, row
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
+from rdchat.ui.style.buttons import FlatButton, IconButton, OpenMenu, add_action, push_button
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.icons import show_icon
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import Part, SearchField, column, row
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme, control_font
 
 
 class FilterButton(IconButton):
@@ -39,7 +39,7 @@ class FilterButton(IconButton):
         self._menu.aboutToShow.connect(desk.finder.look_for_models)
         self.setMenu(self._menu)
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        desk.finder.models_found.connect(self._menu.refresh)
+        desk.finder.models_listed.connect(self._menu.refresh)
 
     def choose(self, query: SearchQuery) -> None:
         """Change the filter."""
@@ -84,7 +84,7 @@ def place_button(place: Place, icon: str, tip: str, theme: Theme) -> QToolButton
     button = FlatButton()
     button.setCheckable(True)
     button.setFont(control_font(-1))
-    button.setAccessibleName(place_name(place))
+    button.setAccessibleName(name_folder(place))
     set_tip(button, tip)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIconSize(QSize(16, 16))
@@ -100,11 +100,11 @@ def bin_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
     return button
 
 
-def place_name(place: Place) -> str:
+def name_folder(place: Place) -> str:
     return "Trash" if place is Place.BIN else place.name.capitalize()
 
 
-def found_words(answer: SearchAnswer | None) -> str:
+def result_text(answer: SearchAnswer | None) -> str:
     """Return how many chats a search found; None while it runs."""
     if answer is None:
         return "Searching…"
@@ -137,12 +137,12 @@ class Sidebar(Ground):
         self.search = SearchField(theme, "Search", "Search chats")
         set_tip(self.search, "Search titles and messages")
         self.filter = FilterButton(desk, theme)
-        self.filter_words = ElidedLabel(theme, "", "accent", -1)
+        self.filter_text = ElidedLabel(theme, "", "accent", -1)
         clear = IconButton("close", "Clear the filter", theme, None, lambda: self.filter.choose(SearchQuery()))
-        self.filter_line = line((self.filter_words, 1), clear, margins=(MEDIUM + TIGHT, 0, MEDIUM, 0))
-        back = IconButton("previous", "Back to chats", theme, None, lambda: self.show_place(Place.CHATS))
-        self.header_words = ElidedLabel(theme, "", bold=True)
-        self.header = line(back, (self.header_words, 1), margins=(SMALL, TIGHT, MEDIUM, TIGHT))
+        self.filter_line = line((self.filter_text, 1), clear, margins=(MEDIUM + TIGHT, 0, MEDIUM, 0))
+        back = IconButton("previous", "Back to chats", theme, None, lambda: self.show_position(Place.CHATS))
+        self.header_text = ElidedLabel(theme, "", bold=True)
+        self.header = line(back, (self.header_text, 1), margins=(SMALL, TIGHT, MEDIUM, TIGHT))
         self.place_buttons = {
             Place.ARCHIVE: place_button(Place.ARCHIVE, "archive", "Archived chats", theme),
             Place.BIN: place_button(Place.BIN, "bin", "Deleted chats, kept for 30 days", theme),
@@ -182,11 +182,11 @@ class Sidebar(Ground):
         self.list.show_rows(rows, matcher, in_bin)
         self.mark_open()
         answered = chats.answer is not None and chats.answer.query == chats.query
-        found = found_words(chats.answer if answered else None)
-        self.header_words.setText(found if searching else place_name(chats.place))
+        found = result_text(chats.answer if answered else None)
+        self.header_text.setText(found if searching else name_folder(chats.place))
         self.header.setVisible(searching or chats.place is not Place.CHATS)
         for place, count in ((Place.ARCHIVE, chats.archived), (Place.BIN, chats.deleted)):
-            button, name = self.place_buttons[place], place_name(place)
+            button, name = self.place_buttons[place], name_folder(place)
             button.setChecked(chats.place is place)
             button.setText(f"{name} {count:,}" if count else name)
             button.setAccessibleDescription(counted(count, "item"))
@@ -194,7 +194,7 @@ class Sidebar(Ground):
         self._enable_bin_buttons()
         self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.place])
         self.empty.setVisible(not rows and (answered or not searching))
-        self.filter_words.setText(f"Only {self.filter.words}")
+        self.filter_text.setText(f"Only {self.filter.words}")
         self.filter_line.setVisible(bool(self.filter.chosen))
 
     def mark_open(self) -> None:
@@ -211,7 +211,7 @@ class Sidebar(Ground):
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.search.selectAll()
 
-    def show_place(self, place: Place) -> None:
+    def show_position(self, place: Place) -> None:
         """List the chats, the archive or the bin, and end a search."""
         self.search.clear()
         self.search.typing.stop()
@@ -232,7 +232,7 @@ class Sidebar(Ground):
         self.filter.changed.connect(self._ask)
         self.list.selectionModel().currentChanged.connect(self._enable_bin_buttons)
         for place, button in self.place_buttons.items():
-            button.clicked.connect(lambda on, place=place: self.show_place(place if on else Place.CHATS))
+            button.clicked.connect(lambda on, place=place: self.show_position(place if on else Place.CHATS))
         # later: the view leaves its editing state after this signal
         self.list.painter.closeEditor.connect(lambda *_: QTimer.singleShot(0, self, self._refresh_after_edit))
         self._desk.order.copied.connect(self._desk.chat.open)
@@ -253,12 +253,12 @@ class Sidebar(Ground):
 
     def _list_chat(self, conversation_id: int) -> None:
         """Leave whatever hides a chat: a search, the archive, a collapsed folder."""
-        self.show_place(Place.CHATS)
+        self.show_position(Place.CHATS)
         chat, order = self._desk.find(conversation_id), self._desk.order
         if chat is None:
             return
         if chat.archived:
-            self.show_place(Place.ARCHIVE)
+            self.show_position(Place.ARCHIVE)
         folder = order.folder(chat.folder_id)
         while folder is not None:
             if not folder.expanded:

@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from rdchat.inference.api.shown_ledger import Spent
-from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.labels import set_tip
-from rdchat.ui.look.theme import Theme, control_font
+from rdchat.inference.api.ledger_view import Spent
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.style.definitions import stage_text
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.theme import Theme, control_font
 
 _BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0  # of a bar chart, in pixels
 _SMALLER = -3  # its font
@@ -126,5 +126,5 @@ class TimeBar(Chart):
             drawing.area(box, spent.name.lower())
             if left and box.width > 2:
                 drawing.area(Box(left, 0, 1, _TIME_BAR_HEIGHT), "window")
-            drawing.mark(box, f"{spent}, {share:.0%}: {stage_words(spent)}")
+            drawing.mark(box, f"{spent}, {share:.0%}: {stage_text(spent)}")
             left = box.right

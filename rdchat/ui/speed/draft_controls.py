@@ -11,15 +11,15 @@ from PySide6.QtWidgets import QFormLayout, QLayout, QWidget
 
 from rdchat.inference.api.events import ModeOption
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import MOST_BEAM_ROWS, MOST_DRAFT_TOKENS, Mode, size_words
+from rdchat.inference.api.requests import MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, size_text
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ThemedLabel, set_tip
-from rdchat.ui.look.layouts import add_row, form_layout, row
-from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
 from rdchat.ui.speed.sections import Section
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import ThemedLabel, set_tip
+from rdchat.ui.style.layouts import add_row, form_layout, row
+from rdchat.ui.style.theme import TIGHT, Theme
 
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
@@ -46,8 +46,8 @@ class DraftControls(Section):
         self._drafting = drafting
         self._note = self._more = ""  # what the automatic mode does or did, and the figures behind that
         self._build_mode()
-        self.width_, self.length = CalmSpinBox(1, MOST_BEAM_ROWS), CalmSpinBox(2, MOST_BEAM_ROWS)
-        self.draft_tokens = CalmSpinBox(1, MOST_DRAFT_TOKENS)
+        self.width_, self.length = CalmSpinBox(1, MAX_BEAM_ROWS), CalmSpinBox(2, MAX_BEAM_ROWS)
+        self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
         self.drafter = FolderPicker(
             "Made for this model",
@@ -74,19 +74,19 @@ class DraftControls(Section):
         set_tip(self.mode, _WHO)
         for mode in Mode:
             self.mode.addItem(mode.words, mode)
-        self.explanation = self._add_words("muted")
+        self.explanation = self._add_text("muted")
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
         height = self.explanation.fontMetrics().lineSpacing() * _CHOICE_LINES
         self.explanation.setMinimumHeight(height)  # it changes many times in a reply; the widgets below do not move
-        self.problem = self._add_words("warning")
+        self.problem = self._add_text("warning")
         self.copy = self.add(push_button(_COPY, "", self._copy_command))
 
-    def _add_words(self, color: str) -> ThemedLabel:
+    def _add_text(self, color: str) -> ThemedLabel:
         return self.add(ThemedLabel(self.theme, "", color, -1, wraps=True, selectable=True))
 
     def _all_fields(self) -> Sequence[_Field]:
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
-        width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MOST_BEAM_ROWS}."
+        width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MAX_BEAM_ROWS}."
         length = "Tokens of each beam. The first is the model's own, so a beam of 5 drafts 4."
         lookup = "Also propose text that repeats from this chat or an earlier reply."
         drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
@@ -137,8 +137,8 @@ class DraftControls(Section):
         """Show the present settings, and which of them can be changed."""
         settings = self._drafting.settings
         self.mode.setCurrentIndex(self.mode.findData(settings.mode))
-        self.width_.limit(MOST_BEAM_ROWS // settings.beam_length)
-        self.length.limit(MOST_BEAM_ROWS // settings.beam_width)
+        self.width_.limit(MAX_BEAM_ROWS // settings.beam_length)
+        self.length.limit(MAX_BEAM_ROWS // settings.beam_width)
         self.mode.setEnabled(self._drafting.ready)
         option = self._drafting.option(settings.mode)
         missing = option is not None and not option.available
@@ -153,9 +153,9 @@ class DraftControls(Section):
             form.setRowVisible(line, used)
             advanced |= used and not picker
         self.advanced.setVisible(advanced)
-        self._show_words(settings.mode, option)
+        self._show_text(settings.mode, option)
 
-    def _show_words(self, mode: Mode, option: ModeOption | None) -> None:
+    def _show_text(self, mode: Mode, option: ModeOption | None) -> None:
         self._explain()
         self.facts.say(_facts(option) if mode in (Mode.DRAFTER, Mode.AUTO) else "")
         problem, serious = self._problem(option)
@@ -181,7 +181,7 @@ class DraftControls(Section):
             sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
             self._note = f"Auto is using {_USING[mode]}.{expected}"
             self._more = (
-                f"{size_words(*sizes)}. A step should bring {choice.tokens_per_call:.1f} tokens and take "
+                f"{size_text(*sizes)}. A step should bring {choice.tokens_per_call:.1f} tokens and take "
                 f"{choice.cost:.1f} times as long as one without a draft."
             )
         self._explain()

@@ -10,13 +10,13 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QMenu, QPushButton, QSizePol
 
 from rdchat import host
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.ui.look.buttons import OpenMenu, add_action
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import button_text, set_tip
-from rdchat.ui.look.opening import FileMode, ask_to_open
-from rdchat.ui.look.theme import paint_focus
+from rdchat.ui.style.buttons import OpenMenu, add_action
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import button_text, set_tip
+from rdchat.ui.style.opening import FileMode, ask_to_open
+from rdchat.ui.style.theme import paint_focus
 
-_MOST_REASONS = 20  # in a tip
+_MAX_REASONS = 20  # in a tip
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
 
 
@@ -187,16 +187,16 @@ def add_models(
         menu.addSection("Recent")
     for model in listed:
         add(Path(model).name, model)
-    by_place: dict[str, list[ModelCard]] = {}
+    by_index: dict[str, list[ModelCard]] = {}
     for card in found:
         if card.model not in listed:
-            by_place.setdefault(card.place, []).append(card)
-    for place, cards in by_place.items():
+            by_index.setdefault(card.place, []).append(card)
+    for place, cards in by_index.items():
         menu.addSection(button_text(sections.get(place, place)))
         for card in cards:
             if not card.problem:
                 add(f"{card.name}  ·  {card.kind.words}" if card.kind else card.name, card.model)
         if unfit := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
-            more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
+            more = [f"and {len(unfit) - _MAX_REASONS} more"] if len(unfit) > _MAX_REASONS else []
             text = f"{counted(len(unfit), words[0])} that cannot be {words[1]}"
-            add_action(menu, text, lambda: None, tip="\n".join([*unfit[:_MOST_REASONS], *more])).setEnabled(False)
+            add_action(menu, text, lambda: None, tip="\n".join([*unfit[:_MAX_REASONS], *more])).setEnabled(False)

@@ -10,15 +10,15 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.context.chat_context import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.formatting import FINISH_REASONS, FINISH_WORDS
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, keep_room, thin_bar
-from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.charts import Bar, BarChart
 from rdchat.ui.speed.sections import FigureRow, Section
+from rdchat.ui.style import definitions, formatting
+from rdchat.ui.style.formatting import FINISH_REASONS, FINISH_TEXT
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, keep_room, thin_bar
+from rdchat.ui.style.theme import TIGHT, Theme
 
-_STATE_WORDS = {
+_STATE_TEXT = {
     EngineState.LOADING: "Loading the model…",
     EngineState.IDLE: "Ready",
     EngineState.PREFILL: "Reading the prompt…",
@@ -42,7 +42,7 @@ class Shown(NamedTuple):
         return self.statistics.context_tokens, self.model.context_length if self.model else 0
 
 
-def _context_words(shown: Shown) -> str:
+def _context_text(shown: Shown) -> str:
     used, limit = shown.context
     return f"{used:,} of {limit:,}" if used and limit else f"Up to {limit:,}" if limit else formatting.NONE
 
@@ -74,7 +74,7 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
         ),
         _of_reply("Steps with a draft", definitions.ROUNDS, lambda s: formatting.count(s.drafted_rounds)),
         _of_reply("Checked per step", definitions.NODES, formatting.checked_per_step),
-        _of_reply("Kept per step", definitions.KEPT, formatting.kept_per_step),
+        _of_reply("Kept per step", definitions.KEPT, formatting.accepted_per_step),
         _of_reply(
             "Waits per step",
             definitions.HOST_SYNCS,
@@ -102,24 +102,22 @@ _FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
         _of_reply("Writing time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),
         Figure(
             "Ended",
-            "\n".join(
-                ["Why the reply ended."] + [f"{words}: {FINISH_REASONS[r]}" for r, words in FINISH_WORDS.items()]
-            ),
-            lambda shown: FINISH_WORDS[shown.finish] if shown.finish else formatting.NONE,
+            "\n".join(["Why the reply ended."] + [f"{words}: {FINISH_REASONS[r]}" for r, words in FINISH_TEXT.items()]),
+            lambda shown: FINISH_TEXT[shown.finish] if shown.finish else formatting.NONE,
         ),
     ),
     "Memory": (
         Figure(
             "Context",
             f"{definitions.CONTEXT} The second number is the model's limit.",
-            _context_words,
+            _context_text,
         ),
         _of_model("Weights", "Memory that the model's weights take.", lambda m: formatting.memory(m.weights_bytes)),
         _of_reply("Peak memory", definitions.PEAK_MEMORY, lambda s: formatting.memory(s.peak_memory_bytes)),
         _of_reply("Earlier replies", definitions.EARLIER_REPLIES, lambda s: formatting.memory(s.earlier_bytes)),
     ),
     "Model": (
-        _of_model("Precision", definitions.PRECISION, lambda m: formatting.dtype_words(m.dtype)),
+        _of_model("Precision", definitions.PRECISION, lambda m: formatting.dtype_text(m.dtype)),
         _of_model("Runs on", "The processor that computes the model.", lambda m: m.device),
         _of_model("Parameters", "Number of weights of the model.", lambda m: formatting.parameters(m.parameters)),
     ),
@@ -223,13 +221,13 @@ class StatusLine(QWidget):
 
     def show_state(self, state: EngineState) -> None:
         if state is not EngineState.LOADING or state is not self._state:  # what is loaded is shown already
-            self._show(_STATE_WORDS[state], 0, 0)
+            self._show(_STATE_TEXT[state], 0, 0)
         self._state = state
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
 
     def show_load(self, progress: LoadProgress) -> None:
         whole = 0 if progress.fraction is None else 1000
-        self._show(formatting.load_words(progress), round((progress.fraction or 0.0) * 1000), whole)
+        self._show(formatting.load_text(progress), round((progress.fraction or 0.0) * 1000), whole)
 
     def show_prefill(self, progress: PrefillProgress) -> None:
         words = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"

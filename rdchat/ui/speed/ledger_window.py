@@ -8,18 +8,18 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QMessageBox, QTreeWidget, QTreeWidgetItem, QWidget
 
+from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv, ledger_note
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
-from rdchat.inference.api.shown_ledger import LedgerRow, ledger_csv, ledger_note
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.labels import ThemedLabel, message_box, set_tip, tip_text
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SideWindow, ask_to_save
-from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
-from rdchat.ui.look.throttle import Throttle
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.definitions import stage_text
+from rdchat.ui.style.labels import ThemedLabel, message_box, set_tip, tip_text
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import SideWindow, ask_to_save
+from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
+from rdchat.ui.style.throttle import Throttle
 
 _LOG = logging.getLogger(__name__)
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
@@ -76,7 +76,7 @@ class LedgerTree(QTreeWidget):
             percent = "" if share is None else f"{share:.1f}"
             times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"  # one unit in a column
             texts = stage.name, f"{stage.calls:,}", *times, percent
-            _fill(self._items[path], texts, [f"{stage.name}: {stage_words(stage.name)}"] * len(texts))
+            _fill(self._items[path], texts, [f"{stage.name}: {stage_text(stage.name)}"] * len(texts))
             if share is not None:
                 self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
 
@@ -140,7 +140,7 @@ class LedgerWindow(SideWindow):
         self.note.setText(ledger_note(self._drafting.exact_times) if measured else _NOTHING)
         self.reset.setEnabled(measured)
         self.export.setEnabled(measured)
-        self.cost.setText(_cost_words(self._ledger.cost))
+        self.cost.setText(_cost_text(self._ledger.cost))
 
     def _show_kind(self) -> None:
         self.exact.setChecked(self._drafting.exact_times)
@@ -160,7 +160,7 @@ class LedgerWindow(SideWindow):
             message_box(QMessageBox.Icon.Warning, failed, "Choose another place.", parent=self).open()
 
 
-def _cost_words(cost: ProfileCost | None) -> str:
+def _cost_text(cost: ProfileCost | None) -> str:
     if cost is None:
         return "Exact times slow replies down. Write one reply with them and one without to see by how much."
     exact, usual = formatting.rate(cost.exact_tps), formatting.rate(cost.usual_tps)

@@ -5,17 +5,17 @@ from collections.abc import Mapping
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
+from rdchat.inference.api.ledger_view import Spent, spent_ms
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.shown_ledger import Spent, spent_ms
-from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.buttons import FlatButton, push_button
-from rdchat.ui.look.definitions import stage_words
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import TIGHT, Theme, control_font
 from rdchat.ui.speed.charts import Sparkline, TimeBar
+from rdchat.ui.style import definitions, formatting
+from rdchat.ui.style.buttons import FlatButton, push_button
+from rdchat.ui.style.definitions import stage_text
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
-_LEAST_MS = 0.5  # shorter times are a dash
+_MIN_MS = 0.5  # shorter times are a dash
 _WHOLE = "From the request to the last token: the sum of the rows above."
 
 
@@ -133,7 +133,7 @@ class SpeedSection(QWidget):
         self.decode.say(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         self._show_ratio(statistics)
-        self.plain.show_value(_plain_words(statistics))
+        self.plain.show_value(_plain_text(statistics))
         self.acceptance.show_value(formatting.acceptance(statistics))
         self.per_step.show_value(formatting.decimal(statistics.tokens_per_target_call))
         self.sparkline.show_speeds(statistics.speeds)
@@ -146,7 +146,7 @@ class SpeedSection(QWidget):
     def _show_ratio(self, statistics: Statistics) -> None:
         """Show how many times as fast as without drafting, or that it is about the same within its error."""
         ratio, (low, high) = statistics.speedup or 0.0, statistics.speedup_range or (0.0, 0.0)
-        alike = statistics.about_as_fast
+        alike = statistics.as_fast
         self.ratio.setVisible(high > 0 and not alike)
         self.alike.setVisible(alike)
         lies = f"{definitions.RATIO} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
@@ -157,7 +157,7 @@ class SpeedSection(QWidget):
         self.ratio.set_color("success" if low > 1 else "warning")
 
 
-def _plain_words(statistics: Statistics) -> str:
+def _plain_text(statistics: Statistics) -> str:
     plain, error = statistics.plain_tps, statistics.speedup_error
     if plain is None or statistics.speedup_range is None:
         return formatting.NONE
@@ -173,7 +173,7 @@ class TimeSection(Section):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
-        self.rows = {spent: self.add(TimeRow(theme, spent, stage_words(spent), spent)) for spent in Spent}
+        self.rows = {spent: self.add(TimeRow(theme, spent, stage_text(spent), spent)) for spent in Spent}
         self.whole = self.add(TimeRow(theme, "Total", _WHOLE))
         tip = "Show every stage of all replies since rdchat was opened"
         self.ledger = self.add(push_button("Time Ledger", tip, self.ledger_requested.emit))
@@ -187,7 +187,7 @@ class TimeSection(Section):
         self.bar.show_times(milliseconds)
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
-            figure.show_time(time if time >= _LEAST_MS else 0.0, time / whole if time >= _LEAST_MS else None)
+            figure.show_time(time if time >= _MIN_MS else 0.0, time / whole if time >= _MIN_MS else None)
         self.whole.show_time(whole, 1.0 if whole else None)
 
 

@@ -6,12 +6,12 @@ from rdchat.server.facts import Phase, RequestFacts
 from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import ElidedLabel, set_tip
-from rdchat.ui.look.layouts import keep_room, row
-from rdchat.ui.look.theme import TIGHT, Theme
 from rdchat.ui.speed.sections import FigureRow, Section
+from rdchat.ui.style import definitions, formatting
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import ElidedLabel, set_tip
+from rdchat.ui.style.layouts import keep_room, row
+from rdchat.ui.style.theme import TIGHT, Theme
 
 _WAITING = "Requests that wait for this one to end. Clients take turns."
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)

@@ -16,15 +16,15 @@ from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import Ground, Separator, set_tip
-from rdchat.ui.look.layouts import column, scrolled
-from rdchat.ui.look.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
-from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemorySection, ModelSection, Shown, StatusLine
 from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
 from rdchat.ui.speed.server_section import ServerSection
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import Ground, Separator, set_tip
+from rdchat.ui.style.layouts import column, scrolled
+from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
+from rdchat.ui.style.throttle import Throttle
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message
 from rdchat.inference.api.requests import Role
-from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import Part, keep_room, row
-from rdchat.ui.look.theme import SMALL, control_font
+from rdchat.ui.style.buttons import CopyButton, IconButton
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import Part, keep_room, row
+from rdchat.ui.style.theme import SMALL, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 from rdchat.ui.transcript.reply_details import ReplyDetails, facts, summary
 

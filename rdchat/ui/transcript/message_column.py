@@ -7,15 +7,15 @@ from PySide6.QtGui import QPalette, QResizeEvent
 from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.chat.conversation import Message, MessagePath, cut_of
-from rdchat.chat.search_words import WordMatcher
-from rdchat.chat.storage.reader_notes import ReadingPlace
+from rdchat.chat.search_terms import WordMatcher
+from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.errors import StorageError
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
-from rdchat.ui.look.theme import LARGE, SMALL, TEXT_WIDTH, Theme
+from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
-from rdchat.ui.transcript.message_range import AROUND, MOST, STEP, MessageRange
+from rdchat.ui.transcript.message_range import AROUND, MAX, STEP, MessageRange
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
 
@@ -59,7 +59,7 @@ class MessageColumn(MessageArea):
         self.verticalScrollBar().valueChanged.connect(self._on_value_changed)
         self.verticalScrollBar().setSingleStep(24)
         self.edited.connect(lambda message, text: unsent.keep(message.conversation_id, message.id, text))
-        self.height_changed.connect(self._place_around)
+        self.height_changed.connect(self._anchor_around)
         self.caret_moved.connect(self._show_caret)
         self._recolor()
 
@@ -101,7 +101,7 @@ class MessageColumn(MessageArea):
             widget = self.widgets[message.id]
             if widget.message is not message:
                 widget.show_message(message)
-            widget.show_cut(message.context_cut if cut and cut.id == message.id else None, self.messages.cut_place + 1)
+            widget.show_cut(message.context_cut if cut and cut.id == message.id else None, self.messages.cut_index + 1)
             widget.set_last(message is messages[-1])
             if above:
                 QWidget.setTabOrder(above, widget)
@@ -138,7 +138,7 @@ class MessageColumn(MessageArea):
         if self._average and not self._top - 2 * near < bar.value() < self._bottom:
             self._jump_to(bar.value())
             return
-        for _ in range(MOST // STEP):
+        for _ in range(MAX // STEP):
             if bar.value() - self._top < near and not self.follows:
                 slid = self.range.slide_up()
             else:
@@ -193,7 +193,7 @@ class MessageColumn(MessageArea):
 
     # --- places
 
-    def _place_around(self) -> None:
+    def _anchor_around(self) -> None:
         """Lay out after the person opened or closed something, and keep that where it is."""
         self.follows = False
         self.place()
@@ -238,14 +238,14 @@ class MessageColumn(MessageArea):
         return next((widget for widget in placed if widget.geometry().bottom() > top), placed[-1] if placed else None)
 
     @property
-    def reading_place(self) -> ReadingPlace | None:
+    def reading_position(self) -> ReadingPosition | None:
         """Where the reader is; None at the end."""
         anchor = None if self.follows else self._anchor()
-        return ReadingPlace(anchor.message.id, self.verticalScrollBar().value() - anchor.y()) if anchor else None
+        return ReadingPosition(anchor.message.id, self.verticalScrollBar().value() - anchor.y()) if anchor else None
 
     # --- scrolling
 
-    def return_to(self, place: ReadingPlace) -> None:
+    def return_to(self, place: ReadingPosition) -> None:
         """Show a place; its message has a widget."""
         widget = self.widgets[place.message_id]
         self.verticalScrollBar().setValue(widget.y() + min(place.above, widget.height()))

@@ -9,11 +9,11 @@ from PySide6.QtWidgets import QFrame, QPlainTextEdit, QScrollArea, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import TextButton, dialog_buttons, push_button
-from rdchat.ui.look.labels import Separator, ThemedLabel, button_text, set_tip
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import TextButton, dialog_buttons, push_button
+from rdchat.ui.style.labels import Separator, ThemedLabel, button_text, set_tip
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
 
@@ -226,7 +226,7 @@ def thought_title(ms: float, *, thinking: bool, cut_off: bool) -> str:
         return "Thinking…"
     if cut_off:
         return "Did not finish thinking"
-    return f"Thought for {formatting.whole_seconds(ms)}" if ms else "Thoughts"
+    return f"Thought for {formatting.round_seconds(ms)}" if ms else "Thoughts"
 
 
 class CutMark(QWidget):

@@ -7,7 +7,7 @@ FIRST = 2  # messages shown at first at the end or the start; the view asks for 
 AROUND = 16  # messages shown at first around another place: more than a screen on either side
 OPENED = 60  # messages shown once those are drawn
 STEP = 4  # messages more when the reader comes near the first or last one
-MOST = 150
+MAX = 150
 
 
 @dataclass(slots=True)
@@ -65,7 +65,7 @@ class MessageRange:
         self.total += 1
         if inside:
             self.end += 1
-            if self.end - self.start > MOST:
+            if self.end - self.start > MAX:
                 self.start += STEP
         return inside
 
@@ -74,7 +74,7 @@ class MessageRange:
         if self.start == 0:
             return False
         self.start = max(0, self.start - STEP)
-        self.end = min(self.end, self.start + MOST)
+        self.end = min(self.end, self.start + MAX)
         return True
 
     def slide_down(self) -> bool:
@@ -82,5 +82,5 @@ class MessageRange:
         if self.at_end:
             return False
         self.end = min(self.total, self.end + STEP)
-        self.start = max(self.start, self.end - MOST)
+        self.start = max(self.start, self.end - MAX)
         return True

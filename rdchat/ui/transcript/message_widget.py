@@ -7,10 +7,10 @@ from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.search_terms import WordMatcher
 from rdchat.inference.api.requests import Role
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.ui.look.layouts import Part, column
+from rdchat.ui.style.layouts import Part, column
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -170,18 +170,18 @@ class MessageWidget(QWidget):
         return texts
 
     @property
-    def shown_bodies(self) -> list[TextBody]:
+    def visible_bodies(self) -> list[TextBody]:
         """Those of them that are not folded."""
         return [self.body, *(part.body for part in self._folded if part.unfolded)]
 
     @property
     def work(self) -> Work:
         """What is left to draw."""
-        return max(body.work for body in self.shown_bodies)
+        return max(body.work for body in self.visible_bodies)
 
     def draw(self, deadline: float) -> None:
         """Draw until the deadline, at least one step of each text."""
-        for body in self.shown_bodies:
+        for body in self.visible_bodies:
             body.draw(deadline)
 
     def draw_more(self, deadline: float) -> bool:
@@ -234,7 +234,7 @@ class MessageWidget(QWidget):
 
     def _put_on_clipboard(self, forms: tuple[str, str]) -> None:
         put_on_clipboard(*forms)
-        self.actions_row.copy_button.say_copied()
+        self.actions_row.copy_button.show_copied()
 
     def _copy_selection(self, form: CopyForm) -> None:
         put_on_clipboard(*forms_of(self.body.selected_blocks(), form))

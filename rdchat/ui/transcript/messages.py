@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QGridLayout, QMenu, QWidget
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.thoughts import may_mark
 from rdchat.ui.files.chips import SentFiles
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, paint_card
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, paint_card
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.message_actions import HEIGHT
 from rdchat.ui.transcript.message_parts import (

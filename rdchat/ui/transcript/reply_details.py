@@ -9,16 +9,16 @@ from PySide6.QtWidgets import QFrame, QWidget
 from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.look import definitions, formatting
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.speed.sections import FigureRow
+from rdchat.ui.style import definitions, formatting
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 
 _NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
-_POSITIONS_SHOWN = 4
+_POSITIONS_LISTED = 4
 _NAME_SHOWN = 24  # characters; the definition has all of it
 _WIDTH = 280
 _FIRST = {"Speed", "Speed-up", "Time to first token"}  # the others are behind More
@@ -38,7 +38,7 @@ def summary(message: Message) -> list[str]:
     parts = ["edited" if message.edited else ""]
     if s is not None:
         parts += [
-            _mode_words(drafting) if drafting else "",
+            _mode_text(drafting) if drafting else "",
             _with_unit(formatting.rate(s.decode_tps), "tokens/s"),
             formatting.speedup(s),
             _with_unit(formatting.decimal(s.tokens_per_target_call), "tokens per step"),
@@ -87,7 +87,7 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
     name = _shortened(drafter_name(drafting)) if drafting.drafter else ""
     last_part = "The reply was continued: all figures are those of the part that was written last."
     return [
-        Fact("Drafting", _mode_words(drafting), f"The drafting mode that ran. {drafting.reason}".rstrip()),
+        Fact("Drafting", _mode_text(drafting), f"The drafting mode that ran. {drafting.reason}".rstrip()),
         Fact("Drafter", name, f"What proposed the tokens: {drafting.drafter}"),
         Fact("Figures", _LAST_PART if drafting.last_part else "", last_part),
     ]
@@ -111,11 +111,11 @@ def _drafts(s: Statistics) -> list[Fact]:
     if not s.rounds:
         return []
     shares = [f"{share * 100:.0f}" for share in s.acceptance_by_position]
-    shown = ", ".join(shares[:_POSITIONS_SHOWN]) + ("…" if len(shares) > _POSITIONS_SHOWN else "")
+    shown = ", ".join(shares[:_POSITIONS_LISTED]) + ("…" if len(shares) > _POSITIONS_LISTED else "")
     all_shares = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
     lengths = ", ".join(map(str, s.lengths_of_drafts))
     all_lengths = f"{definitions.KEPT} Steps that kept none, 1 and so on: {lengths}."
-    kept = formatting.kept_per_step(s) if s.accepted_lengths and s.drafted_rounds else ""
+    kept = formatting.accepted_per_step(s) if s.accepted_lengths and s.drafted_rounds else ""
     checked = formatting.checked_per_step(s) if s.verified_nodes else ""
     syncs = formatting.decimal(s.host_syncs / s.target_calls) if s.host_syncs and s.target_calls else ""
     dropped = formatting.count(s.dropped_drafts) if s.dropped_drafts else ""
@@ -133,18 +133,18 @@ def _drafts(s: Statistics) -> list[Fact]:
 
 def _sizes(s: Statistics) -> list[Fact]:
     kept = f", {s.cached_prompt_tokens:,} kept" if s.cached_prompt_tokens else ""
-    kept_words = "Tokens of the conversation. Cached ones were not read again."
+    accepted_text = "Tokens of the conversation. Cached ones were not read again."
     context = formatting.counted(s.context_tokens, "token") if s.context_tokens else ""
     memory = formatting.memory(s.peak_memory_bytes) if s.peak_memory_bytes else ""
     return [
         Fact("Tokens written", formatting.count(s.generated_tokens), definitions.TOKENS_WRITTEN),
-        Fact("Prompt tokens", f"{formatting.count(s.prompt_tokens)}{kept}", kept_words),
+        Fact("Prompt tokens", f"{formatting.count(s.prompt_tokens)}{kept}", accepted_text),
         Fact("Context", context, definitions.CONTEXT),
         Fact("Peak memory", memory, definitions.PEAK_MEMORY),
     ]
 
 
-def _mode_words(drafting: Drafting) -> str:
+def _mode_text(drafting: Drafting) -> str:
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
     return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
 

@@ -8,12 +8,12 @@ from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message, MessagePath
-from rdchat.chat.storage.reader_notes import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
-from rdchat.ui.look.buttons import RoundButton
-from rdchat.ui.look.labels import set_tip
-from rdchat.ui.look.theme import MEDIUM, Theme
+from rdchat.ui.style.buttons import RoundButton
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.text_body import Work
 from rdchat.ui.transcript.message_column import MessageColumn
@@ -33,18 +33,18 @@ _JUMP_SIZE = 34
 class TranscriptView(MessageColumn):
     """Messages of one conversation. It knows no controller: others give it messages, and connect to its signals."""
 
-    reader_moved = Signal(int, object)  # a conversation's id, and the `ReadingPlace` in it or None for its end
+    reader_moved = Signal(int, object)  # a conversation's id, and the `ReadingPosition` in it or None for its end
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory(), parent)
         self._drawn_at, self._pause = 0.0, _FRAME_S
         self.hits = SearchHits(self)
         self._jump = RoundButton("latest", "Jump to latest", theme, _JUMP_SIZE, self)
-        self._tell_of_more(False)
+        self._show_more_below(False)
         self._jump.hide()
         self._jump.clicked.connect(self.scroll_to_end)
         self._reader_timer = QTimer(self, singleShot=True, interval=_READER_MS)
-        self._reader_timer.timeout.connect(self._report_place)
+        self._reader_timer.timeout.connect(self._report_position)
         self._timer = QTimer(self, singleShot=True)
         self._timer.timeout.connect(self._draw)
         self.scrolled.connect(self._on_scrolled)
@@ -57,12 +57,12 @@ class TranscriptView(MessageColumn):
 
     # --- what is shown
 
-    def set_messages(self, messages: Sequence[Message], place: ReadingPlace | None = None) -> None:
+    def set_messages(self, messages: Sequence[Message], place: ReadingPosition | None = None) -> None:
         """Show these messages, at a place or the end; where some were shown before, the reader keeps their place.
 
         A path is not copied: it has the messages of later calls.
         """
-        self._report_place()
+        self._report_position()
         before, self.messages = self.messages, MessagePath.of(messages)
         known = self.messages.has_any(before)
         shown = (self.messages.place_of(message_id) for message_id in self.widgets)
@@ -79,7 +79,7 @@ class TranscriptView(MessageColumn):
         self.show_range()
         self._fill()
 
-    def _return_to(self, place: ReadingPlace) -> None:
+    def _return_to(self, place: ReadingPosition) -> None:
         if not self.show_around(self.messages.place_of(place.message_id) or 0):
             self.scroll_to_end()
             return
@@ -96,14 +96,14 @@ class TranscriptView(MessageColumn):
         while not self.fills_view and self.range.grow() and self.show_range():
             self.draw_first()
 
-    def _report_place(self) -> None:
+    def _report_position(self) -> None:
         self._reader_timer.stop()
         if self.messages:
-            self.reader_moved.emit(self.messages[-1].conversation_id, self.reading_place)
+            self.reader_moved.emit(self.messages[-1].conversation_id, self.reading_position)
 
     def add_message(self, message: Message) -> None:
         """Show the message that was added to the end of the path. The person's own always comes into view."""
-        self._tell_of_more(self._jump.isVisibleTo(self))
+        self._show_more_below(self._jump.isVisibleTo(self))
         inside = self.range.add()
         if message.role is Role.USER:
             self.scroll_to_end()
@@ -121,7 +121,7 @@ class TranscriptView(MessageColumn):
         """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""
         message, widget = self.messages.find(message_id), self.widgets.get(message_id)
         if message is not None:
-            self._tell_of_more(self._jump.isVisibleTo(self))
+            self._show_more_below(self._jump.isVisibleTo(self))
             if isinstance(widget, ReplyMessage):
                 widget.append_text(message, text)
 
@@ -172,11 +172,11 @@ class TranscriptView(MessageColumn):
         away = bar.maximum() - bar.value() > page // 8 or not self.range.at_end
         self._jump.setVisible(away and not self.follows)
         if not self._jump.isVisibleTo(self):
-            self._tell_of_more(False)
+            self._show_more_below(False)
         if not self._reader_timer.isActive():
             self._reader_timer.start()
 
-    def _tell_of_more(self, more: bool) -> None:
+    def _show_more_below(self, more: bool) -> None:
         """Fill the button while there is unread text below."""
         self._jump.set_filled(more)
         self._jump.setAccessibleDescription("There is more below" if more else "")
@@ -196,7 +196,7 @@ class TranscriptView(MessageColumn):
         self._jump.raise_()
 
     def hideEvent(self, event: QHideEvent) -> None:
-        self._report_place()
+        self._report_position()
         super().hideEvent(event)
 
     # --- drawing

@@ -18,13 +18,13 @@ from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.look.buttons import OpenMenu
-from rdchat.ui.look.icons import app_pixmap
-from rdchat.ui.look.labels import message_box
-from rdchat.ui.look.opening import FileMode, SideWindow, ask_to_open, show_in_front
-from rdchat.ui.look.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
+from rdchat.ui.style.buttons import OpenMenu
+from rdchat.ui.style.icons import app_pixmap
+from rdchat.ui.style.labels import message_box
+from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open, show_in_front
+from rdchat.ui.style.theme import LARGEST_TEXT, SMALLEST_TEXT, Theme
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows
 from rdchat.ui.window.type_anywhere import takes_text
@@ -122,12 +122,12 @@ class Commands(QObject):
         """Begin a chat, and list the chats."""
         self._chats.chat.start_new()
         if self._chats.place is not Place.CHATS:
-            self.parts.sidebar.show_place(Place.CHATS)
+            self.parts.sidebar.show_position(Place.CHATS)
         self.parts.conversation.composer.setFocus()
 
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
-        self.show_place(Place.CHATS)
+        self.show_position(Place.CHATS)
         self.parts.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
@@ -146,10 +146,10 @@ class Commands(QObject):
         if (chat := self.chat) is not None:
             self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
-    def show_place(self, place: Place) -> None:
+    def show_position(self, place: Place) -> None:
         """List the archive, the bin or the chats; a place that is listed already gives way to the chats."""
         self.side_requested.emit(self.parts.sidebar)
-        self.parts.sidebar.show_place(Place.CHATS if self._chats.place is place else place)
+        self.parts.sidebar.show_position(Place.CHATS if self._chats.place is place else place)
 
     def find(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""
@@ -208,7 +208,7 @@ class Commands(QObject):
         prompt = chat.system_prompt_of(chat.about)
         sheet = RegenerateSheet(own, model.choices, prompt, chat.sampling, theme=self._theme, parent=self._window)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        model.choices_changed.connect(sheet.offer_found)
+        model.choices_changed.connect(sheet.offer_drafters)
         sheet.wished.connect(lambda wish: controller.regenerate(reply, wish))
         sheet.open()
 

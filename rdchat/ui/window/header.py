@@ -11,12 +11,12 @@ from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
-from rdchat.ui.look.buttons import IconButton
-from rdchat.ui.look.icons import show_icon
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.theme import Theme
-from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.settings.chat_options import ChatOptions
+from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.icons import show_icon
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.window.menus import WindowActions
 from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows
@@ -105,12 +105,12 @@ class DownloadButton(IconButton):
         """Resume the downloads of the last run, if there were any; its training is shown."""
         work = BackgroundWork("unfinished downloads", self)
 
-        def build_desk(found: bool | RdchatError) -> None:
+        def build_header(found: bool | RdchatError) -> None:
             work.close(0.0)
             if found is True:
                 assert self._windows.models_desk, "the desk resumes them when it is built"
 
-        work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), build_desk)
+        work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), build_header)
 
     def _follow(self, desk: "ModelsDesk") -> None:
         self._desk = desk
@@ -121,14 +121,14 @@ class DownloadButton(IconButton):
         desk.downloads.failed.connect(self._on_ended)
 
     def _show_totals(self) -> None:
-        from rdchat.ui.models.downloads.words import totals_words  # noqa: PLC0415  once something is downloaded
+        from rdchat.ui.models.downloads.words import totals_text  # noqa: PLC0415  once something is downloaded
 
         assert self._desk is not None, "the desk notes what is to be shown"
         totals = self._desk.downloads.totals()
         self._unseen_failures &= {each.id for each in self._desk.downloads.all() if each.state == "failed"}
         if self._windows.shows_downloads:
             self._unseen_failures.clear()
-        words = totals_words(totals) or ("A download stopped." if self._unseen_failures else "")
+        words = totals_text(totals) or ("A download stopped." if self._unseen_failures else "")
         self.show_as("download" if totals.going else "warning", words)
         self.setAccessibleName("Downloads")
         self.setAccessibleDescription(words)

@@ -11,13 +11,13 @@ from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
-from rdchat.ui.look.layouts import splitter
-from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
+from rdchat.ui.style.layouts import splitter
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header
@@ -164,9 +164,9 @@ class MainWindow(QMainWindow):
         return super().eventFilter(watched, event)
 
     def _follow_training(self, desk: "ModelsDesk") -> None:
-        from rdchat.ui.models.training.words import short_words  # noqa: PLC0415  not before the window
+        from rdchat.ui.models.training.words import short_text  # noqa: PLC0415  not before the window
 
-        self.panel.follow_training(desk.training, short_words)
+        self.panel.follow_training(desk.training, short_text)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         if event.spontaneous() and not self.windows.may_quit():  # the window's own close button
@@ -272,8 +272,8 @@ class MainWindow(QMainWindow):
 
     def _room_for(self, side: QWidget) -> int:
         """Return the width from which the window shows a side."""
-        sidebar_wanted = self._controller.preferences.settings.sidebar_visible
-        return _ROOM_FOR_BOTH if side is self.panel and sidebar_wanted else _ROOM_FOR_ONE
+        sidebar_open = self._controller.preferences.settings.sidebar_visible
+        return _ROOM_FOR_BOTH if side is self.panel and sidebar_open else _ROOM_FOR_ONE
 
     def _show_title(self) -> None:
         conversation = self._controller.chat.conversation

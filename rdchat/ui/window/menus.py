@@ -11,9 +11,9 @@ from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
 from rdchat.services.order.chat_order import Place
-from rdchat.ui.look.labels import button_text, set_tip
-from rdchat.ui.look.opening import SideWindow, show_folder, show_in_front
-from rdchat.ui.look.theme import DEFAULT_TEXT
+from rdchat.ui.style.labels import button_text, set_tip
+from rdchat.ui.style.opening import SideWindow, show_folder, show_in_front
+from rdchat.ui.style.theme import DEFAULT_TEXT
 from rdchat.ui.window.commands import Commands
 
 _Standard, _Role = QKeySequence.StandardKey, QAction.MenuRole
@@ -154,9 +154,9 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
         _WINDOW: [Command("minimize", "Minimise", do.minimize, "Ctrl+M")],
         "&Help": [
             Command(
-                "about_drafting",
+                "drafting_help",
                 "What Is Drafting?",
-                lambda: show_in_front(do.parts.windows.about_drafting),
+                lambda: show_in_front(do.parts.windows.drafting_help),
                 _Standard.HelpContents,
             ),
             Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(do.parts.windows.shortcuts), "Ctrl+/"),
@@ -283,4 +283,4 @@ def _side(do: Commands, side: QWidget, name: str, text: str, keys: str, *, tip: 
 
 def _place(do: Commands, name: str, text: str, place: Place) -> Command:
     listed = lambda: do.controller.chats.place is place  # noqa: E731
-    return Command(name, text, partial(do.show_place, place), checked=listed, in_front=True)
+    return Command(name, text, partial(do.show_position, place), checked=listed, in_front=True)

@@ -12,10 +12,10 @@ from rdchat.inference.api.requests import Dtype
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import OpenMenu, add_action
-from rdchat.ui.look.labels import button_text, set_tip
 from rdchat.ui.speed.fields import add_models
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import OpenMenu, add_action
+from rdchat.ui.style.labels import button_text, set_tip
 
 
 class ModelButton(QPushButton):
@@ -69,7 +69,7 @@ class ModelButton(QPushButton):
         elif model is None:
             self._show("No model", "No model is loaded. Click to choose one.")
         else:
-            words = f"{model.name}  ·  {formatting.dtype_words(model.dtype)}"
+            words = f"{model.name}  ·  {formatting.dtype_text(model.dtype)}"
             self._show(words, f"{model.path}\nClick to choose another model.")
 
     def _show(self, words: str, tip: str) -> None:
@@ -79,7 +79,7 @@ class ModelButton(QPushButton):
 
     def _show_load(self, progress: LoadProgress) -> None:
         if self._slot.loading:  # else a draft model is loaded beside it
-            self._show(formatting.load_words(progress), "Loading the model. Click to choose another.")
+            self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:
         for action in self._precisions.actions():
@@ -109,5 +109,5 @@ class ModelButton(QPushButton):
         group = QActionGroup(menu)
         for dtype in Dtype:
             load = partial(self._slot.load_precision, dtype)
-            group.addAction(add_action(menu, formatting.DTYPE_WORDS[dtype], load, chosen=False)).setData(dtype)
+            group.addAction(add_action(menu, formatting.DTYPE_TEXT[dtype], load, chosen=False)).setData(dtype)
         return menu

@@ -10,15 +10,15 @@ from PySide6.QtCore import QByteArray, Qt
 from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.settings import WindowPlace
+from rdchat.chat.settings import WindowGeometry
 from rdchat.inference.api.requests import DraftSettings, Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.look.labels import Ground
-from rdchat.ui.look.layouts import column, scrolled
-from rdchat.ui.look.opening import SideWindow, show_in_front
-from rdchat.ui.look.theme import LARGE, Theme
+from rdchat.ui.style.labels import Ground
+from rdchat.ui.style.layouts import column, scrolled
+from rdchat.ui.style.opening import SideWindow, show_in_front
+from rdchat.ui.style.theme import LARGE, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_view import TextView
 
@@ -71,7 +71,7 @@ class HelpWindow(SideWindow):
             super().keyPressEvent(event)
 
 
-def about_drafting() -> str:
+def drafting_help() -> str:
     """Return the page that explains drafting, in Markdown."""
     return resources.files("rdchat.ui").joinpath("resources/drafting.md").read_text(encoding="utf-8")
 
@@ -121,18 +121,16 @@ class SideWindows:
         self._placed[name] = window
         return window
 
-    def places(self) -> tuple[WindowPlace, ...]:
+    def places(self) -> tuple[WindowGeometry, ...]:
         """Return where the windows are now, or were in an earlier run."""
         places = {place.window: place for place in self._controller.preferences.settings.side_windows}
-        places |= {name: WindowPlace(name, encoded(window.saveGeometry())) for name, window in self._placed.items()}
+        places |= {name: WindowGeometry(name, encoded(window.saveGeometry())) for name, window in self._placed.items()}
         return tuple(places.values())
 
     @cached_property
-    def about_drafting(self) -> QWidget:
+    def drafting_help(self) -> QWidget:
         """Explains drafting."""
-        return self.place(
-            "about drafting", HelpWindow("What Is Drafting?", about_drafting(), self._theme, self._parent)
-        )
+        return self.place("about drafting", HelpWindow("What Is Drafting?", drafting_help(), self._theme, self._parent))
 
     @cached_property
     def shortcuts(self) -> QWidget:

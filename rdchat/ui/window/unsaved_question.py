@@ -9,12 +9,12 @@ from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
 from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
 from rdchat.services.order.chat_order import named
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import message_box
-from rdchat.ui.look.opening import ask_to_save
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import message_box
+from rdchat.ui.style.opening import ask_to_save
 
 _LOOK_MS = 500  # how often to look whether the store has taken the replies
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 class UnsavedQuestion(QObject):
@@ -76,8 +76,8 @@ class UnsavedQuestion(QObject):
         if not replies:
             self._settle()
         elif isinstance(self._open, QMessageBox):
-            self._open.setText(question_words(replies))
-            self._open.setInformativeText(detail_words(replies, self._trouble))
+            self._open.setText(question_text(replies))
+            self._open.setInformativeText(detail_text(replies, self._trouble))
 
     def _choose_file(self) -> None:
         filters = ["Markdown (*.md)", "Plain text (*.txt)"]
@@ -118,7 +118,7 @@ class UnsavedQuestion(QObject):
             self._look.stop()
 
 
-def question_words(replies: list[UnsavedReply]) -> str:
+def question_text(replies: list[UnsavedReply]) -> str:
     """Return the question, with how much would be lost."""
     missing = counted(sum(reply.missing for reply in replies), "character")
     titles = list(dict.fromkeys(reply.title for reply in replies))
@@ -126,13 +126,13 @@ def question_words(replies: list[UnsavedReply]) -> str:
     return f"Quit and lose {missing} of {where}?"
 
 
-def detail_words(replies: list[UnsavedReply], trouble: Notice | None) -> str:
+def detail_text(replies: list[UnsavedReply], trouble: Notice | None) -> str:
     """Return why the replies are not saved, and which they are."""
     lines = [
         f"{named(reply.title)}: {reply.missing:,} of {counted(len(reply.text), 'character')}"
-        for reply in replies[:_MOST_NAMED]
+        for reply in replies[:_MAX_NAMED]
     ]
-    if (more := len(replies) - _MOST_NAMED) > 0:
+    if (more := len(replies) - _MAX_NAMED) > 0:
         lines.append(f"and {counted(more, 'more reply', 'more replies')}")
     why = f"{trouble.title} {trouble.detail}".strip() if trouble else ""
     return "\n\n".join(part for part in (why, "\n".join(lines)) if part)

@@ -9,8 +9,8 @@ from rdchat import __version__
 from rdchat.hub.updates import Update
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.ui.conversation.banner import Banner, BannerArea
-from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import Theme
 
 KEY = "update"
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.answered_questions import answered_questions
 from rdchat.chat.conversation import ContextCut, MadeWith
 from rdchat.chat.storage.message_bin import erasing_messages
 from rdchat.chat.storage.search import SearchQuery, SearchReader
@@ -118,7 +118,7 @@ def test_deleted_messages_are_not_found_copied_or_asked_again(tree: Tree) -> Non
     tree.store.message_bin.delete(tree.question.id)
     tree.store.delete_conversation(copy_id)
     with pytest.raises(StorageError):
-        asked_questions(tree.store.path)
+        answered_questions(tree.store.path)
 
 
 def test_after_30_days_they_are_erased_step_by_step(database: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.answered_questions import answered_questions
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.schema import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
@@ -115,7 +115,7 @@ def test_a_statement_that_is_no_text_is_set_aside(filled: Path) -> None:
     """One flipped bit kept the window from starting, "something unexpected"."""
     spoil_a_statement(filled)
     with pytest.raises(StorageError, match="are damaged, or of another version"):
-        asked_questions(filled)
+        answered_questions(filled)
     with pytest.raises(StorageError, match="are damaged, or of another version"), reading(filled):
         pass
     assert_damaged(filled)
@@ -172,10 +172,10 @@ def test_a_link_to_an_endless_device_is_refused(database: Path) -> None:
 
 @pytest.mark.parametrize("statements", [HOSTILE["an endless view in the place of a table"], ["PRAGMA user_version=-1"]])
 def test_questions_are_not_read_from_a_schema_that_no_version_made(filled: Path, statements: Sequence[str]) -> None:
-    assert asked_questions(filled) == ["question"]
+    assert answered_questions(filled) == ["question"]
     change(filled, *statements)
     with pytest.raises(StorageError, match="are damaged, or of another version"):
-        asked_questions(filled)
+        answered_questions(filled)
 
 
 def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
@@ -185,7 +185,7 @@ def test_questions_are_not_waited_for_at_a_pipe(database: Path) -> None:
 
     def ask() -> None:
         with pytest.raises(StorageError) as caught:
-            asked_questions(database)
+            answered_questions(database)
         found.append(caught.value)
 
     thread = threading.Thread(target=ask, daemon=True)

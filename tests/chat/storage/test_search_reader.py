@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.search_words import WordMatcher
+from rdchat.chat.search_terms import WordMatcher
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import Role
@@ -121,7 +121,7 @@ def test_the_bin_and_what_is_being_copied_are_not_found_and_the_archive_is(
 def test_of_a_word_that_is_everywhere_the_newest_messages_are_looked_at(
     reader: SearchReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.chat.storage.search._MOST_MESSAGES", 3)
+    monkeypatch.setattr("rdchat.chat.storage.search._MAX_MESSAGES", 3)
     answer = reader.search(SearchQuery("certainly"))
     assert answer.is_part
     assert [hit.conversation.title for hit in answer.hits] == ["Straße", "Party", "Travel"]

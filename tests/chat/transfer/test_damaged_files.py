@@ -237,7 +237,7 @@ def test_a_thread_of_jan_without_a_whole_line_is_refused(
 def test_an_archive_that_unpacks_to_more_than_is_read_is_refused(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(source_files, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(source_files, "MAX_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("conversations.json", b" " * (4 << 20))
     (report,) = import_files(tmp_path / "bomb.zip").files

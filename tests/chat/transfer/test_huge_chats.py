@@ -19,7 +19,7 @@ SIZE = 3 << 20
 
 @pytest.fixture
 def small_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_files, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(source_files, "MAX_BYTES", 1 << 20)
 
 
 def titles(store: ConversationStore) -> set[str]:
@@ -57,7 +57,7 @@ def test_a_chat_that_is_short_and_yet_too_much_is_left_out_by_its_name(
     words: str,
 ):
     monkeypatch.setattr(source_files, "_FEW_MARKS_BYTES", 110_000)
-    monkeypatch.setattr(source_files, "MOST_MARKS", 100_000)
+    monkeypatch.setattr(source_files, "MAX_MARKS", 100_000)
     report = import_files(write(tmp_path / "conversations.json", within(mapping, b" ", b"", 0)))
     assert titles(store) == {"First", "Last"}
     assert report.not_taken[0].title == "Huge"

@@ -15,10 +15,10 @@ from rdchat.chat.transfer.json_list import DamagedListError, JsonList, count_mar
 LETTERS = 'ab"\\[]{},:é\n漢😀'
 
 
-def values_of(text: bytes, most_bytes: int = 1 << 20) -> list[Any]:
+def values_of(text: bytes, max_bytes: int = 1 << 20) -> list[Any]:
     """Return the values of a list that is split; an ellipsis for one that is too long."""
     assert text.startswith(b"[")
-    split = JsonList(io.BytesIO(text[1:]).read, most_bytes)
+    split = JsonList(io.BytesIO(text[1:]).read, max_bytes)
     return [... if value.too_long else json.loads(value.data) for value in split]
 
 
@@ -52,7 +52,7 @@ def test_a_value_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(json_list, "_CHUNK", 100)
     long: list[Any] = ["x\\" * 500, [{}] * 400, 10**900]
     text = json.dumps([1, long[0], 2, long[1], long[2], [3]]).encode()
-    assert values_of(text, most_bytes=800) == [1, ..., 2, ..., ..., [3]]
+    assert values_of(text, max_bytes=800) == [1, ..., 2, ..., ..., [3]]
 
 
 def test_what_stands_behind_the_list_is_kept():

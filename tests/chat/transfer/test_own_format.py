@@ -305,7 +305,7 @@ def many_chats(store: ConversationStore, tmp_path: Path) -> Path:
 def test_a_file_larger_than_is_held_in_memory_is_imported(
     store: ConversationStore, many_chats: Path, import_files: ImportFiles, monkeypatch: pytest.MonkeyPatch, packed: bool
 ):
-    monkeypatch.setattr(source_files, "MOST_BYTES", 4000)
+    monkeypatch.setattr(source_files, "MAX_BYTES", 4000)
     if packed:
         with zipfile.ZipFile(many_chats.with_suffix(".zip"), "w", zipfile.ZIP_DEFLATED) as archive:
             archive.write(many_chats, many_chats.name)
@@ -374,7 +374,7 @@ def test_blank_lines_are_passed_over_and_what_is_damaged_throughout_is_given_up(
     assert len(import_files(path).files[0].chats) == 2
     path.write_text(f"{head}{chat.replace('A', 'C')}\n]}}\n\nmore")
     assert "damaged" in import_files(path).files[0].problem
-    monkeypatch.setattr(importing, "_MOST_NOT_TAKEN", 3)
+    monkeypatch.setattr(importing, "_MAX_NOT_TAKEN", 3)
     path.write_text(f"{head}{chat.replace('A', 'D')},\n" + "0,\n" * 5 + "0\n]}\n")
     assert "more than 3 of its chats cannot be imported" in import_files(path).files[0].problem
     assert not [chat for chat in store.conversations() if chat.title in "CD"]

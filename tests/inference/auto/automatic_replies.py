@@ -9,14 +9,14 @@ from rdchat.inference.api.events import GenerationEvent
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.plan import MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Drafts, Planner
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, random_drafter, shared_llama
 
 
@@ -37,7 +37,7 @@ class RandomPlanner(Planner):
         lengths, nodes = np.nonzero(np.isfinite(table.accepted))
         picked = self._rng.integers(len(lengths))
         length = table.lengths[lengths[picked]]
-        rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MOST_ROWS)
+        rows = min(int(nodes[picked]) + int(self._rng.integers(0, 6)), MAX_ROWS)
         plan = Plan(mode, table.width, length, int(nodes[picked]), rows)
         return Choice(plan, 1.5, 1.5, 1.0, rate=float(self._rng.choice([-9.0, 11.0])))  # a gain of 5, or -5
 

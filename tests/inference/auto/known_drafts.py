@@ -7,10 +7,10 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import iterator_of
 from tests.inference.fakes import (
     ask,
@@ -42,7 +42,7 @@ class Known(AcceptanceEstimates):
 
     def __init__(self, length: int, accepted: float) -> None:
         super().__init__()
-        values = np.zeros((len(LENGTHS), MOST_ROWS + 1))
+        values = np.zeros((len(LENGTHS), MAX_ROWS + 1))
         values[LENGTHS.index(length), length:] = accepted
         self.head = _Fixed([n - 1 for n in LENGTHS], values)
 
@@ -67,7 +67,7 @@ def reply_with_drafts(
     model.tokenizer.eos_token_ids = frozenset()
     state, request = KnownState(model), ask("abcabcabc", temperature=1, max_tokens=41)
     state.use_drafters(AvailableDrafters(random_drafter(model)))
-    calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MOST_ROWS + 1)}}
+    calls = {1: 1.0, 2: 1.1, **{rows: 1.1 + 0.45 * (rows - 2) for rows in range(3, MAX_ROWS + 1)}}
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.0, **{(rows, 128): ms for rows, ms in calls.items()}})
     state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
     state.known = Known(4, believed)  # always three tokens

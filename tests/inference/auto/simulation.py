@@ -10,7 +10,7 @@ from rdchat.inference.api.requests import BeamShape, Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate
 from rdchat.inference.auto.controller import CallResult, Controller, decode
 from rdchat.inference.auto.cost_model import CostModel
-from rdchat.inference.auto.plan import LENGTHS, LONGEST, MOST_ROWS, WIDTH, Plan
+from rdchat.inference.auto.plan import LENGTHS, LONGEST, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, Source, head_source
 from rdchat.inference.drafting.beam_search import NodePool
 from scripts.chips import STEP_MS, Chip
@@ -51,12 +51,12 @@ class Drafting:
     def true_values(self, width: int = WIDTH) -> np.ndarray:
         """Return the expected accepted length, (lengths, nodes), by the true chances: the sum of the nodes' chances."""
         pool: Any = Drafting(self.first).draw(width)
-        values = np.zeros((len(LENGTHS), MOST_ROWS + 1))
+        values = np.zeros((len(LENGTHS), MAX_ROWS + 1))
         best_first = np.argsort(-pool.scores, kind="stable")
         for n, length in enumerate(LENGTHS):
             shorter = best_first[best_first < 1 + (length - 1) * pool.level_size]
-            sums = np.concatenate([[0.0, 0.0], np.cumsum(np.exp(pool.scores[shorter])[1:MOST_ROWS])])
-            values[n] = np.pad(sums, (0, MOST_ROWS + 1 - len(sums)), mode="edge")
+            sums = np.concatenate([[0.0, 0.0], np.cumsum(np.exp(pool.scores[shorter])[1:MAX_ROWS])])
+            values[n] = np.pad(sums, (0, MAX_ROWS + 1 - len(sums)), mode="edge")
         return values
 
     def text(self, rng: np.random.Generator, place: int, length: int = LONGEST) -> list[int]:
@@ -93,7 +93,7 @@ def best_of_all(chip: Chip, values: np.ndarray, lookup: np.ndarray = NOTHING) ->
     """Return the most tokens a plain step's time that any plan gives, found by trying them all."""
     calls = chip.calls_of()
     best = 1.0
-    for rows in range(2, MOST_ROWS + 1):
+    for rows in range(2, MAX_ROWS + 1):
         for nodes in range(2, rows + 1):  # the rest is padding
             for n, length in enumerate(LENGTHS):
                 time = chip.beams(WIDTH, length) + calls[rows]
@@ -121,7 +121,7 @@ class Simulation:
         estimates: What is known of that before; None for nothing.
     """
 
-    exact, room, controls = False, MOST_ROWS, Controller
+    exact, room, controls = False, MAX_ROWS, Controller
 
     def __init__(self, chip: Chip, drafting: Drafting, estimates: AcceptanceEstimates | None = None) -> None:
         self.chip, self.drafting = chip, drafting

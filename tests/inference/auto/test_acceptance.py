@@ -8,7 +8,7 @@ from rdchat.inference.auto.acceptance import (
     DraftEstimate,
     usual_accepted,
 )
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, ROWS
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, ROWS
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate, Rate
 from tests.inference.auto.simulation import Drafting, estimate_of
@@ -19,7 +19,7 @@ DRAFTED = [length - 1 for length in LENGTHS]
 def chain(chance: float = 0.6) -> DraftEstimate:
     """Return the estimate of a chain whose tokens are usually accepted with this chance."""
     levels = np.minimum(np.array(DRAFTED)[:, None], np.maximum(ROWS - 1, 0))
-    return DraftEstimate(DRAFTED, np.cumsum([0.0, *chance ** np.arange(1, MOST_ROWS)])[levels])
+    return DraftEstimate(DRAFTED, np.cumsum([0.0, *chance ** np.arange(1, MAX_ROWS)])[levels])
 
 
 def test_a_rate_goes_from_its_prior_to_what_is_seen_and_forgets() -> None:

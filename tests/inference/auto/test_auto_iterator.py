@@ -15,7 +15,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LONGEST, MOST_ROWS, Choice, Plan
+from rdchat.inference.auto.plan import LONGEST, MAX_ROWS, Choice, Plan
 from rdchat.inference.auto.planner import Drafts, Planner, draft_model_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
@@ -23,8 +23,8 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.draft_model import DraftModel
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel
 from scripts.chips import Chip
 from tests.grids import grid, share
 from tests.inference.auto.automatic_replies import RandomPlanner, automatic, iterator_of, state_of
@@ -279,7 +279,7 @@ class _Missed(Drafting):
 
 def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     """By what they promise its rounds lose next to nothing; random strings at temperature 2 lost 8 % by them."""
-    chip = Chip("flat", {1: 1.0, 2: 1.3, MOST_ROWS: 1.3}, beam_step=0.0)
+    chip = Chip("flat", {1: 1.0, 2: 1.3, MAX_ROWS: 1.3}, beam_step=0.0)
     simulation = Simulation(chip, _Missed(0.2), Known(2, 0.2))  # what is tried would lose 0.1 steps
     simulation.run(400)
     assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
@@ -309,7 +309,7 @@ def test_a_draft_model_is_tried_where_it_might_pay(
     state.costs.use(Part.CALLS, {(PLAIN_STEP, 128): 1.1, **calls})
     state.costs.use(Part.DRAFT_MODEL, {(1, 0): 0.6, (16, 0): 0.8})
     source = draft_model_source(state.estimates(request.sampling).chains, state.costs, lambda: 0)
-    choice = state.planner.choose(128, [source.drafts(MOST_ROWS)])
+    choice = state.planner.choose(128, [source.drafts(MAX_ROWS)])
     assert choice is not None
     assert -0.2 < choice.gain < 0
     end = reply_of(state, request)

@@ -4,7 +4,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.controller import Controller
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH, Plan
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner
 
 ROUND = Plan(Mode.DRAFTER, 4, 5, 8, 8)
@@ -13,7 +13,7 @@ ROUND = Plan(Mode.DRAFTER, 4, 5, 8, 8)
 def controller(lone_call_ms: float) -> Controller:
     """Return one on a device whose plain steps take 10 ms, and calls with nothing queued behind them this long."""
     costs = CostModel()
-    costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, (1, 128): lone_call_ms, (MOST_ROWS, 128): 30.0})
+    costs.use(Part.CALLS, {(PLAIN_STEP, 128): 10.0, (1, 128): lone_call_ms, (MAX_ROWS, 128): 30.0})
     costs.use(Part.BEAMS, {(WIDTH, length): 0.5 * length for length in LENGTHS})
     return Controller(Planner(costs), AcceptanceEstimates(), range(128))
 

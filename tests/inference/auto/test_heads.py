@@ -10,11 +10,11 @@ from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
-from rdchat.inference.auto.plan import LENGTHS, MOST_ROWS, WIDTH, Plan
+from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, WIDTH, Plan
 from rdchat.inference.auto.planner import Planner, head_source
 from rdchat.inference.auto.state import AutoState, AvailableDrafters
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.kv_cache import KVCache
+from rdchat.inference.verification.kv_cache import KVCache
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic, iterator_of
 from tests.inference.auto.measurements import finished
@@ -23,7 +23,7 @@ from tests.inference.fakes import ask, random_drafter, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
 
 TEMPERATURES = (0.0, 0.7, 1.3)
-HEADS = {"remembers": {"remembers": True}, "of two tokens": {"most_drafted": 2}, "of one": {"most_drafted": 1}}
+HEADS = {"remembers": {"remembers": True}, "of two tokens": {"max_drafted": 2}, "of one": {"max_drafted": 1}}
 
 
 @pytest.mark.across_rows
@@ -39,7 +39,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
         assert isinstance(end, ReplyEnd)
         assert (end.token_ids, end.text) == (expected.token_ids, expected.text)
         assert end.statistics.rounds > 0
-        assert 0 < max(head.lengths) <= head.most_drafted
+        assert 0 < max(head.lengths) <= head.max_drafted
         assert not head.gaps, "it was not told of tokens"
 
 
@@ -55,7 +55,7 @@ def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> 
     head, ready = fake_head(model, text=text, **HEADS[sort])
     state = AutoState(model)
     state.use_drafters(AvailableDrafters(ready))
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 100.0, (1, NEAR): 101.0, (MOST_ROWS, NEAR): 110.0})
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 100.0, (1, NEAR): 101.0, (MAX_ROWS, NEAR): 110.0})
     state.costs.use(Part.BEAMS, {(WIDTH, 2): 1.0, (WIDTH, 8): 2.0})
     state.costs.learn = lambda *_: None  # type: ignore[method-assign]  a CPU's times would be learnt
     state.costs.learn_plain = lambda *_: None  # type: ignore[method-assign]
@@ -65,9 +65,9 @@ def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> 
     statistics = end.statistics
     assert statistics.rounds > 3
     assert statistics.accepted > statistics.rounds
-    assert max(head.lengths) <= head.most_drafted
+    assert max(head.lengths) <= head.max_drafted
     assert statistics.choice is not None
-    assert statistics.choice.length <= 1 + head.most_drafted
+    assert statistics.choice.length <= 1 + head.max_drafted
 
 
 def test_a_conversation_that_goes_on_leaves_no_gap_in_what_a_head_remembers() -> None:
@@ -93,7 +93,7 @@ def test_lengths_beyond_what_a_head_drafts_are_not_planned() -> None:
     costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 1.0, (1, NEAR): 1.0})
     costs.use(Part.BEAMS, {(4, 2): 0.0})  # as long as can be
     for most in (1, 2, 3, 7, 15):
-        table = head_source(estimate, costs, 4, most).drafts(MOST_ROWS)
+        table = head_source(estimate, costs, 4, most).drafts(MAX_ROWS)
         planned = [length for length, worth in zip(table.lengths, table.accepted, strict=True) if max(worth) >= 0]
         assert planned == [length for length in LENGTHS if length <= 1 + most]
         choice = Planner(costs).choose(NEAR, [table])
@@ -107,18 +107,18 @@ def test_a_head_is_begun_ahead_where_that_saves_time(remembers: bool) -> None:
     ready = fake_head(model, remembers=True)[1] if remembers else random_drafter(model)
     state, request = AutoState(model), ask("abc", max_tokens=12, temperature=0.7)
     state.use_drafters(AvailableDrafters(ready))
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MOST_ROWS, NEAR): 21.0})
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 20.0, (MAX_ROWS, NEAR): 21.0})
     state.costs.use(Part.BEAMS, {(WIDTH, length): 0.1 for length in LENGTHS})
     drafter = AutoDrafter(state, [1, 2, 3], request, Ledger())
     drafter.controller.plan = Plan(Mode.DRAFTER, 4, 5, 8, 8)
     assert drafter.drafts_ahead(8)
-    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 10.0, (MOST_ROWS, NEAR): 21.0})
+    state.costs.use(Part.CALLS, {(PLAIN_STEP, NEAR): 10.0, (1, NEAR): 10.0, (MAX_ROWS, NEAR): 21.0})
     assert not drafter.drafts_ahead(8)
 
 
 def test_heads_are_measured_behind_a_text_that_they_were_told_of() -> None:
     model, others = tiny_llama(context_length=2048), OtherPrograms()
-    short, of_two = fake_head(model, most_drafted=2)
+    short, of_two = fake_head(model, max_drafted=2)
     assert set(finished(measure_beams(model, of_two, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 3)}
     head, remembering = fake_head(model, remembers=True)
     assert set(finished(measure_beams(model, remembering, WIDTH, others)).costs) == {(WIDTH, 2), (WIDTH, 6)}

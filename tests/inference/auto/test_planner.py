@@ -8,7 +8,7 @@ import pytest
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates, DraftEstimate, usual_table
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Floats, Part
-from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MOST_ROWS, WIDTH, Choice, Plan
+from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, WIDTH, Choice, Plan
 from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupTree
 from scripts.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
@@ -31,7 +31,7 @@ def chain(path: Floats) -> LookupTree:
 def recurrent_choice(chip: Chip, values: Floats, path: Floats | None = None, *, trees: bool = True) -> Choice:
     """Return the best of a recurrent drafter's drafts, and of prompt lookup's path where there is one."""
     costs = chip.costs()
-    tables = [source(costs, values, trees).drafts(MOST_ROWS)]
+    tables = [source(costs, values, trees).drafts(MAX_ROWS)]
     choice = Planner(costs).choose(128, tables if path is None else [*tables, lookup_drafts(chain(path))])
     assert choice is not None
     return choice
@@ -56,13 +56,11 @@ def test_it_finds_the_best_of_all_plans(chip: Chip, first: float) -> None:
 @pytest.mark.parametrize("chance", [0.3, 0.7, 0.95])
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.name)
 def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float) -> None:
-    path = np.cumprod(np.full(MOST_ROWS - 1, chance))
+    path = np.cumprod(np.full(MAX_ROWS - 1, chance))
     choice = Planner(chip.costs()).choose(128, [lookup_drafts(chain(path))])
     assert choice is not None
     calls = chip.calls_of()
-    gains = [
-        1 + path[: nodes - 1].sum() - calls[rows] for nodes in range(2, MOST_ROWS + 1) for rows in range(nodes, 33)
-    ]
+    gains = [1 + path[: nodes - 1].sum() - calls[rows] for nodes in range(2, MAX_ROWS + 1) for rows in range(nodes, 33)]
     assert choice.gain == pytest.approx(max(gains))
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
@@ -122,7 +120,7 @@ def test_drafts_of_a_mode_that_is_chosen_by_hand_get_the_cheapest_rows_that_were
 
 def test_a_target_that_takes_chains_gets_chains() -> None:
     values = Drafting(0.49).true_values()
-    path = np.cumprod(np.full(MOST_ROWS - 1, 0.5))
+    path = np.cumprod(np.full(MAX_ROWS - 1, 0.5))
     choice = recurrent_choice(M2_ULTRA, values, path, trees=False)
     assert choice.plan.width == 1
 
@@ -130,7 +128,7 @@ def test_a_target_that_takes_chains_gets_chains() -> None:
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
     values = Drafting(0.49).true_values()
-    path = np.cumprod(np.full(MOST_ROWS - 1, 0.99))
+    path = np.cumprod(np.full(MAX_ROWS - 1, 0.99))
     costs = M2_ULTRA.costs()
     tables = [drafter.drafts(limit) for drafter in (chain_source(costs), source(costs, values))]
     if limit:
@@ -143,11 +141,11 @@ def test_no_more_is_drafted_than_there_is_room_for(limit: int) -> None:
 
 def test_where_rows_cannot_be_padded_a_chain_has_no_more_than_it_is_long() -> None:
     """A chain of 6 was planned with 16 rows where those are cheaper, and then verified with 6."""
-    costs, values = Chip("pair", PAIR).costs(), np.zeros((len(LENGTHS), MOST_ROWS + 1))
+    costs, values = Chip("pair", PAIR).costs(), np.zeros((len(LENGTHS), MAX_ROWS + 1))
     for n, length in enumerate(LENGTHS):
-        reached = 0.6 ** np.arange(1, MOST_ROWS)
-        values[n, 2:] = np.cumsum(np.where(np.arange(1, MOST_ROWS) < length, reached, 0.0))
-    choice = Planner(costs, padding=False).choose(128, [source(costs, values, trees=False).drafts(MOST_ROWS)])
+        reached = 0.6 ** np.arange(1, MAX_ROWS)
+        values[n, 2:] = np.cumsum(np.where(np.arange(1, MAX_ROWS) < length, reached, 0.0))
+    choice = Planner(costs, padding=False).choose(128, [source(costs, values, trees=False).drafts(MAX_ROWS)])
     assert choice is not None
     assert choice.plan.rows == choice.plan.nodes <= choice.plan.length
 
@@ -168,7 +166,7 @@ def test_a_draft_model_is_charged_for_catching_up() -> None:
     costs = M2_ULTRA.costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): 2.0, (16, 0): 20.0})
     planner = Planner(costs)
-    soon, late = (planner.choose(128, [chain_source(costs, unread=late).drafts(MOST_ROWS)]) for late in (0, 4000))
+    soon, late = (planner.choose(128, [chain_source(costs, unread=late).drafts(MAX_ROWS)]) for late in (0, 4000))
     assert soon is not None
     assert late is not None
     assert soon.plan.mode is Mode.SPECULATIVE
@@ -187,7 +185,7 @@ def pair_choice(estimate: DraftEstimate, unread: int = 0) -> Choice:
     return choice
 
 
-@pytest.mark.parametrize(("calls", "nodes"), [({1: 1, 3: 1.2, 16: 1.8}, 4), ({1: 1, 3: 1.2, 16: 1.25}, MOST_ROWS)])
+@pytest.mark.parametrize(("calls", "nodes"), [({1: 1, 3: 1.2, 16: 1.8}, 4), ({1: 1, 3: 1.2, 16: 1.25}, MAX_ROWS)])
 def test_a_draft_model_gets_runner_ups_where_their_rows_cost_little(calls: dict[int, float], nodes: int) -> None:
     costs = Chip("made up", calls).costs()
     costs.use(Part.DRAFT_MODEL, {(1, 0): STEP_MS / 3})
@@ -217,7 +215,7 @@ def test_where_each_row_reads_the_weights_two_or_three_rows_are_tried_first(chan
     for by_row in (True, False):
         costs = CostModel(by_row)
         costs.learn_plain(128, STEP_MS)
-        choice = Planner(costs).choose(128, [lookup_drafts(chain(np.cumprod(np.full(MOST_ROWS - 1, chance))))])
+        choice = Planner(costs).choose(128, [lookup_drafts(chain(np.cumprod(np.full(MAX_ROWS - 1, chance))))])
         assert choice is not None
         rows[by_row] = choice.plan.rows
     assert 2 <= rows[True] <= 3 <= rows[False]
@@ -232,12 +230,12 @@ def test_nothing_is_chosen_where_no_cost_is_known() -> None:
     assert Planner(CostModel()).choose(128, [lookup_drafts(chain(np.array([0.9])))]) is None
 
 
-@pytest.mark.parametrize("chip", [*CHIPS, Chip("4 bit on a CPU", {1: 1.0, MOST_ROWS: MOST_ROWS})], ids=lambda c: c.name)
+@pytest.mark.parametrize("chip", [*CHIPS, Chip("4 bit on a CPU", {1: 1.0, MAX_ROWS: MAX_ROWS})], ids=lambda c: c.name)
 def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Chip) -> None:
     """Until measured, every row was taken to cost a plain step, so that short replies were nearly always plain."""
     costs, calls, ms, tokens = CostModel(), chip.calls_of(), 0.0, 0.0
     planner = Planner(costs)
-    path = np.cumprod(np.full(MOST_ROWS - 1, 0.8))
+    path = np.cumprod(np.full(MAX_ROWS - 1, 0.8))
     for step in range(60):
         choice = planner.choose(128, [lookup_drafts(chain(path))])
         if choice is None or choice.gain < 0:
@@ -248,7 +246,7 @@ def test_without_measurements_rounds_are_tried_soon_and_their_costs_met(chip: Ch
         real = calls[choice.plan.rows] * STEP_MS
         costs.learn(choice.plan.mode, real / choice.ms)
         ms, tokens = ms + real, tokens + 1 + path[: choice.plan.nodes - 1].sum()
-    known = max(1.0, *((1 + path[: rows - 1].sum()) / calls[rows] for rows in range(2, MOST_ROWS + 1)))
+    known = max(1.0, *((1 + path[: rows - 1].sum()) / calls[rows] for rows in range(2, MAX_ROWS + 1)))
     assert tokens / ms * STEP_MS > max(0.95, 0.55 * known)
 
 

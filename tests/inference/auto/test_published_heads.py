@@ -9,7 +9,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.auto.automatic_replies import automatic
 from tests.inference.auto.measurements import finished
@@ -46,7 +46,7 @@ def test_the_text_is_that_of_plain_decoding(kind: str, temperature: float, tmp_p
 def test_their_costs_are_measured(kind: str, tmp_path: Path) -> None:
     model = tiny_llama(context_length=2048)
     head = ready(kind, model, tmp_path)
-    longest = min(6, 1 + head.head.most_drafted)
+    longest = min(6, 1 + head.head.max_drafted)
     costs = finished(measure_beams(model, head, 4, OtherPrograms())).costs
     assert set(costs) == {(4, 2), (4, longest)}
     assert all(ms > 0 for ms in costs.values())

@@ -29,12 +29,12 @@ from rdchat.inference.auto.measuring import (
     measure_calls,
     measure_draft_model,
 )
-from rdchat.inference.auto.plan import MOST_ROWS, WIDTH
+from rdchat.inference.auto.plan import MAX_ROWS, WIDTH
 from rdchat.inference.auto.state import AutoState, AvailableDrafters, reads_weights_by_row
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.measurements import finished
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, positions, random_drafter, tiny_llama
@@ -62,9 +62,9 @@ def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> No
     model = tiny_llama(context_length=1200)
     near, deep = near_calls(model).costs, deep_calls(model).costs
     assert {depth for _, depth in near} == {NEAR}
-    assert {PLAIN_STEP, 1, 5, 6, 8, 9, 10, 11, 16, MOST_ROWS} < {rows for rows, _ in near}
+    assert {PLAIN_STEP, 1, 5, 6, 8, 9, 10, 11, 16, MAX_ROWS} < {rows for rows, _ in near}
     assert {depth for _, depth in deep} == {1024}
-    assert {PLAIN_STEP, 1, 4, 5, 6, 8, 9, MOST_ROWS} < {rows for rows, _ in deep}
+    assert {PLAIN_STEP, 1, 4, 5, 6, 8, 9, MAX_ROWS} < {rows for rows, _ in deep}
     assert all(0 < ms < 1000 for ms in (near | deep).values())
 
 
@@ -77,7 +77,7 @@ def test_deep_calls_are_measured_as_far_as_the_context_goes(context: int, depths
 
 
 def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measuring, "_MOST_S", 0.0)
+    monkeypatch.setattr(measuring, "_MAX_S", 0.0)
     model = tiny_llama(context_length=1200)
     assert deep_calls(model) == Measured({}, quiet=True)
     turns: list[int] = []
@@ -223,11 +223,11 @@ def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyP
     assert state.costs.measured
 
 
-ROWS = range(1, MOST_ROWS + 1)
+ROWS = range(1, MAX_ROWS + 1)
 DEAR = {rows: 1.0 + 0.5 * (rows - 1) for rows in ROWS}  # as quantised weights on a CPU
 FLAT = dict.fromkeys(ROWS, 1.2)
-CHEAP_16 = {1: 1.0, 2: 1.3, 4: 1.9, 8: 2.0, 12: 3.2, 16: 1.64, MOST_ROWS: 4.0}  # as some CPUs have it
-CLIFF = {1: 1.0, 8: 1.05, 9: 3.0, MOST_ROWS: 3.1}
+CHEAP_16 = {1: 1.0, 2: 1.3, 4: 1.9, 8: 2.0, 12: 3.2, 16: 1.64, MAX_ROWS: 4.0}  # as some CPUs have it
+CLIFF = {1: 1.0, 8: 1.05, 9: 3.0, MAX_ROWS: 3.1}
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ CLIFF = {1: 1.0, 8: 1.05, 9: 3.0, MOST_ROWS: 3.1}
         (CHEAP_16, 4, 16),
         (CLIFF, 4, 8),
         (CLIFF, 7, 8),
-        (FLAT, 4, MOST_ROWS),
+        (FLAT, 4, MAX_ROWS),
         (FLAT, 40, 41),
         (DEAR, 12, 13),
     ],

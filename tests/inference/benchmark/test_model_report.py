@@ -12,7 +12,7 @@ from rdchat.inference.benchmark.differences import count_divergences
 from rdchat.inference.benchmark.model_report import ModelReport
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
 
 

@@ -8,7 +8,7 @@ from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillPr
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.fakes import ALPHABET, END, ask, positions, tiny_llama
 

@@ -49,7 +49,7 @@ def test_an_unfinished_character_at_the_end_is_dropped() -> None:
     stream = Detokenizer(Bytes())
     assert "".join(run(stream, list("ok 😀".encode())[:-1])) == "ok "
     assert stream.text == "ok "
-    assert stream.kept_tokens == 6
+    assert stream.held_tokens == 6
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_tokens_that_a_stop_string_cuts_are_not_kept() -> None:
     stream = Detokenizer(Pieces("He", "llo", " wor", "ld", "!"), stop=("rld",))
     run(stream, [0, 1, 2, 3])
     assert stream.text == "Hello wo"
-    assert stream.kept_tokens == 2
+    assert stream.held_tokens == 2
 
 
 def test_half_of_a_character_that_a_stop_string_cuts_is_not_kept() -> None:
     stream = Detokenizer(Bytes(), stop=("😀",))
     run(stream, list("ok😀".encode()))
-    assert stream.kept_tokens == 2
+    assert stream.held_tokens == 2
 
 
 def test_first_space_is_dropped_from_a_fresh_reply_only() -> None:
@@ -141,7 +141,7 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
     found = []
     for token in tokens:
         stream.add(token)
-        found += stream.found_control
+        found += stream.control_end
         if stream.stopped:
             break
     begins = [sum(len(pieces.pieces[token]) for token in tokens[:place]) for place, t in enumerate(tokens) if t == 0]

@@ -22,12 +22,12 @@ from rdchat.inference.drafting.beam_search import NodePool
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
 from rdchat.inference.drafting.lookup import LookupDrafter
-from rdchat.inference.target import round_cache
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification import round_cache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid
-from tests.inference.device_stand_in import MOST_BUFFERS, DeviceStandIn, DeviceTimes
+from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fake_heads import fake_head
@@ -92,10 +92,10 @@ def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
             queued = events[place - 1]
             assert queued.what == "queue"
             left = queued.ended - events[place].ended
-            most = max(queued.ended - queued.began, times.buffer) * MOST_BUFFERS
+            most = max(queued.ended - queued.began, times.buffer) * MAX_BUFFERS
             assert 0 < left < most
             if queued.of == ("target",):
-                assert left == pytest.approx(MOST_BUFFERS * times.buffer, rel=0.02)
+                assert left == pytest.approx(MAX_BUFFERS * times.buffer, rel=0.02)
     assert ends[0] == ends[1] == ends[2]
 
 

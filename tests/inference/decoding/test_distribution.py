@@ -23,7 +23,7 @@ from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 pytestmark = pytest.mark.across_rows
 

@@ -8,9 +8,9 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
+from rdchat.inference.api.ledger_view import REPLY, LedgerRow, Spent, ledger_csv, ledger_note, ledger_rows, shown
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
-from rdchat.inference.api.shown_ledger import REPLY, LedgerRow, Spent, ledger_csv, ledger_note, ledger_rows, shown
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from tests.inference.fakes import ask, tiny_llama

@@ -12,9 +12,9 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding import reply_iterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.prefill_pace import PrefillPace
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefill_pace import PrefillPace
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.fakes import ask, shared_family, shared_llama
 

@@ -18,9 +18,9 @@ from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
 from tests.inference.families import CHAINS, TREES

@@ -12,7 +12,7 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import ToolCall
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import split_thoughts
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, ask, tiny_llama
 

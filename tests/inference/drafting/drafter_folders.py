@@ -11,7 +11,7 @@ from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
 

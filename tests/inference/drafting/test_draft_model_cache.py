@@ -11,8 +11,8 @@ from mlx.utils import tree_map
 from rdchat.inference.api.events import FinishReason, TokenEvent
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
-from rdchat.inference.target.round_cache import KeptRows, RoundKVCache, RowBuffer
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, loaded, positions, shared_llama
@@ -142,7 +142,7 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
         cache.begin()
         for step in range(9):
             cache.update_and_fetch(-rows[:, :, step : step + 1], -rows[:, :, step : step + 1])
-        cache.commit(KeptRows.of([0, 1]))
+        cache.commit(RoundRows.of([0, 1]))
         keys, _ = cache.update_and_fetch(rows[:, :, fed : fed + 1], rows[:, :, fed : fed + 1])
         assert np.array(keys)[0, 0, :, 0].tolist() == [*range(fed - 5, fed), 0, -1, fed]
 

@@ -15,7 +15,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, t
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
 from rdchat.inference.models.model_files import TargetBinding, target_hash
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
 from tests.inference.fakes import ALPHABET, tiny_llama
 

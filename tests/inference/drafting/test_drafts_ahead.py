@@ -18,7 +18,7 @@ from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.block.block_drafters import stored_block

@@ -15,7 +15,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.reply_index import ReplyIndex
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ALPHABET, ask, random_drafter, shared_family, shared_llama
 from tests.inference.families import CHAINS

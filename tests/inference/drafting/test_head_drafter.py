@@ -14,8 +14,8 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.plain_replies import plain
 

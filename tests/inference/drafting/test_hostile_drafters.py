@@ -22,7 +22,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import search_draf
 from rdchat.inference.drafting.heads.head import StoredHead
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.model_files import TargetBinding, target_hash
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most
 

@@ -21,9 +21,9 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
     resolve_drafter,
 )
 from rdchat.inference.drafting.heads.block_network import Markov
-from rdchat.inference.models.model_places import TRAINED
+from rdchat.inference.models.model_locations import TRAINED
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
 from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.inference.api.requests import Place
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
-from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, most_nodes
+from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, max_nodes
 
 
 def places_of(tokens: list[int], ending: list[int]) -> dict[int, int]:
@@ -147,7 +147,7 @@ def test_what_comes_after_the_first_token_keeps_its_chance() -> None:
 
 
 def test_a_draft_has_more_nodes_than_asked_for_only_where_calls_stay_small() -> None:
-    assert [most_nodes(asked) for asked in (1, 4, 8, 20, 64)] == [4, 16, 32, 32, 64]
+    assert [max_nodes(asked) for asked in (1, 4, 8, 20, 64)] == [4, 16, 32, 32, 64]
 
 
 def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> None:

@@ -15,10 +15,10 @@ from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, with_beams
 from tests.inference.families import TREES, network_of

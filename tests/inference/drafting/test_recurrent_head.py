@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
-from rdchat.inference.target.target import TargetEmbeddings
+from rdchat.inference.verification.target import TargetEmbeddings
 from tests.inference.fakes import ALPHABET, tiny_llama
 
 HIDDEN, CANDIDATES = 32, 20

@@ -15,7 +15,7 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.library.model_library import read_facts
-from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
+from rdchat.services.models.discover.fit import Machine, sizes_of_files, sizes_read
 
 GB = 2**30
 LAYERS, HIDDEN, INNER, KV, VOCABULARY = 36, 4096, 12288, 1024, 151936  # Qwen3 8B
@@ -125,7 +125,7 @@ def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
     found = found_model(told["id"], told)
     here = read_facts(tmp_path / "model")
     assert not here.problem
-    agree(sizes_found(found), here.sizes)
+    agree(sizes_read(found), here.sizes)
     files = (HubFile("model.safetensors", weights.stat().st_size, "a" * 64), HubFile("config.json", 400, "b" * 40))
     agree(sizes_of_files(found, RepositoryFiles("org/model", "main", "c" * 40, files, ())), here.sizes)
 
@@ -136,6 +136,6 @@ def test_gguf(tmp_path: Path, kind: GgmlType) -> None:
     here = read_facts(path)
     assert not here.problem
     found = found_model("org/model-GGUF", {})
-    assert sizes_found(found) is None
+    assert sizes_read(found) is None
     files = (HubFile(path.name, path.stat().st_size, "a" * 64),)
     agree(sizes_of_files(found, RepositoryFiles("org/model-GGUF", "main", "c" * 40, files, ())), here.sizes)

@@ -11,7 +11,7 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.library.fitting_drafters import fitting_drafters
 from rdchat.inference.library.model_library import library_models
 from rdchat.inference.models.model_files import check_model_folder
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter, with_files
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder, sizes_of
 from tests.inference.fakes import tiny_llama

@@ -61,7 +61,7 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
     assert (model.repository, model.revision) == ("some-org/small-4bit", "main")
     assert model.tokens == found["mine"].tokens != ""
     assert found["tiny-Q4_0"].quantization == "Q4_0"
-    assert not model.says_mtp
+    assert not model.states_mtp
 
 
 def test_a_model_that_was_published_with_mtp_layers_says_so(home: Path, small_model: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_model_that_was_published_with_mtp_layers_says_so(home: Path, small_mo
         folder = Path(shutil.copytree(small_model, own / name))
         config = json.loads((folder / "config.json").read_text())
         (folder / "config.json").write_text(json.dumps({**config, "num_nextn_predict_layers": count}))
-    found = {model.name: model.says_mtp for model in library_models(str(own))}
+    found = {model.name: model.states_mtp for model in library_models(str(own))}
     assert found == {"with": True, "without": False}
 
 

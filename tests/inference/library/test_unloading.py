@@ -17,8 +17,8 @@ from rdchat.inference.library.model_library import read_facts, stored_capability
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models import loading
 from rdchat.inference.models.fact_cache import stamp_of
-from rdchat.inference.target import device
-from rdchat.inference.target.device import machine_memory
+from rdchat.inference.verification import device
+from rdchat.inference.verification.device import machine_memory
 from tests.inference.fakes import ask
 
 

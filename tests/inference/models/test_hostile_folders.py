@@ -116,7 +116,7 @@ def test_files_above_the_size_of_their_kind_are_not_read(folder: Path, name: str
 
 
 def test_a_folder_of_very_many_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(foreign_files, "MOST_ENTRIES", 100)
+    monkeypatch.setattr(foreign_files, "MAX_ENTRIES", 100)
     for number in range(101):
         (folder / f"{number}.json").touch()
     assert refusal(folder).message == f"{folder} has more than 100 files, so it is not a model folder."

@@ -18,7 +18,7 @@ from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models import loading
 from rdchat.inference.models.loading import load_model
-from rdchat.inference.target.device import MemoryRoom
+from rdchat.inference.verification.device import MemoryRoom
 
 TOKENS = mx.array([[1, 2, 3, 4]])
 

@@ -50,7 +50,7 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
     prompts = prompts_of(small_model, process)
     child = process.child.pid
     with monkeypatch.context() as patch:
-        patch.setattr("rdchat.work.frames.MOST_BYTES", 1000)
+        patch.setattr("rdchat.work.frames.MAX_BYTES", 1000)
         with pytest.raises(PromptTooLongError, match="too long for any model"):
             prompts.encode([user("a" * 1000)], None, 512)
     assert prompts.encode([user("a")], None, 512)

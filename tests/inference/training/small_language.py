@@ -17,13 +17,13 @@ from mlx_lm.models import qwen2
 
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data import data_maker
 from rdchat.inference.training.heads.recipes import Recipe, default_recipe
 from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, END, LenientTokenizer, lenient, loaded
 
 _ADJECTIVES = ("red", "small", "old", "quick", "happy")

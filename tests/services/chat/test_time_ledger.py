@@ -6,9 +6,9 @@ import pytest
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.ledger_view import added_up
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.inference.api.shown_ledger import added_up
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.engine.engine_client import EngineClient

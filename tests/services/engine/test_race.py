@@ -47,7 +47,7 @@ def test_a_race_is_one_prompt_with_and_without_drafting(qtbot: QtBot, race: Race
     assert not plan.overhead, "nothing shows it"
     assert (plan.runs, plan.seed, plan.max_tokens, plan.all_cells[1].temperature) == (2, 7, 32, 0.7)
     assert result.ratio == 2.0
-    assert result.speed_words == "Prompt lookup, 3 tokens: 2.00 times as fast at writing."
+    assert result.speed_text == "Prompt lookup, 3 tokens: 2.00 times as fast at writing."
     assert result.verdict == "Same text, token for token."
     assert result.duration_ms == 160
 

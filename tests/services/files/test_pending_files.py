@@ -10,7 +10,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.files.part_choice import TokenCount, tokens_of
-from rdchat.services.files.pending_files import MOST_FILES, PendingFile
+from rdchat.services.files.pending_files import MAX_FILES, PendingFile
 from tests.chat.attachments.documents import pdf
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
@@ -176,12 +176,12 @@ def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, price
 
 
 def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
-    paths = [tmp_path / f"{number}.txt" for number in range(MOST_FILES + 1)]
+    paths = [tmp_path / f"{number}.txt" for number in range(MAX_FILES + 1)]
     for path in paths:
         path.write_text("x")
     refusals: list[str] = []
     window.controller.chat.files.refused.connect(refusals.append)
-    assert len(bring(window, *paths)) == MOST_FILES
+    assert len(bring(window, *paths)) == MAX_FILES
     assert refusals == ["A message takes 20 files at most."]
 
 

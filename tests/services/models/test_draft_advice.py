@@ -72,7 +72,7 @@ def test_the_hub_is_named_only_before_it_was_asked() -> None:
 
 
 def test_layers_that_its_authors_published_come_first() -> None:
-    model = replace(TARGET, says_mtp=True)
+    model = replace(TARGET, states_mtp=True)
     assert draft_advice(model, Drafts([HEAD], []), {}).action is DraftAction.LAYERS
     assert draft_advice(model, Drafts([replace(HEAD, match=TargetMatch(True))], []), {}).action is DraftAction.NONE
     advice = draft_advice(model, Drafts([], [], [EAGLE]), {4: 1.2, 8: 1.6})

@@ -159,13 +159,13 @@ def kill_the_process(hub: HubServer, downloads: FollowedDownloads, kills: int) -
             check_not_half_installed(files)
         here, before = partial_sizes(), len(hub.requests)
         downloads.service.resume(one)
-        downloads.wait(one, goes_on)
+        downloads.wait(one, continues)
         check_asked_no_more(hub, before, here)
     hub.bytes_per_second = None
     check_whole(Path(downloads.wait_for(one, DownloadState.FINISHED).folder), files)
 
 
-def goes_on(progress: Download) -> bool:
+def continues(progress: Download) -> bool:
     """Tell whether bytes have come since it was resumed, or all were here."""
     return bool(progress.fetched_bytes) or progress.state is DownloadState.FINISHED
 

@@ -94,7 +94,7 @@ def test_what_stands_in_the_way_is_told(qtbot: QtBot, disk: Disk, library: Libra
 
 def test_drafters_are_asked_for(qtbot: QtBot, library: Library) -> None:
     model = library_model("org/one")
-    with qtbot.waitSignal(library.drafters_found) as told:
+    with qtbot.waitSignal(library.drafters_listed) as told:
         library.match(model)
     assert told.args[0] == model
     assert [head.weights_bytes for head in told.args[1]] == [7]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.storage.reader_notes import ReadingPlace
+from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.requests import Role
@@ -175,7 +175,7 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     assert chats.chat.conversation is not None
     assert chats.chat.conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
-    chats.chat.keep_reading_place(tax.id, ReadingPlace(window.controller.chat.path[0].id, 3))
+    chats.chat.save_reading_position(tax.id, ReadingPosition(window.controller.chat.path[0].id, 3))
     files.add([str(rivers(tmp_path))])
     Task(desk.prepare_restore, tmp_path / "other" / "conversations.db", None).outcome(window)
     desk.restore()
@@ -183,7 +183,7 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     chats.undo()
     assert window.titles == ["Tax"]
     chats.chat.open(tax.id)
-    assert chats.chat.reading_place is None
+    assert chats.chat.reading_position is None
     assert files.files == ()
     chats.chat.start_new()
     assert [file.name for file in files.files] == ["conversations.json"]
@@ -240,6 +240,6 @@ def test_a_process_that_tells_garbage_is_ended_and_said(
 ):
     """It went on unseen, while the window said that nothing of it was kept."""
     put_in_place(monkeypatch, *(("garbage", said) if said else KINDS[kind]))
-    monkeypatch.setattr(frames, "MOST_BYTES", 2**20)
+    monkeypatch.setattr(frames, "MAX_BYTES", 2**20)
     assert isinstance(Task(desk.import_files, [rivers(tmp_path)]).outcome(window, 60_000), RdchatError)
     assert not desk.busy

@@ -15,7 +15,7 @@ from rdchat.inference.benchmark.csv_file import read_csv
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.benchmark.results import TableCell
 from rdchat.ui.benchmark.window import BenchmarkWindow
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run

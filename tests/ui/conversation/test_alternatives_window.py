@@ -5,7 +5,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Drafting
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow, made_words
+from rdchat.ui.conversation.alternatives_window import AlternativePane, AlternativesWindow, made_text
 from rdchat.ui.transcript.messages import ReplyMessage
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import Reply
@@ -99,6 +99,6 @@ def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -
 
 def test_the_figures_of_a_continued_reply_say_that_they_are_of_its_last_part() -> None:
     whole = reply(2, "Hi", statistics=DRAFTED, drafting=Drafting(Mode.OFF))
-    assert made_words(whole).endswith("61 tokens")
+    assert made_text(whole).endswith("61 tokens")
     continued = replace(whole, drafting=Drafting(Mode.OFF, last_part=True))
-    assert made_words(continued).endswith("61 tokens in the last part")
+    assert made_text(continued).endswith("61 tokens in the last part")

@@ -3,7 +3,7 @@ from PySide6.QtWidgets import QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.banner import Banner, BannerArea
-from rdchat.ui.look.theme import LARGE, TEXT_WIDTH, Theme
+from rdchat.ui.style.theme import LARGE, TEXT_WIDTH, Theme
 
 
 def _area(qtbot: QtBot) -> BannerArea:

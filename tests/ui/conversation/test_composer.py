@@ -6,7 +6,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.composer import Composer
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 
 
 @pytest.fixture

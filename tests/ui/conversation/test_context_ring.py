@@ -3,7 +3,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.context.context_meter import ContextUse
 from rdchat.ui.conversation.context_ring import ContextRing
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

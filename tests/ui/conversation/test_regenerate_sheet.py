@@ -7,7 +7,7 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.one_reply import OtherModel, ReplyWish
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

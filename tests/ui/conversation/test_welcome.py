@@ -3,7 +3,7 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.conversation.welcome import EXAMPLES, WelcomeView
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 
 
 def _button(view: WelcomeView, text: str) -> QPushButton:

@@ -17,7 +17,7 @@ from rdchat.inference.api.events import TokenEvent
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.ui.drafts.window import DraftsWindow
-from rdchat.ui.look.theme import DARK, LIGHT, Theme
+from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.chat.traces import drafted_events, events_of_round, round_tree
 
 REPLY = 1

@@ -1,7 +1,7 @@
 import pytest
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.words import alternatives, probability, round_words, spelt, token_words, tree_words
+from rdchat.ui.drafts.words import alternatives, probability, round_text, spelt, token_text, tree_text
 from tests.chat.traces import drafted_trace, events_of_round, round_tree
 
 
@@ -46,24 +46,24 @@ def test_plain_decoding_has_no_alternatives() -> None:
 
 
 def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
-    assert round_words(trace, 1) == "Draft 1 of 2: 2 tokens kept; the longest branch had 2, the tree 4"
-    assert round_words(trace, 2) == "Draft 2 of 2: 0 of 1 drafted token kept"
+    assert round_text(trace, 1) == "Draft 1 of 2: 2 tokens kept; the longest branch had 2, the tree 4"
+    assert round_text(trace, 2) == "Draft 2 of 2: 0 of 1 drafted token kept"
     nnbsp = "\N{NARROW NO-BREAK SPACE}"
-    assert token_words(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, place 2, draft 1 of 2"
-    assert token_words(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, draft 2 of 2"
+    assert token_text(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, place 2, draft 1 of 2"
+    assert token_text(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, draft 2 of 2"
 
 
 def test_prompt_lookup_that_finds_nothing_says_so() -> None:
     trace = ReplyTrace()
     trace.add(events_of_round(1, 0, round_tree([], " a")))
     trace.add(events_of_round(2, 1, round_tree([], " c", ["x"])))  # by prompt lookup
-    assert round_words(trace, 1) == "Draft 1 of 2: no earlier text to copy from"
+    assert round_text(trace, 1) == "Draft 1 of 2: no earlier text to copy from"
     trace.add(events_of_round(3, 2, round_tree([" d"], " e")))  # by a drafter
-    assert round_words(trace, 1) == "Draft 1 of 3: nothing was drafted"
+    assert round_text(trace, 1) == "Draft 1 of 3: nothing was drafted"
 
 
 def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
-    told = tree_words(trace, 1)
+    told = tree_text(trace, 1)
     assert told.count("accepted") == 2
     assert told.count("rejected") == 2
     assert told.endswith("then from the model itself: ␣c, 78\N{NARROW NO-BREAK SPACE}%.")
@@ -71,11 +71,11 @@ def test_a_tree_is_told_node_by_node(trace: ReplyTrace) -> None:
 
 def test_a_round_that_ended_early_tells_what_was_kept(trace: ReplyTrace) -> None:
     trace.end(1)
-    assert round_words(trace, 1) == "Draft 1 of 1: 1 token kept; the longest branch had 2, the tree 4"
+    assert round_text(trace, 1) == "Draft 1 of 1: 1 token kept; the longest branch had 2, the tree 4"
 
 
 def test_a_round_without_its_tree_counts_in_words(trace: ReplyTrace) -> None:
     trace.rounds[0].tree = None
-    assert round_words(trace, 1) == "Draft 1 of 2: 2 drafted tokens kept"
+    assert round_text(trace, 1) == "Draft 1 of 2: 2 drafted tokens kept"
     trace.end(1)
-    assert round_words(trace, 1) == "Draft 1 of 1: 1 drafted token kept"
+    assert round_text(trace, 1) == "Draft 1 of 1: 1 drafted token kept"

@@ -15,7 +15,7 @@ from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.import_export.sheets import ProgressSheet, Sheet
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.listed import listed

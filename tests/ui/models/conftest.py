@@ -10,9 +10,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

@@ -15,7 +15,7 @@ from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.installed.words import verdict_words
+from rdchat.ui.models.installed.words import verdict_text
 from tests.hub.downloading import NAME, cached, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
@@ -173,10 +173,10 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
 
 def test_verdicts_in_words() -> None:
     verdict = Verdict("org/model", "c", missing=("a", "b", "c", "d"), intact=("x",), hub_problem="No network.")
-    assert verdict_words(verdict)[0] == ("Not intact. Missing: a, b, c and 1 more. No network.")
-    assert verdict_words(Verdict("org/model", "c", unknown=("x",)))[1] == "danger"
-    assert verdict_words(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file intact."
-    older = verdict_words(Verdict("org/model", "c", damaged=("x",), in_cache=False))[0]
+    assert verdict_text(verdict)[0] == ("Not intact. Missing: a, b, c and 1 more. No network.")
+    assert verdict_text(Verdict("org/model", "c", unknown=("x",)))[1] == "danger"
+    assert verdict_text(Verdict("org/model", "c", intact=("x",)))[0] == "Verified: 1 file intact."
+    older = verdict_text(Verdict("org/model", "c", damaged=("x",), in_cache=False))[0]
     assert older == ("Not intact. Damaged: x. It was compared with the newest version. An older version differs too.")
 
 

@@ -22,9 +22,9 @@ from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import download
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

@@ -13,12 +13,12 @@ from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.downloads.page import DownloadRow
 from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.theme import Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe
 from tests.ui.models.conftest import Machine
@@ -64,7 +64,7 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pi
     qtbot.addWidget(here)
     qtbot.addWidget(published)
     here.show_card(card)
-    published.show_found(found)
+    published.show_results(found)
     for row in (here, published):
         row.resize(300, 200)
         row.show()

@@ -13,11 +13,11 @@ from rdchat.errors import DoesNotFitError
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.opening import SHOW_FOLDER
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.installed.words import SortBy, drafter_name, entries_of, row_line
+from rdchat.ui.style.opening import SHOW_FOLDER
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import MEMORY, library_model
@@ -283,7 +283,7 @@ def test_what_would_make_it_faster_is_a_click_away(
     advice = page.details.advice
     qtbot.waitUntil(lambda: "can draft" in advice.text())
     matched: list[str] = []
-    models_window.installed._desk.library.drafters_found.connect(lambda model, _heads: matched.append(model.name))
+    models_window.installed._desk.library.drafters_listed.connect(lambda model, _heads: matched.append(model.name))
     assert advice.text().endswith("Load the model to use it.")
     assert page.details.follow.isHidden()
     pick(page, "tiny")  # the loaded one

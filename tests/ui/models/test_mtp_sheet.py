@@ -14,11 +14,11 @@ from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, TARGET, Original, check_layers, drafter_folder, make_target
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -88,7 +88,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     (download,) = desk.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
     assert words.title(download) == f"{ORIGINAL}  ·  MTP layers"
-    assert words.state_words(download) == "1 MB  ·  complete"
+    assert words.state_text(download) == "1 MB  ·  complete"
     assert "There is nothing to get" in opened(qtbot, page).problem.text()
 
 
@@ -115,13 +115,13 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
 ) -> None:
     hub.add(TARGET, {"config.json": b"{}"})
     sheet = page.published.sheet
-    sheet.open_for(replace(model, says_mtp=True))
+    sheet.open_for(replace(model, states_mtp=True))
     qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.words.text())
 
 
 @pytest.mark.parametrize("says", [False, True])
 def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersPage, model: ModelCard, says: bool) -> None:
-    page._shelf.choose(replace(model, says_mtp=says))
+    page._shelf.choose(replace(model, states_mtp=says))
     assert page.published.mtp.isVisible() is says
 
 

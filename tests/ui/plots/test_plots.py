@@ -11,12 +11,12 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
-from rdchat.ui.look.theme import DARK, LIGHT, Theme
 from rdchat.ui.plots.curves import Curve, CurvesPlot
 from rdchat.ui.plots.drawing import Box, Drawing, Plot, ink_on, luminance, speed_color
 from rdchat.ui.plots.pictures import save_picture
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import LINES, HeatMap, SpeedBars, plots_of
+from rdchat.ui.style.theme import DARK, LIGHT, Theme
 from tests.services.bench_runs import PLAN
 
 BARS = SpeedBars(

@@ -6,8 +6,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import Role, SamplingDefaults, SamplingParams, ThinkingChoice
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.chat_options import ChatOptions
+from rdchat.ui.style.theme import Theme
 from tests.listed import listed
 from tests.ui.conftest import Chat
 

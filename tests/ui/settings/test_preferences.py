@@ -10,9 +10,9 @@ from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.requests import Dtype, Role, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.look.opening import show_folder
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.style.opening import show_folder
+from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
 
 

@@ -3,8 +3,8 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.ui.look.theme import Theme
-from rdchat.ui.settings.sampling_form import SamplingForm, SpinBox, stop_strings, stop_words
+from rdchat.ui.settings.sampling_form import SamplingForm, SpinBox, stop_strings, stop_text
+from rdchat.ui.style.theme import Theme
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_arrows_stay_in_range(qtbot: QtBot, form: SamplingForm) -> None:
 
 def test_stop_strings_are_one_on_each_line() -> None:
     assert stop_strings("END\n\n\\n\\n\n User: ") == ("END", "\n\n", " User: ")
-    assert stop_words(("END", "\n\n")) == "END\n\\n\\n"
+    assert stop_text(("END", "\n\n")) == "END\n\\n\\n"
     assert stop_strings("") == ()
     assert stop_strings(r"\d+ \q \u12 \ud83d") == (r"\d+ \q \u12 \ud83d",)  # not escapes: as they stand
 

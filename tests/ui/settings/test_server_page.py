@@ -10,9 +10,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.settings.server_page import ServerPage
+from rdchat.ui.style.theme import Theme
 from tests.hub.surroundings import no_keychain
 from tests.services.server.ports import free_port
 from tests.ui.conftest import Chat

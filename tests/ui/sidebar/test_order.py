@@ -12,8 +12,8 @@ from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
 from rdchat.inference.api.requests import Role
 from rdchat.services.order.chat_order import ChatOrder, Place
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar import Sidebar
+from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
 
 

@@ -6,9 +6,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, SectionRow
 from rdchat.chat.storage.search import ChatHit, SearchAnswer, SearchQuery
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.sidebar import Sidebar
-from rdchat.ui.sidebar.sidebar import found_words
+from rdchat.ui.sidebar.sidebar import result_text
+from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
 
 
@@ -173,14 +173,14 @@ def test_the_header_says_where_not_all_that_was_found_is_listed(
 ) -> None:
     hits = tuple(ChatHit(chat.store.create_conversation("Lisbon")) for _ in range(2))
     answer = SearchAnswer(SearchQuery("lis"), hits, found, is_part)
-    assert found_words(answer) == words
+    assert result_text(answer) == words
 
 
 def test_search_narrows_the_list_and_says_when_nothing_matches(qtbot: QtBot, sidebar: Sidebar) -> None:
     qtbot.keyClicks(sidebar.search, "lis")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Lisbon"])
     assert _current(sidebar) == ""
-    assert sidebar.header_words.text() == "1 chat found"
+    assert sidebar.header_text.text() == "1 chat found"
     sidebar.search.setText("nothing like it")
     qtbot.waitUntil(sidebar.empty.isVisible)
     assert _titles(sidebar) == []

@@ -3,8 +3,8 @@
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.draft_controls import DraftControls
+from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
 
 

@@ -11,8 +11,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.ui.look import formatting
 from rdchat.ui.speed.draft_controls import DraftControls
+from rdchat.ui.style import formatting
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

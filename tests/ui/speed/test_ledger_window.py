@@ -10,10 +10,10 @@ from PySide6.QtWidgets import QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.ledger_view import ledger_rows, shown
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.shown_ledger import ledger_rows, shown
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 

@@ -1,8 +1,8 @@
 from PySide6.QtGui import QImage
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.speed.charts import Sparkline
+from rdchat.ui.style.theme import Theme
 
 
 def _sparkline(qtbot: QtBot, theme: Theme) -> Sparkline:

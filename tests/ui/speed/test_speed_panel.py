@@ -11,11 +11,11 @@ from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Stati
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.ui.look import formatting
-from rdchat.ui.look.theme import Theme
-from rdchat.ui.models.training.words import short_words
+from rdchat.ui.models.training.words import short_text
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
+from rdchat.ui.style import formatting
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed import listed
 from tests.services.fakes import Reply
@@ -100,7 +100,7 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.engine.replies = [Reply(finish_reason=reason)]
     chat.start()
     chat.say("Hello")
-    words = formatting.FINISH_WORDS[reason]
+    words = formatting.FINISH_TEXT[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == words)
     assert formatting.FINISH_REASONS[reason] in panel.reply.rows["Ended"].toolTip()
     chat.controller.chat.start_new()
@@ -566,7 +566,7 @@ def test_a_slow_reply_has_a_reason(
     monkeypatch.setattr("os.getloadavg", lambda: (load, load, load))
     training = TrainingControl(panel)
     chat.qtbot.waitUntil(lambda: training.state is TrainingState.NOTHING)
-    panel.follow_training(training, short_words)
+    panel.follow_training(training, short_text)
     if trains:
         training.state = TrainingState.TRAINING
         training.changed.emit()

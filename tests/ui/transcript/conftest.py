@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.requests import Role
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_parts import MessageEditor

@@ -4,7 +4,7 @@ import pytest
 from PySide6.QtGui import QColor, QTextDocument
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import DARK, LIGHT, Colors
+from rdchat.ui.style.theme import DARK, LIGHT, Colors
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 
 

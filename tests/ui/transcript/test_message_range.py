@@ -1,4 +1,4 @@
-from rdchat.ui.transcript.message_range import FIRST, MOST, OPENED, STEP, MessageRange
+from rdchat.ui.transcript.message_range import FIRST, MAX, OPENED, STEP, MessageRange
 
 
 def test_a_long_conversation_opens_at_its_end() -> None:
@@ -14,11 +14,11 @@ def test_it_slides_up_to_the_first_message_and_back_and_stays_small() -> None:
     window = MessageRange()
     window.show_latest(1000)
     while window.slide_up():
-        assert window.end - window.start <= MOST
+        assert window.end - window.start <= MAX
     assert window.start == 0
     assert not window.at_end
     while window.slide_down():
-        assert window.end - window.start <= MOST
+        assert window.end - window.start <= MAX
     assert window.end == 1000
 
 
@@ -38,7 +38,7 @@ def test_messages_added_at_the_end_push_the_oldest_out() -> None:
     for _ in range(1000):
         assert window.add()
     assert window.end == 1010
-    assert MOST - STEP <= window.end - window.start <= MOST
+    assert MAX - STEP <= window.end - window.start <= MAX
 
 
 def test_a_shorter_path_after_an_edit_keeps_the_end_in_view() -> None:

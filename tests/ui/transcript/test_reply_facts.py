@@ -6,9 +6,9 @@ from rdchat.chat.conversation import Drafting, MadeWith
 from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode, SamplingParams
-from rdchat.ui.look import definitions
-from rdchat.ui.look.formatting import prefill_words
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style import definitions
+from rdchat.ui.style.formatting import prefill_text
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_actions import FactsLine
 from rdchat.ui.transcript.reply_details import Fact, facts, summary
 from tests.ui.transcript.conftest import reply
@@ -36,7 +36,7 @@ def test_after_an_edit_it_is_said_how_much_of_the_prompt_was_kept() -> None:
     edited = replace(DRAFTED, prompt_tokens=1300, cached_prompt_tokens=1200)
     assert "1,200 of 1,300 prompt tokens kept" in summary(reply(2, "Hi", statistics=edited))
     assert (
-        prefill_words(PrefillProgress(1, 1250, 1300, 1200))
+        prefill_text(PrefillProgress(1, 1250, 1300, 1200))
         == "Reading the prompt: 1,250 of 1,300 tokens, 1,200 kept from before"
     )
 

@@ -9,10 +9,10 @@ from PySide6.QtGui import QGuiApplication, QTextCursor, QTextTable
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
-from rdchat.ui.transcript.markdown.text_body import FIRST_SHOWN, TextBody
+from rdchat.ui.transcript.markdown.text_body import FIRST_LINES, TextBody
 from tests.links import click, collected_links
 from tests.ui.transcript.conftest import button, draw
 from tests.ui.transcript.samples import RICH
@@ -228,7 +228,7 @@ def test_of_a_very_long_message_the_first_part_is_shown(qtbot: QtBot, make_body:
     text = "A paragraph of a very long message.\n\n" * 2500
     body = make_body(text)
     shown = len(text) - body.hidden_characters
-    assert 0.4 * FIRST_SHOWN < shown < FIRST_SHOWN  # its line feeds take room too
+    assert 0.4 * FIRST_LINES < shown < FIRST_LINES  # its line feeds take room too
     assert body.toPlainText().strip() == text[:shown].replace("\n\n", "\n").strip()
     before = body.height_for(600)
     body.show_more()

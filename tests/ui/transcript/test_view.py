@@ -5,11 +5,11 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.storage.reader_notes import ReadingPlace
-from rdchat.ui.look.theme import Theme
+from rdchat.chat.storage.reader_notes import ReadingPosition
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
-from rdchat.ui.transcript.message_range import MOST, OPENED
+from rdchat.ui.transcript.message_range import MAX, OPENED
 from tests.grids import share
 from tests.ui.transcript.conftest import (
     add_message,
@@ -69,7 +69,7 @@ def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot,
     wait_until_drawn(qtbot, view)
     assert widgets(view)[0].message.id < first
     assert abs(top_of(view, first) - 20) <= 2  # where it stood before the older ones came; heights are rounded
-    assert len(widgets(view)) <= MOST
+    assert len(widgets(view)) <= MAX
 
 
 def first_in_view(view: TranscriptView) -> int:
@@ -104,7 +104,7 @@ def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_ye
         assert abs(top_of(view, message_id) - (before - step)) <= 1
         wait_until_drawn(qtbot, view)
         assert abs(top_of(view, message_id) - (before - step)) <= 1
-    assert len(widgets(view)) <= MOST
+    assert len(widgets(view)) <= MAX
 
 
 def test_messages_above_and_below_count_while_a_reply_grows(qtbot: QtBot, show: Show) -> None:
@@ -124,7 +124,7 @@ def test_the_first_message_is_reached_and_the_way_back_too(qtbot: QtBot, show: S
     bar = scroll_bar(view)
     while widgets(view)[0].message.id > 1:
         bar.setValue(widgets(view)[0].y() - 20)
-    assert len(widgets(view)) <= MOST
+    assert len(widgets(view)) <= MAX
     view.scroll_to_end()
     wait_until_drawn(qtbot, view)
     assert widgets(view)[-1].message.id == 400
@@ -199,14 +199,14 @@ def test_home_and_end_reach_the_whole_chat_also_from_within_a_message(qtbot: QtB
 def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     messages = dialogue(100, LONG)
     view = show(messages)
-    told: list[tuple[int, ReadingPlace | None]] = []
+    told: list[tuple[int, ReadingPosition | None]] = []
     view.reader_moved.connect(lambda chat, place: told.append((chat, place)))
     view.hits.show(77)
     scroll_bar(view).setValue(widget_of(view, 78).y() + 30)
-    qtbot.waitUntil(lambda: (1, ReadingPlace(78, 30)) in told)
+    qtbot.waitUntil(lambda: (1, ReadingPosition(78, 30)) in told)
     other = [person(901, "Other")]
     view.set_messages(other)
-    view.set_messages(messages, ReadingPlace(78, 30))
+    view.set_messages(messages, ReadingPosition(78, 30))
     wait_until_drawn(qtbot, view)
     assert abs(top_of(view, 78) + 30) <= 2
     view.scroll_to_end()
@@ -217,7 +217,7 @@ def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
 def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: QtBot, show: Show, left_at: int) -> None:
     view = show([person(number, "Other") for number in range(5001, 9000)])
     scroll_bar(view).setValue(scroll_bar(view).maximum() // 3)
-    view.set_messages(dialogue(1000, LONG), ReadingPlace(left_at, 0))
+    view.set_messages(dialogue(1000, LONG), ReadingPosition(left_at, 0))
     wait_until_drawn(qtbot, view)
     assert first_in_view(view) == left_at
     assert view.fills_view

@@ -9,8 +9,8 @@ from PySide6.QtGui import QTextCursor, QWheelEvent
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.search_words import WordMatcher
-from rdchat.ui.look.theme import Theme
+from rdchat.chat.search_terms import WordMatcher
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import file_name
 from rdchat.ui.transcript.markdown.horizontal_scrolling import ScrollBar
 from rdchat.ui.transcript.markdown.parser import MarkdownParser

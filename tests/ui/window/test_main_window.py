@@ -13,7 +13,7 @@ from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed import listed

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 import rdchat
 from rdchat.chat.listing import ChatRow
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.window.macos_shortcuts import RESERVED, STANDARD

@@ -9,7 +9,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QScrollArea, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import HelpWindow
@@ -25,7 +25,7 @@ def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
     QTest.keySequence(window, QKeySequence(keys))
 
 
-@pytest.mark.parametrize("name", ["settings", "ledger", "benchmark", "about_drafting"])
+@pytest.mark.parametrize("name", ["settings", "ledger", "benchmark", "drafting_help"])
 def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow, name: str) -> None:
     """Command-Option-L did nothing while the tokens window had the focus."""
     side = window.preferences if name == "settings" else getattr(window.windows, name)
@@ -110,7 +110,7 @@ def test_a_window_of_a_screen_that_is_gone_comes_onto_one_that_exists(
 
 
 def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWindow) -> None:
-    drafting, keys = window.windows.about_drafting, window.windows.shortcuts
+    drafting, keys = window.windows.drafting_help, window.windows.shortcuts
     assert isinstance(drafting, HelpWindow)
     assert isinstance(keys, HelpWindow)
     for page, words in ((drafting, "guesses the next few tokens"), (keys, "Other windows")):

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.services.chat.unsaved_replies import UnsavedReply
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.unsaved_question import detail_words, question_words
+from rdchat.ui.window.unsaved_question import detail_text, question_text
 from tests.disks import small_disk
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply
@@ -167,9 +167,9 @@ def test_a_window_with_nothing_unsaved_closes_at_once(chat: Chat, window: MainWi
 
 def test_words_name_chats_and_characters() -> None:
     one = UnsavedReply("Sea", "x" * 640, 606)
-    assert question_words([one]) == "Quit and lose 606 characters of “Sea”?"
-    assert question_words([one, UnsavedReply("Land", "xy", 1)]) == "Quit and lose 607 characters of 2 chats?"
-    many = detail_words([UnsavedReply("S" * 50, "xy", 1)] * 7, None).splitlines()
+    assert question_text([one]) == "Quit and lose 606 characters of “Sea”?"
+    assert question_text([one, UnsavedReply("Land", "xy", 1)]) == "Quit and lose 607 characters of 2 chats?"
+    many = detail_text([UnsavedReply("S" * 50, "xy", 1)] * 7, None).splitlines()
     assert len(many) == 6
     assert many[0] == f"“{'S' * 39}…”: 1 of 2 characters"
     assert many[-1] == "and 2 more replies"

@@ -19,7 +19,7 @@ from rdchat.errors import StorageFullError
 from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.window.main_window import MainWindow

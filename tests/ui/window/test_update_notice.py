@@ -8,9 +8,9 @@ from rdchat.hub.updates import Update
 from rdchat.services.app import update_check
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.settings import preferences
 from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.window import update_notice
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.update_notice import KEY, UpdateNotice

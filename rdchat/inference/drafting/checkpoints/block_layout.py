@@ -35,7 +35,7 @@ _DFLASH_SETTINGS = {
     "enable_confidence_head", "confidence_head_with_markov",
 }  # fmt: skip
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
-_MOST_BLOCK = 256
+_MAX_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}  # t2d says the same as d2t
 _DSPARK = "dspark"
@@ -90,7 +90,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         **sizes,
         draft_vocabulary_size=top.size("draft_vocab_size", checkpoint.listed_tokens or sizes["vocabulary_size"]),
         # Qwen3's modules take no part of a head, so a partial rotary factor is the target's, copied by trainers
-        rope=layers.rope("full_attention", whole_heads=not gemma and not parts.speculators),
+        rope=layers.rope("full_attention", complete_heads=not gemma and not parts.speculators),
         windows=windows,
         causal=causal,
         target_layers=_target_layers(parts),
@@ -115,7 +115,7 @@ BLOCK = Layout(HeadKind.BLOCK, matches, block_config, partial(load_network, Stor
 
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:
     check_heads(checkpoint, config)
-    if config.block_size > _MOST_BLOCK:
+    if config.block_size > _MAX_BLOCK:
         raise block.wrong("block_size")
     if config.mask_token >= config.vocabulary_size:
         raise block.wrong("mask_token_id")

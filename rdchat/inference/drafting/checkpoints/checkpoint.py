@@ -13,11 +13,11 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
-from rdchat.inference.models.model_files import shown_name
+from rdchat.inference.models.model_files import printable_name
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.models.weight_files import read_headers, weight_files
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel
 
 HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
 OTHER_HINT = "Use a drafter that was made for this model."
@@ -25,9 +25,9 @@ NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
 _PREFIX, _FIRST_LAYER = "model.", "midlayer."  # of names: written by some tools; SafeAILab's name of `layers.0.`
 _FLOATS = {"F16", "BF16", "F32"}
 PACKED = _FLOATS | {"U32"}  # types of quantised weights
-_WHOLE_NUMBERS = {"I32", "I64", "U32"}
+_INTEGERS = {"I32", "I64", "U32"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_LISTS = {"draft_vocabulary": _WHOLE_NUMBERS, "d2t": _WHOLE_NUMBERS, "t2d": {"BOOL", "U8", *_WHOLE_NUMBERS}}
+_LISTS = {"draft_vocabulary": _INTEGERS, "d2t": _INTEGERS, "t2d": {"BOOL", "U8", *_INTEGERS}}
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -50,7 +50,7 @@ class Checkpoint:
     @property
     def name(self) -> str:
         """The folder's name, for people."""
-        return shown_name(self.folder)
+        return printable_name(self.folder)
 
     def error(self, reason: str, hint: str = HINT) -> ModelError:
         """Return the error for a drafter that cannot be used, with the reason."""
@@ -151,7 +151,7 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
         pickles = [path.name for pattern in _PICKLES for path in entries if path.match(pattern)]
         if pickles:
             raise ModelError(
-                f"The drafter {shown_name(folder)} has its weights in {pickles[0][:100]}, a file that can run code.",
+                f"The weights of the drafter {printable_name(folder)} are in {pickles[0][:100]}, which can run code.",
                 "Convert it to safetensors, for example with the Space `safetensors/convert` on huggingface.co.",
             )
         return None
@@ -159,6 +159,8 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
     tensors: dict[str, StoredTensor] = {}
     for name, tensor in read_headers(folder, files).items():
         if plain_name(name) in tensors:
-            raise ModelError(f"The drafter {shown_name(folder)} has the tensor {plain_name(name)[:100]} twice.", HINT)
+            raise ModelError(
+                f"The drafter {printable_name(folder)} has the tensor {plain_name(name)[:100]} twice.", HINT
+            )
         tensors[plain_name(name)] = tensor
     return Checkpoint(folder, config, files, tensors)

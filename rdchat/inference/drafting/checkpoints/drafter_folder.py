@@ -24,11 +24,11 @@ from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
-from rdchat.inference.models.model_files import BINDING, TargetBinding, shown_name
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3)
-MOST_CONFIG_BYTES = 2**20
+MAX_CONFIG_BYTES = 2**20
 
 
 def bound_hash(folder: Path) -> str | None:
@@ -115,7 +115,7 @@ def _open(folder: Path) -> tuple[Layout, Checkpoint]:
         return MTP, layers
     checkpoint = open_checkpoint(folder, config)
     if checkpoint is None and RECURRENT.matches(config, ()):
-        raise ModelError(f"The drafter {shown_name(folder)} has no {WEIGHTS}.", HINT)
+        raise ModelError(f"The drafter {printable_name(folder)} has no {WEIGHTS}.", HINT)
     names = checkpoint.tensors.keys() if checkpoint else ()
     form = next((form for form in LAYOUTS if form.matches(config, names)), None)
     if checkpoint is None or form is None:
@@ -186,7 +186,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.exists() and not path.is_symlink():
         raise ModelError(f"There is no drafter at {folder}: it has no {CONFIG}.", HINT)
-    config = read_json(path, HINT, MOST_CONFIG_BYTES)
+    config = read_json(path, HINT, MAX_CONFIG_BYTES)
     if not isinstance(config, dict):
         raise ModelError(f"{path} is damaged: it does not describe a drafter.", HINT)
     return config
@@ -203,5 +203,5 @@ def _check_binding(folder: Path, config: Any, model: LoadedModel) -> None:
     if binding.hash != own.hash:
         other = "other weights of that name" if binding.name == own.name else f"the model {binding.name[:100]}"
         raise ModelError(
-            f"The drafter {shown_name(folder)} was trained for {other}, not for the loaded {own.name}.", HINT
+            f"The drafter {printable_name(folder)} was trained for {other}, not for the loaded {own.name}.", HINT
         )

@@ -17,23 +17,23 @@ from rdchat.hub.cache_layout import folders_in, snapshot_of
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, describes_drafter
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
-from rdchat.inference.drafting.checkpoints.drafter_folder import MOST_CONFIG_BYTES, bound_hash, inspect_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import MAX_CONFIG_BYTES, bound_hash, inspect_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, shown_name, target_hash
-from rdchat.inference.models.model_places import (
+from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, printable_name, target_hash
+from rdchat.inference.models.model_locations import (
     SHIPPED,
     TRAINED,
-    model_places,
+    folder_named,
+    model_locations,
     own_drafters,
-    place_named,
     shipped_drafters,
 )
 from rdchat.inference.models.mtp_families import unreadable
 
 BESIDE = "Beside the model"
-_MOST_BESIDE = 1000  # folders looked at beside a model, whose parent may hold all downloads
+_MAX_BESIDE = 1000  # folders looked at beside a model, whose parent may hold all downloads
 _TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # every model has one of them
 
 
@@ -62,7 +62,7 @@ def resolve_drafter(named: str) -> Path:
         return place
     if is_hub_id(named):
         return cached_snapshot(named, "drafter")
-    listed = next((each for each in own_drafters() if each.name == named), None) or place_named(named)
+    listed = next((each for each in own_drafters() if each.name == named), None) or folder_named(named)
     return listed.path if listed else place
 
 
@@ -89,7 +89,7 @@ def search_drafters(wanted: str | None, model: Path | None = None) -> DrafterSea
                 inspect_drafter(folder)
                 found = found or folder
         except ModelError as error:
-            left_out.append(f"The drafter {shown_name(folder)} is not used: {error}")
+            left_out.append(f"The drafter {printable_name(folder)} is not used: {error}")
     if found is None and model is not None and own_layers(model):
         found = model
     return DrafterSearch(found, tuple(left_out))
@@ -164,9 +164,9 @@ def _places(model: Path | None) -> Iterator[ModelCard]:
     """Yield the folders to look in."""
     yield from own_drafters()
     if model is not None and model.is_dir():
-        for folder in (*folders_in(model), *folders_in(model.parent)[:_MOST_BESIDE]):
+        for folder in (*folders_in(model), *folders_in(model.parent)[:_MAX_BESIDE]):
             yield ModelCard(folder.name, str(folder), BESIDE, folder)
-    yield from model_places()
+    yield from model_locations()
     yield from shipped_drafters()
 
 
@@ -183,7 +183,7 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
     try:
         if folder / CONFIG not in entries_of(folder):
             return None
-        config = read_json(folder / CONFIG, most=MOST_CONFIG_BYTES)
+        config = read_json(folder / CONFIG, most=MAX_CONFIG_BYTES)
         known = surely or (isinstance(config, dict) and describes_drafter(config))
         if known or not any((folder / name).exists() for name in _TOKENIZERS):
             return inspect_drafter(folder), ""

@@ -52,8 +52,8 @@ from rdchat.inference.models.mtp_families import (
 )
 from rdchat.inference.models.mtp_tensors import BARE
 from rdchat.inference.models.safetensors_file import StoredTensor, read_header
-from rdchat.inference.target.device import memory_room
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.device import memory_room
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _SIDE_FOLDER = "mtp"
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")

@@ -21,9 +21,9 @@ from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead, quantize
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1
 _VOCABULARY = "draft_vocabulary"  # tensor of token ids beside the head's weights

@@ -12,12 +12,12 @@ from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 from rdchat.inference.drafting.heads.stored_network import StoredNetwork
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel
 
-_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
-_MOST_LIST = 1000
-_MOST_LAYERS = 100
+_MAX_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+_MAX_LIST = 1000
+_MAX_LAYERS = 100
 _ROPE_NUMBERS: dict[str, frozenset[str]] = {
     "default": frozenset(),
     "linear": frozenset({"factor"}),
@@ -31,7 +31,7 @@ _ROPE_OPTIONS: dict[str, frozenset[str]] = {
     "proportional": frozenset({"partial_rotary_factor", "factor"}),
 }
 # mlx-lm's yarn always rounds as with `truncate`; for plain text, mrope equals plain rope
-_ROPE_WORDS = frozenset({"type", "rope_type", "rope_theta", "truncate", "mrope_section", "mrope_interleaved"})
+_ROPE_KEYS = frozenset({"type", "rope_type", "rope_theta", "truncate", "mrope_section", "mrope_interleaved"})
 
 
 Kind = Callable[[Any], bool]
@@ -78,7 +78,7 @@ class Settings:
 
     def size(self, name: str, default: int | None = None, least: int = 1) -> int:
         """Return a whole number within sane limits."""
-        return int(self.value(name, lambda value: type(value) is int and least <= value <= _MOST_SIZE, default))
+        return int(self.value(name, lambda value: type(value) is int and least <= value <= _MAX_SIZE, default))
 
     def number(self, name: str, default: float) -> float:
         """Return a positive number."""
@@ -102,8 +102,8 @@ class Settings:
 
     def places(self, name: str, offset: int = 0) -> tuple[int, ...]:
         """Return a list of the target's layers, each plus an offset, checked against the number of layers."""
-        values = self.value(name, lambda value: isinstance(value, list) and 0 < len(value) <= _MOST_LIST)
-        if not all(type(value) is int and 0 <= value + offset < _MOST_LIST for value in values):
+        values = self.value(name, lambda value: isinstance(value, list) and 0 < len(value) <= _MAX_LIST)
+        if not all(type(value) is int and 0 <= value + offset < _MAX_LIST for value in values):
             raise self.wrong(name)
         return tuple(value + offset for value in values)
 
@@ -136,7 +136,7 @@ class Settings:
         if unknown:
             raise self.checkpoint.error(f"rdchat does not support its setting {unknown[0][:100]}", NEWER_HINT)
 
-    def rope(self, layer_type: str, *, whole_heads: bool = False) -> RopeConfig:
+    def rope(self, layer_type: str, *, complete_heads: bool = False) -> RopeConfig:
         """Return the rotary positions for a type of layer, from `rope_parameters` or `rope_scaling`.
 
         As in transformers, a base inside either of them takes precedence over one beside them, and both accept the
@@ -144,7 +144,7 @@ class Settings:
 
         Args:
             layer_type: Type of the layer.
-            whole_heads: Whether the default kind rotates the whole head, whatever partial factor is written beside it.
+            complete_heads: Whether the default kind rotates the whole head, whatever partial factor is given.
         """
         rope, older = self.within("rope_parameters"), self.within("rope_scaling")
         if isinstance(rope.data.get(layer_type), dict):
@@ -162,9 +162,9 @@ class Settings:
         kind = scaling.word(named, "default", _ROPE_NUMBERS)
         kind = "default" if kind == "mrope" else kind
         needed, options = _ROPE_NUMBERS[kind], _ROPE_OPTIONS.get(kind, frozenset())
-        scaling.refuse_others(_ROPE_WORDS | needed | options | {"partial_rotary_factor"})
+        scaling.refuse_others(_ROPE_KEYS | needed | options | {"partial_rotary_factor"})
         partial = scaling.number("partial_rotary_factor", self.number("partial_rotary_factor", 1.0))
-        ignored = whole_heads and kind == "default"
+        ignored = complete_heads and kind == "default"
         if not ignored and (partial > 1 or (partial != 1 and kind != "proportional")):
             raise scaling.wrong("partial_rotary_factor")
         for name in needed:
@@ -227,7 +227,7 @@ def decoder_settings(
         ModelError: If a size is missing or impossible, or there are too many layers.
     """
     hidden, heads, tensors = layers.size("hidden_size"), layers.size("num_attention_heads"), checkpoint.tensors
-    if layers.size("num_hidden_layers", 1) > _MOST_LAYERS:
+    if layers.size("num_hidden_layers", 1) > _MAX_LAYERS:
         raise layers.wrong("num_hidden_layers")
     derived = head_size == "head_dim"
     return {

@@ -14,7 +14,7 @@ from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import RowPositions, Rows
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
-from rdchat.inference.target.target import LoadedModel, embedding_scale
+from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
 
 class BoundBlockHead(BoundNetwork):
@@ -26,7 +26,7 @@ class BoundBlockHead(BoundNetwork):
     def __init__(self, stored: StoredNetwork[BlockConfig], model: LoadedModel, bits: int | None = None) -> None:
         super().__init__(stored, model, bits)
         self.config = config = stored.config
-        self.most_drafted = config.most_drafted
+        self.max_drafted = config.max_drafted
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
         if not config.own_embeddings:
             self._scale = embedding_scale(model.info.architecture, config.hidden_size)

@@ -59,7 +59,7 @@ class BlockConfig(DecoderConfig):
     softcap: float | None = None  # bound of the logits before the correction
 
     @property
-    def most_drafted(self) -> int:
+    def max_drafted(self) -> int:
         """Tokens that one block drafts."""
         return self.block_size - (not self.from_anchor)
 

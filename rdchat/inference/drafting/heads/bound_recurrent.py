@@ -7,11 +7,11 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import MOST_BEAM_ROWS
+from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.recurrent_head import Output, RecurrentHead
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import TargetEmbeddings
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import TargetEmbeddings
 
 
 class BoundRecurrentHead(Head):
@@ -27,7 +27,7 @@ class BoundRecurrentHead(Head):
     """
 
     kind = HeadKind.RECURRENT
-    most_drafted = MOST_BEAM_ROWS
+    max_drafted = MAX_BEAM_ROWS
     remembers = False
 
     def __init__(self, head: RecurrentHead, vocabulary: mx.array, embeddings: TargetEmbeddings) -> None:

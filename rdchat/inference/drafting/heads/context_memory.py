@@ -11,7 +11,7 @@ import numpy as np
 
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
-from rdchat.inference.target.round_cache import RowBuffer, take_waits
+from rdchat.inference.verification.round_cache import RowBuffer, take_waits
 
 _MANY = 64  # rows to compute at once instead of with the next draft: a prompt's hidden states take memory
 _UNKNOWN = -1  # in place of a token that `take` was not given

@@ -23,12 +23,12 @@ import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.api.requests import MOST_BEAM_ROWS
+from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 
 
 class FeatureNorm(StrEnum):
@@ -126,7 +126,7 @@ class BoundEagle3Head(BoundNetwork):
     """
 
     kind = HeadKind.EAGLE3
-    most_drafted = MOST_BEAM_ROWS
+    max_drafted = MAX_BEAM_ROWS
     network_of = Eagle3Network
 
     def __init__(self, stored: StoredNetwork[Eagle3Config], model: LoadedModel, bits: int | None = None) -> None:

@@ -11,8 +11,8 @@ from typing import Protocol
 import mlx.core as mx
 
 from rdchat.inference.api.model_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Head(Protocol):
     vocabulary: mx.array  # (candidates,) int32 ids of the tokens that it can draft, ascending
     candidates: int  # their number
     inverse_temperature: float  # its log-probabilities are multiplied by this before noise is added
-    most_drafted: int  # the most tokens that it drafts below a root
+    max_drafted: int  # the most tokens that it drafts below a root
     remembers: bool  # whether it has a memory of the text, so that it must read the prompt
 
     def memory(self) -> HeadMemory:

@@ -20,14 +20,14 @@ import numpy as np
 from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError, one_line
-from rdchat.inference.api.requests import MOST_BEAM_ROWS
+from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
-from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.hooks import HiddenReads, ModelHooks
-from rdchat.inference.target.round_cache import RowBuffer
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
+from rdchat.inference.verification.round_cache import RowBuffer
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _ROUTERS = ("gate", "router", "shared_expert_gate")  # modules that stay unquantised: a few rows that decide a lot
 _HINT = "Use the MTP layers that were published for this model."
@@ -156,7 +156,7 @@ class BoundMtpHead(Head):
     """
 
     kind = HeadKind.MTP
-    most_drafted = MOST_BEAM_ROWS
+    max_drafted = MAX_BEAM_ROWS
     remembers = True
     inverse_temperature = 1.0
 

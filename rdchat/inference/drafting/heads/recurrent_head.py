@@ -21,8 +21,8 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.stored_network import GROUP, quantize_weights
 
-_MOST_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
-_MOST_BLOCKS = 1000
+_MAX_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+_MAX_BLOCKS = 1000
 _STORED_NAMES = {"inverse_temperature": "sharpen"}
 
 
@@ -70,9 +70,9 @@ class HeadConfig:
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
         _require(all(size > 0 for size in sizes), "its sizes must be positive")
-        _require(self.largest_size <= _MOST_SIZE, "a size is too large for MLX")
-        _require(self.blocks <= _MOST_BLOCKS, f"it has more than {_MOST_BLOCKS:,} blocks")
-        _require(len(self.target_layers) <= _MOST_BLOCKS, f"it reads more than {_MOST_BLOCKS:,} layers")
+        _require(self.largest_size <= _MAX_SIZE, "a size is too large for MLX")
+        _require(self.blocks <= _MAX_BLOCKS, f"it has more than {_MAX_BLOCKS:,} blocks")
+        _require(len(self.target_layers) <= _MAX_BLOCKS, f"it reads more than {_MAX_BLOCKS:,} layers")
         _require(self.blocks >= 0 and self.input_rank >= 0, "a number of blocks or a rank is negative")
         _require(all(layer >= 0 for layer in self.target_layers), "a target layer is negative")
         _require(

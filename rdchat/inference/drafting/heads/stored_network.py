@@ -11,9 +11,9 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, StoredHead
-from rdchat.inference.target.device import on_gpu
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.device import on_gpu
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 GROUP = 64  # weights that share a scale
 _BITS_ON_GPU = 4

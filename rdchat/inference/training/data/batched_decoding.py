@@ -14,12 +14,12 @@ import numpy.typing as npt
 from mlx_lm.models.cache import BatchKVCache, KVCache, make_prompt_cache
 
 from rdchat.errors import ModelError
-from rdchat.inference.target.capability import median_error, on_host, rounding_limit, row_errors
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.memory_errors import is_device_error
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.verification.capability import median_error, on_host, rounding_limit, row_errors
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.memory_errors import is_device_error
+from rdchat.inference.verification.target import LoadedModel
 
 Halves = npt.NDArray[np.float16]
 
@@ -86,12 +86,12 @@ class BatchedDecoder:
         mx.clear_cache()
 
 
-def parts_of_a_call(lengths: Sequence[int], most_tokens: int) -> list[range]:
-    """Split neighbouring sequences into parts of at most `most_tokens`, padded; a part may be one longer sequence."""
+def parts_of_a_call(lengths: Sequence[int], token_limit: int) -> list[range]:
+    """Split neighbouring sequences into parts of at most `token_limit`, padded; a part may be one longer sequence."""
     starts, longest = [0], 0
     for place, length in enumerate(lengths):
         longest = max(longest, length)
-        if place > starts[-1] and (place + 1 - starts[-1]) * longest > most_tokens:
+        if place > starts[-1] and (place + 1 - starts[-1]) * longest > token_limit:
             starts.append(place)
             longest = length
     return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(lengths)], strict=True)]

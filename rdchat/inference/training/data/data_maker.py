@@ -13,17 +13,17 @@ import numpy.typing as npt
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import ChatMessage, Role
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel
 
 _QUESTION_TEMPERATURE = 0.8
 _TOP_P = 0.95  # the default of chats
 _REACH = 10.0  # tokens less likely than e^-10 times the most likely one are never drawn
-MOST_ANSWER_TOKENS = 224
-MOST_SEQUENCE_TOKENS = 1408  # of a conversation: an article or search results, a task, and an answer
+MAX_ANSWER_TOKENS = 224
+MAX_SEQUENCE_TOKENS = 1408  # of a conversation: an article or search results, a task, and an answer
 _LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops if this many consecutive runs of this many tokens were all seen before
 
 
@@ -97,7 +97,7 @@ class TokenSequence:
         self.tokens.append(token)
         self.states.append(state)
         length = self.answer_tokens
-        self.over = token in self._template.ends or length >= MOST_ANSWER_TOKENS or self._loops(length)
+        self.over = token in self._template.ends or length >= MAX_ANSWER_TOKENS or self._loops(length)
 
     @property
     def answer_tokens(self) -> int:
@@ -252,8 +252,8 @@ class DataMaker:
     def _room(self) -> int:
         """Most tokens of a question; longer ones are cut to fit the context and the batch's memory."""
         around = len(self.template.before) + len(self.template.after)
-        most = min(MOST_SEQUENCE_TOKENS, self.model.info.context_length)
-        return most - MOST_ANSWER_TOKENS - around
+        most = min(MAX_SEQUENCE_TOKENS, self.model.info.context_length)
+        return most - MAX_ANSWER_TOKENS - around
 
     def _remember(self, made: Sequence[TrainingConversation]) -> None:
         """Keep answers in prose, up to the end of a sentence, as passages for later questions."""

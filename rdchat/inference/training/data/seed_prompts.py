@@ -125,10 +125,10 @@ def _words(draw: random.Random, passages: Sequence[str], joined: int) -> dict[st
     }
 
 
-def foreign_text(draw: random.Random, language: str, most_sentences: int = 2) -> str:
+def foreign_text(draw: random.Random, language: str, max_sentences: int = 2) -> str:
     """Return sentences in a language ("when has who done what"), some with another clause."""
     grammar, sentences = texts("foreign_texts")[language], []
-    for _ in range(draw.randint(1, most_sentences)):
+    for _ in range(draw.randint(1, max_sentences)):
         clause = draw.choice(grammar["clauses"]) if draw.random() < 0.6 else ""
         parts = {"when": draw.choice(grammar["times"]), "who": draw.choice(grammar["subjects"])}
         sentences.append(grammar["pattern"].format(**parts, what=draw.choice(grammar["deeds"])) + clause + ".")

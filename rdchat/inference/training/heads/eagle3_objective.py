@@ -24,12 +24,12 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, Eagle3Network
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import output_preconditioner
 from rdchat.inference.training.heads.samples import Halves, Ints
 from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData, drop_inputs
+from rdchat.inference.verification.fetch import fetch
 
 _EPSILON = 1e-6
 _HEAD_WIDTH = 64

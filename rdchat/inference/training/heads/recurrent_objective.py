@@ -21,11 +21,11 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.fetch import fetch
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
 from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData, drop_inputs, unroll
+from rdchat.inference.verification.fetch import fetch
 
 _SMALLEST_SCALE = 1e-3  # smallest scale as a share of the largest, so that constant dimensions are not blown up
 _MEASURED_STATES = 20_000  # hidden states from which the standardisation is measured

@@ -13,9 +13,9 @@ import mlx.core as mx
 import numpy as np
 import numpy.typing as npt
 
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.shards import TrainingConversation
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 TEACHER_TOKENS = 16  # the k of the teacher's top-k
 _CURVE_TOKENS = 64  # tokens from which a logit curve is measured
@@ -57,17 +57,17 @@ class StateWindows:
     Args:
         counts: Number of tokens of each shard.
         read: Returns the (tokens, width) states of a shard, from disk, or computed again.
-        most_tokens: Most tokens of a window; a window has at least one shard.
+        token_limit: Most tokens of a window; a window has at least one shard.
     """
 
-    def __init__(self, counts: Sequence[int], read: Callable[[int], Halves], most_tokens: int) -> None:
+    def __init__(self, counts: Sequence[int], read: Callable[[int], Halves], token_limit: int) -> None:
         self._read = read
         self._loaded: tuple[int, Halves] | None = None  # the last window; a single window is read once for all epochs
         self._windows: list[range] = []
         self._starts = [0, *accumulate(counts)]
         first = 0
         for number in range(1, len(counts) + 1):
-            if number == len(counts) or self._starts[number + 1] - self._starts[first] > most_tokens:
+            if number == len(counts) or self._starts[number + 1] - self._starts[first] > token_limit:
                 self._windows.append(range(first, number))
                 first = number
 

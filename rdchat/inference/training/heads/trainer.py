@@ -26,8 +26,6 @@ from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.fetch import fetch
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import (
@@ -39,6 +37,8 @@ from rdchat.inference.training.heads.samples import (
     Teacher,
     draft_vocabulary,
 )
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 
 class DroppingLinear(nn.Linear):

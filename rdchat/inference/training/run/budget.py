@@ -8,10 +8,10 @@ import mlx.core as mx
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import DoesNotFitError, StorageFullError
-from rdchat.inference.target.device import memory_room, total_memory_bytes
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
-from rdchat.inference.training.data.data_maker import MOST_SEQUENCE_TOKENS
+from rdchat.inference.training.data.data_maker import MAX_SEQUENCE_TOKENS
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
+from rdchat.inference.verification.device import memory_room, total_memory_bytes
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _BATCH_SHARE = 0.6  # share of the machine's memory for sequences and weights
 _SPARE_BYTES = 500_000_000  # left free on the disk
@@ -48,7 +48,7 @@ class TrainingMemory:
         arrays = [array for layer in caches for array in (layer.keys, layer.values)]
         size = model.info.vocabulary_size
         self._model = model
-        sequence_bytes = MOST_SEQUENCE_TOKENS * sum(array.nbytes // array.shape[2] for array in arrays)
+        sequence_bytes = MAX_SEQUENCE_TOKENS * sum(array.nbytes // array.shape[2] for array in arrays)
         self._batch_bytes = sequence_bytes + 3 * 4 * size  # logits on the device, in float32, and on the host
         self._state_bytes = 2 * width
         self._table_bytes = 4 * size * TargetEmbeddings(model.network, size).width

@@ -14,13 +14,13 @@ from rdchat.inference.api.training import COMPARED_BEAMS, ComparedGroup, Compari
 from rdchat.inference.benchmark.recording import record
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import resolve_drafter, search_drafters
-from rdchat.inference.models.model_files import TargetBinding, is_hub_id, shown_name
+from rdchat.inference.models.model_files import TargetBinding, is_hub_id, printable_name
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import Template
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.training.run.phases import Pace
+from rdchat.inference.verification.target import LoadedModel
 
 _EVALUATED = 12  # held-out questions decoded at the end
 _EVALUATED_TOKENS = 96
@@ -123,7 +123,7 @@ def _old(model: LoadedModel, named: str | None) -> tuple[str, Path | None, str]:
         folder = resolve_drafter(named) if named is not None else search_drafters(binding.hash).folder
         if folder is None:
             return "", None, ""
-        name = named if named is not None and is_hub_id(named) else shown_name(folder)
+        name = named if named is not None and is_hub_id(named) else printable_name(folder)
         load_drafter(folder, model)
     except RdchatError as error:
         return Path(named or "").name, None, error.message

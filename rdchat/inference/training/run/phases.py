@@ -16,7 +16,6 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import answer_states, conversation_states
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
@@ -25,6 +24,7 @@ from rdchat.inference.training.heads.recurrent_objective import RecurrentObjecti
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
 from rdchat.inference.training.heads.trainer import Objective, Target, Trainer, TrainingData
 from rdchat.inference.training.run.training_plan import TrainingPlan, shipped_answers
+from rdchat.inference.verification.target import LoadedModel
 
 Shards = Sequence[Sequence[TrainingConversation]]
 

@@ -7,8 +7,8 @@ from rdchat.errors import RdchatError
 from rdchat.files.atomic_file import write_json
 from rdchat.files.foreign_files import read_json
 from rdchat.files.plain_data import plain
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import Template
+from rdchat.inference.verification.target import LoadedModel
 
 _FILE = "begun.json"
 

@@ -19,8 +19,6 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
 from rdchat.inference.training.data.shards import TrainingConversation, read_answers, shipped_path
@@ -28,10 +26,12 @@ from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, de
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS
 from rdchat.inference.training.run.budget import Budget, TrainingMemory
 from rdchat.inference.training.run.run_record import RunRecord
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
 # Longer questions of the person's own are left out, because their whole batch would wait for them.
-MOST_QUESTION_TOKENS = 400
+MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
 _OTHER_START = "Give a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
@@ -150,7 +150,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
     if left_out and not fitting.prompts and not fitting.asked:
         raise RdchatError(
-            f"All questions are longer than {MOST_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
+            f"All questions are longer than {MAX_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
         )
     keep_states = record.keep_states if record else None
     if not recurrent:
@@ -248,7 +248,7 @@ def _check_out(out: Path, binding: TargetBinding) -> None:
 
 
 def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(text for text in prompts if len(encode(model, text)) <= MOST_QUESTION_TOKENS)
+    return tuple(text for text in prompts if len(encode(model, text)) <= MAX_QUESTION_TOKENS)
 
 
 def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:

@@ -19,8 +19,6 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import WEIGHTS, read_own_drafter, write_drafter
-from rdchat.inference.target.memory_errors import device_errors
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder
@@ -28,6 +26,8 @@ from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
 from rdchat.inference.training.run.phases import DataPhase, TrainPhase
 from rdchat.inference.training.run.training_plan import TrainingPlan
+from rdchat.inference.verification.memory_errors import device_errors
+from rdchat.inference.verification.target import LoadedModel
 
 _LOG = logging.getLogger(__name__)
 _RESTART = "Learning starts again, because the settings or the version changed."

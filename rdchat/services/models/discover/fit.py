@@ -58,7 +58,7 @@ class Machine:
 
     def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
         """Return whether a model fits the whole memory, with a drafter; None where its sizes are not known."""
-        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.whole_room)
+        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.total_room)
 
 
 def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:
@@ -75,7 +75,7 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
     return _sizes(weight_bytes, parameters, bits, Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16)
 
 
-def sizes_found(model: FoundModel) -> ModelSizes | None:
+def sizes_read(model: FoundModel) -> ModelSizes | None:
     """Estimate the sizes of a found model; None where the hub gives none."""
     if model.weight_bytes is None:
         return None

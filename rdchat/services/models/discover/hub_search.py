@@ -17,7 +17,7 @@ from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.inference.api.model_facts import Fit
 from rdchat.services.models.discover.card_text import plain_card
-from rdchat.services.models.discover.fit import Machine, sizes_found
+from rdchat.services.models.discover.fit import Machine, sizes_read
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 
@@ -121,7 +121,7 @@ class HubSearch(ModelService):
 class SearchFilters:
     """Required properties. A model whose value is unknown does not pass."""
 
-    most_bytes: int | None = None  # of its weights; None for any size
+    max_bytes: int | None = None  # of its weights; None for any size
     quantization: str = ""  # as the hub names it; empty for any
     licence: str = ""
     family: str = ""
@@ -132,9 +132,9 @@ class SearchFilters:
         wanted = (self.quantization, self.licence, self.family)
         if any(name and name != has for name, has in zip(wanted, _names(model), strict=True)):
             return False
-        if self.most_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.most_bytes):
+        if self.max_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.max_bytes):
             return False
-        return not self.fitting or (machine is not None and machine.fit(sizes_found(model)) in {Fit.FITS, Fit.TIGHT})
+        return not self.fitting or (machine is not None and machine.fit(sizes_read(model)) in {Fit.FITS, Fit.TIGHT})
 
 
 def choices_among(found: Iterable[FoundModel]) -> tuple[list[str], ...]:

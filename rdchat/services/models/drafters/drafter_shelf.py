@@ -18,7 +18,7 @@ from rdchat.services.models.installed.library import Library
 from rdchat.services.models.model_service import ModelService
 
 _CARD = "card.md"
-_MOST_BYTES = 200_000
+_MAX_BYTES = 200_000
 _ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 
 
@@ -189,7 +189,7 @@ class DrafterShelf(ModelService):
 def _figures_on_card(folder: Path) -> dict[str, float]:
     try:
         with (folder / _CARD).open(encoding="utf-8") as file:
-            text = file.read(_MOST_BYTES)
+            text = file.read(_MAX_BYTES)
     except (OSError, ValueError):
         return {}
     return {row[1]: float(row[2]) for row in _ROW.finditer(text)}

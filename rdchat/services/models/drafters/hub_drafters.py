@@ -3,7 +3,7 @@
 from PySide6.QtCore import QObject
 
 from rdchat.hub.endpoint import Tokens
-from rdchat.hub.published_drafters import FoundDrafter, WantedModel, find_published
+from rdchat.hub.published_drafters import FoundDrafter, LinkedModel, find_published
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 
@@ -24,7 +24,7 @@ class HubDrafters(ModelService):
         super().__init__(tokens, parent)
         self._set()
 
-    def search(self, model: WantedModel) -> None:
+    def search(self, model: LinkedModel) -> None:
         """Ask the hub; `changed` follows as things are found."""
         self._work.replace(
             lambda job: self._ask(model, job),
@@ -39,7 +39,7 @@ class HubDrafters(ModelService):
         self._work.forget()
         self._set()
 
-    def _ask(self, model: WantedModel, job: Job[None]) -> None:
+    def _ask(self, model: LinkedModel, job: Job[None]) -> None:
         """Ask the hub; not on the main thread."""
         for found in find_published(self._hub(), model):
             job.report_progress(found)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from rdchat.files.sizes import size_words
+from rdchat.files.sizes import size_text
 from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
 from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
 
@@ -104,7 +104,7 @@ def draft_advice(model: ModelCard, drafts: Drafts, calls: Mapping[int, float]) -
         return best
     if drafts.found is None:
         return DraftAdvice("Hugging Face may have a drafter for it.", DraftAction.SEARCH)
-    size = size_words(_TRAINED_BYTES)
+    size = size_text(_TRAINED_BYTES)
     words = f"No drafter was found that would help. Train one here: it takes hours, and {size}."
     training = _best([_Offer(DraftAdvice(words, DraftAction.TRAIN), _RECURRENT)], calls)
     return training or DraftAdvice("A drafter would not make it faster on this machine. Prompt lookup needs none.")
@@ -141,7 +141,7 @@ def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCar
 
 
 def _own(model: ModelCard) -> Iterator[_Offer]:
-    if model.says_mtp:
+    if model.states_mtp:
         words = "Its authors published a drafter with it, the MTP layers. This copy lacks them."
         yield _Offer(DraftAdvice(words, DraftAction.LAYERS), _MTP)
 
@@ -149,14 +149,12 @@ def _own(model: ModelCard) -> Iterator[_Offer]:
 def _here(model: ModelCard, drafts: Drafts) -> Iterator[_Offer]:
     for head in drafts.heads:
         if head.kind is not None:
-            size = size_words(head.weights_bytes)
+            size = size_text(head.weights_bytes)
             words = f"{head.name}, on this machine, may be made for it. It takes {size} of memory."
             yield _Offer(DraftAdvice(words, DraftAction.USE, head.model), _USUAL[head.kind])
     for other in drafts.smaller:
         if other.sizes is not None and model.sizes is not None:
-            words = (
-                f"{other.name} has the same tokens and can draft. It takes {size_words(other.disk_bytes)} of memory."
-            )
+            words = f"{other.name} has the same tokens and can draft. It takes {size_text(other.disk_bytes)} of memory."
             share = other.sizes.stored_bytes / model.sizes.stored_bytes
             yield _Offer(DraftAdvice(words, DraftAction.USE, other.model, is_model=True), _smaller(share))
 
@@ -168,7 +166,7 @@ def _on_hub(model: ModelCard, found: Sequence[FoundDrafter]) -> Iterator[_Offer]
         stored = model.sizes.stored_bytes if model.sizes is not None else 0
         usual = _smaller(each.size / stored if stored else 1.0) if each.is_model else _USUAL[each.kind]
         kind = "a smaller model with the same tokens" if each.is_model else f"{each.kind.value} drafter"
-        words = f"{each.repository} ({kind}) is {size_words(each.size)} to download and in memory."
+        words = f"{each.repository} ({kind}) is {size_text(each.size)} to download and in memory."
         yield _Offer(DraftAdvice(words, DraftAction.SEARCH), usual)
 
 

@@ -25,7 +25,7 @@ class Library(ModelService):
         parent: The Qt parent.
     """
 
-    drafters_found = Signal(ModelCard, tuple)  # a model, and the heads that fit it
+    drafters_listed = Signal(ModelCard, tuple)  # a model, and the heads that fit it
 
     def __init__(
         self, sources: ModelSources, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None
@@ -59,7 +59,7 @@ class Library(ModelService):
         self._search.look(self._preferences.settings.models_folder)
 
     def match(self, model: ModelCard) -> None:
-        """Find the drafter heads that fit a model; `drafters_found` follows, or not if another model is matched."""
+        """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""
         if self._heads.found and self._heads.found[0] == model:
             self._on_heads()
         self._heads.look(model)
@@ -69,7 +69,7 @@ class Library(ModelService):
         return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
 
     def _on_heads(self) -> None:
-        self.drafters_found.emit(*self._heads.found[:2])
+        self.drafters_listed.emit(*self._heads.found[:2])
 
     def advice(
         self, model: ModelCard, heads: Sequence[ModelCard], found: Sequence[FoundDrafter] | None, used: str | None

@@ -16,7 +16,7 @@ from rdchat.hub.downloads.download_record import discard
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.models.model_places import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
+from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VERIFIED, hub_name
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict

@@ -48,7 +48,7 @@ class CurvePoint:
     accuracy: tuple[float, ...] = ()
 
 
-type KeptTraining = tuple[TrainingRecord, list[CurvePoint], Comparison | None, int]
+type StoredTraining = tuple[TrainingRecord, list[CurvePoint], Comparison | None, int]
 """A training on disk: its record, learning curve, result once it is finished, and then the bytes of its data."""
 
 
@@ -59,7 +59,7 @@ class JobFolder:
     def path(self) -> Path:
         return paths.data_dir() / "training"
 
-    def read(self) -> KeptTraining | None:
+    def read(self) -> StoredTraining | None:
         """Return the training that was begun; None without one, or where it cannot be read any more.
 
         Where the app ended between taking the drafter and removing the rest, the rest is removed now.

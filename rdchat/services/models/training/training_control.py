@@ -10,12 +10,12 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
-from rdchat.chat.asked_questions import asked_questions
+from rdchat.chat.answered_questions import answered_questions
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.inference.api.training import Comparison, TrainingOrder, TrainingProgress, TrainingStart, event_from
 from rdchat.services.background.background_work import BackgroundWork, MainThread
-from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, KeptTraining, TrainingRecord, add_point
+from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, StoredTraining, TrainingRecord, add_point
 from rdchat.work.child_limits import ChildEndedError, ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job
@@ -213,7 +213,7 @@ class TrainingControl(QObject):
         self._keep(problem=problem, hint=hint)
         self._say(TrainingState.FAILED, problem, hint)
 
-    def _found(self, kept: KeptTraining | RdchatError | None) -> None:
+    def _found(self, kept: StoredTraining | RdchatError | None) -> None:
         """Show the training on disk: of an earlier run of the app, or just finished."""
         if kept is None or isinstance(kept, RdchatError):
             self._say(TrainingState.NOTHING)
@@ -252,4 +252,4 @@ class TrainingControl(QObject):
 
 
 def _questions() -> tuple[str, ...]:
-    return tuple(asked_questions(paths.database_path()))
+    return tuple(answered_questions(paths.database_path()))

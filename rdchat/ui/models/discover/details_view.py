@@ -7,21 +7,21 @@ from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.inference.api.model_facts import ModelSizes
-from rdchat.services.models.discover.fit import Machine, sizes_found, sizes_of_files
+from rdchat.services.models.discover.fit import Machine, sizes_of_files, sizes_read
 from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import Ground, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import choice_box, column, fill_box, row, scrolled
-from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.models.discover import words
 from rdchat.ui.models.page_parts import DownloadBox, FileList, NoticeView, PageLinks
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_view import TextView
 
-_MOST_OF_CARD = 30_000  # characters: Qt lays out the whole text when the window's width changes
+_MAX_OF_CARD = 30_000  # characters: Qt lays out the whole text when the window's width changes
 _GATED = "Gated: ask its authors for access on the web page, then enter your token."
 
 
@@ -56,7 +56,7 @@ class SuggestionBox(Ground):
         self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
         here_already, size = drafter.repository in here, drafter.weight_bytes or 0
         self.download.show_model(drafter.repository, size=size, here=here_already, is_model=False)
-        self.check.setText(words.check_words(suggestion.checked, suggestion.chosen))
+        self.check.setText(words.check_text(suggestion.checked, suggestion.chosen))
         self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
 
     def _show_sources(self, sources: dict[Source, None]) -> None:
@@ -87,7 +87,7 @@ class DetailsView(QStackedWidget):
         self.name = ThemedLabel(theme, "", points_more=4, bold=True, wraps=True, selectable=True)
         self.publisher = ThemedLabel(theme, "", "muted")
         self.page = TextButton("Open Web Page", theme, lambda: open_page(self._model.page if self._model else ""))
-        self.made, self.fit, self.problem, self.card_words = (
+        self.made, self.fit, self.problem, self.card_text = (
             ThemedLabel(theme, "", color, wraps=True, selectable=True) for color in ("text", "text", "warning", "muted")
         )
         self.popularity = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
@@ -113,7 +113,7 @@ class DetailsView(QStackedWidget):
         facts = (self.name, head, TIGHT, self.made, self.popularity, self.fit, access, SMALL)
         files = (row(self.files.fold, None), self.files, TIGHT)
         download = (row(self.gguf, None), TIGHT, self.download, SMALL, self.suggestion, *files)
-        card = (Separator(theme), MEDIUM, self.card_words, self.card, self.cut, None)
+        card = (Separator(theme), MEDIUM, self.card_text, self.card, self.cut, None)
         margins = (LARGE, LARGE - 4, LARGE, LARGE)
         column(*facts, *download, *card, within=content, spacing=TIGHT, margins=margins)
         row((content, 1000), None, within=ground, spacing=-1)
@@ -134,7 +134,7 @@ class DetailsView(QStackedWidget):
         self.setCurrentWidget(self.notice)
         if model is None:
             more = "Its size, files and card appear here."
-            self.notice.show_words("Choose a model", more)
+            self.notice.show_text("Choose a model", more)
             return
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
         if model.trouble is not None and suggestion is None:
@@ -164,10 +164,10 @@ class DetailsView(QStackedWidget):
         self.name.setText(name)
         self.publisher.setText(publisher)
         self.page.setVisible(bool(model.page))
-        self.made.say(words.make_words(facts) if facts else "")
+        self.made.say(words.make_text(facts) if facts else "")
         self.popularity.setText(words.popularity(facts) if facts else "" if model.trouble else "Loading…")
         drafter_bytes = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
-        text, fit = words.memory_words(sizes, machine, drafter_bytes)
+        text, fit = words.memory_text(sizes, machine, drafter_bytes)
         self.fit.say(text if facts or sizes else "", words.FIT_COLORS[fit] if fit else "muted")
         gated = facts is not None and facts.gated
         trouble = str(model.trouble) if model.trouble else ""
@@ -189,7 +189,7 @@ class DetailsView(QStackedWidget):
         left_out = files.left_out if files else ()
         more = f", {len(left_out)} left out" if left_out else ""
         shown = [DownloadFile(file.name, file.size, file.size) for file in by_size]
-        self.files.show_files(shown, more, words.left_out_words(left_out))
+        self.files.show_files(shown, more, words.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:
@@ -198,17 +198,17 @@ class DetailsView(QStackedWidget):
             text = "" if model.trouble else "Loading the model card…"
         else:
             text = "" if model.card.strip() else "This model has no card."
-        self.card_words.say(text)
+        self.card_text.say(text)
         if model.card is not None and model.card != self._card:
             self._card = model.card
-            end = model.card.rfind("\n", 0, _MOST_OF_CARD) if len(model.card) > _MOST_OF_CARD else len(model.card)
-            self.card.set_text(model.card[: end if end > 0 else _MOST_OF_CARD])
-            self.cut.setVisible(len(model.card) > _MOST_OF_CARD)
+            end = model.card.rfind("\n", 0, _MAX_OF_CARD) if len(model.card) > _MAX_OF_CARD else len(model.card)
+            self.card.set_text(model.card[: end if end > 0 else _MAX_OF_CARD])
+            self.cut.setVisible(len(model.card) > _MAX_OF_CARD)
 
 
 def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
     """Return a model's sizes, from its files if they are known."""
     if model.facts is not None and model.files is not None:
         return sizes_of_files(model.facts, model.files)
-    found = sizes_found(model.facts) if model.facts is not None else None
+    found = sizes_read(model.facts) if model.facts is not None else None
     return found or (suggestion.sizes if suggestion else None)

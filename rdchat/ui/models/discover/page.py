@@ -10,16 +10,16 @@ from rdchat.hub.found_models import SortBy
 from rdchat.services.models.discover.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look import formatting
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import ElidedLabel, Separator, set_tip
-from rdchat.ui.look.layouts import SearchField, choice_box, column, fill_box, row
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.discover.details_view import DetailsView
-from rdchat.ui.models.discover.words import found_entries, newcomer_entries
+from rdchat.ui.models.discover.words import newcomer_entries, results_listed
 from rdchat.ui.models.model_list import Entry, ModelList, beside
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import ElidedLabel, Separator, set_tip
+from rdchat.ui.style.layouts import SearchField, choice_box, column, fill_box, row
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 
 _PASSING_MS = 200  # the hub is asked for a model that stays selected this long
 _FORMATS = (("MLX models", False), ("GGUF files", True))
@@ -134,7 +134,7 @@ class DiscoverPage(QWidget):
         self.bar.field.results_requested.connect(self.list.choose_first)
         self.list.chosen.connect(self._choose)
         self.list.opened.connect(self._open_chosen)
-        self.list.more_wanted.connect(search.more)
+        self.list.more_requested.connect(search.more)
         self.notice.action_requested.connect(self.bar.clear_filters)
         self.notice.retry_requested.connect(search.retry)
         search.changed.connect(self._show_results)
@@ -180,7 +180,7 @@ class DiscoverPage(QWidget):
             self.bar.show_choices(choices_among(state.found))
             filters = self.bar.filters
             shown = [model for model in state.found if filters.wanted(model, machine)]
-            self.list.show_entries(found_entries(shown, machine, here))
+            self.list.show_entries(results_listed(shown, machine, here))
             if not shown:
                 self._show_notice()
             if not shown or not self.list.verticalScrollBar().maximum():
@@ -188,24 +188,24 @@ class DiscoverPage(QWidget):
         self.list.select(self._chosen.key if self._chosen else "")
         trouble = state.trouble is not None and bool(state.found)
         self.again.setVisible(trouble)
-        self.foot.setText(self._foot_words())
+        self.foot.setText(self._foot_text())
 
     def _show_notice(self) -> None:
         state = self._desk.search.state
         if state.trouble is not None:
             self.notice.show_trouble(state.trouble)
         elif state.asking or not state.complete:
-            self.notice.show_words("Searching…")
+            self.notice.show_text("Searching…")
         elif state.found:
             number = f"the first {STEPS[-1]}" if len(state.found) >= STEPS[-1] else f"the {len(state.found)}"
             more = f"They hide {number} models that were found."
-            self.notice.show_words("The filters hide all models", more, "Clear Filters")
+            self.notice.show_text("The filters hide all models", more, "Clear Filters")
         else:
             kind, other = ("GGUF files", "MLX models") if state.query.gguf else ("MLX models", "GGUF files")
-            self.notice.show_words("Nothing found", f"No {kind} match your search. Try other words, or {other}.")
+            self.notice.show_text("Nothing found", f"No {kind} match your search. Try other words, or {other}.")
         self._left.setCurrentWidget(self.notice)
 
-    def _foot_words(self) -> str:
+    def _foot_text(self) -> str:
         """Return the number of models that are shown, or which server a search asks."""
         state, found = self._desk.search.state, len(self._desk.search.state.found)
         if found and state.trouble is not None:

@@ -5,14 +5,14 @@ from datetime import date
 
 from rdchat.hub.found_models import FoundModel
 from rdchat.inference.api.model_facts import Fit, ModelSizes, gigabytes
-from rdchat.services.models.discover.fit import Machine, sizes_found
+from rdchat.services.models.discover.fit import Machine, sizes_read
 from rdchat.services.models.discover.newcomers import Checked, Suggestion
-from rdchat.ui.look import formatting
 from rdchat.ui.models.model_list import Entry
+from rdchat.ui.style import formatting
 
 DOT = "  ·  "
 _NBSP = "\N{NO-BREAK SPACE}"
-_MOST_LEFT_OUT = 30
+_MAX_LEFT_OUT = 30
 FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
 FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
 
@@ -60,22 +60,22 @@ def popularity(model: FoundModel) -> str:
     return DOT.join(part.replace(" ", _NBSP) for part in parts)  # so that lines break between the parts
 
 
-def make_words(model: FoundModel) -> str:
+def make_text(model: FoundModel) -> str:
     """Return the quantisation, family and licence of a model."""
     parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence given")
     return DOT.join(part for part in parts if part)
 
 
-def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
+def memory_text(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
     """Return whether a model fits this machine, as a sentence with figures and as a `Fit`; None if it is unknown."""
     if sizes is None or machine is None:
         return ("The size of its weights is unknown." if machine is not None else ""), None
-    room, fit = machine.memory.whole_room, machine.fit(sizes, drafter_bytes)
+    room, fit = machine.memory.total_room, machine.fit(sizes, drafter_bytes)
     need, available = machine.need(sizes, drafter_bytes), gigabytes(room.limit_bytes)
-    held = f"{formatting.dtype_words(need.precision)}, {need.tokens:,} tokens of context"
+    held = f"{formatting.dtype_text(need.precision)}, {need.tokens:,} tokens of context"
     needs = f"needs about {gigabytes(need.total_bytes)} ({held}{', with its drafter' if drafter_bytes else ''})"
     if fit is Fit.TOO_LARGE and not machine.memory.on_gpu:
-        precision, has = formatting.dtype_words(need.precision), gigabytes(machine.memory.total_bytes)
+        precision, has = formatting.dtype_text(need.precision), gigabytes(machine.memory.total_bytes)
         needed = f"about {gigabytes(need.total_bytes)}"
         return f"Too large: {precision} on a CPU needs {needed}; {formatting.MACHINE} has {has}.", fit
     if fit is Fit.TOO_LARGE:
@@ -86,7 +86,7 @@ def memory_words(sizes: ModelSizes | None, machine: Machine | None, drafter_byte
     return f"Fits {formatting.MACHINE}: {needs}, {available} is available.", fit
 
 
-def check_words(checked: Checked | None, chosen: str) -> str:
+def check_text(checked: Checked | None, chosen: str) -> str:
     """Return when and how a suggestion was checked."""
     if checked is None:
         return (
@@ -97,16 +97,16 @@ def check_words(checked: Checked | None, chosen: str) -> str:
     return f"Chosen on {day(chosen)}. Not tried with rdchat. Last seen on Hugging Face on {day(checked.date)}."
 
 
-def left_out_words(names: tuple[str, ...]) -> str:
+def left_out_text(names: tuple[str, ...]) -> str:
     """Return which files of a repository are not downloaded; empty for none."""
     if not names:
         return ""
-    more = f" and {len(names) - _MOST_LEFT_OUT} more" if len(names) > _MOST_LEFT_OUT else ""
-    listed = ", ".join(names[:_MOST_LEFT_OUT])
+    more = f" and {len(names) - _MAX_LEFT_OUT} more" if len(names) > _MAX_LEFT_OUT else ""
+    listed = ", ".join(names[:_MAX_LEFT_OUT])
     return f"Not downloaded, as rdchat never reads code or pickles: {listed}{more}."
 
 
-def found_entries(found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
+def results_listed(found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
     """Return an entry for each model, in the same order.
 
     Args:
@@ -119,9 +119,9 @@ def found_entries(found: Sequence[FoundModel], machine: Machine | None, here: fr
             model.repository,
             split_name(model.repository)[1],
             row_facts(model),
-            _too_large(sizes_found(model), machine) or f"{compact(model.downloads)} downloads",
-            _marks(machine.fit(sizes_found(model)) if machine else None, model.repository in here, model.gated),
-            tip=_tip(model.repository, *memory_words(sizes_found(model), machine)),
+            _too_large(sizes_read(model), machine) or f"{compact(model.downloads)} downloads",
+            _marks(machine.fit(sizes_read(model)) if machine else None, model.repository in here, model.gated),
+            tip=_tip(model.repository, *memory_text(sizes_read(model), machine)),
             item=model,
         )
         for model in found
@@ -133,10 +133,10 @@ def newcomer_entries(
 ) -> list[Entry]:
     """Return the list for newcomers; the group that fits this machine best comes first."""
     entries: list[Entry] = []
-    here_words = f": fits {formatting.MACHINE}"
+    installed_text = f": fits {formatting.MACHINE}"
     best = first[0].memory_gb if first else 0
     for memory in sorted({each.memory_gb for each in suggestions}, key=lambda memory: (memory != best, memory)):
-        entries.append(Entry("", f"For {memory} GB of memory{here_words if memory == best else ''}"))
+        entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
         for each in suggestions:
             if each.memory_gb == memory:
                 gated = each.checked is not None and each.checked.gated
@@ -144,7 +144,7 @@ def newcomer_entries(
                 kind = each.drafter.kind if each.drafter.kind == "draft model" else f"{each.drafter.kind} drafter"
                 facts = f"{size(each.weight_bytes)}{DOT}with a {kind}"
                 drafter_bytes = each.drafter.weight_bytes or 0
-                tip = _tip(each.repository, *memory_words(each.sizes, machine, drafter_bytes))
+                tip = _tip(each.repository, *memory_text(each.sizes, machine, drafter_bytes))
                 need = _too_large(each.sizes, machine, drafter_bytes)
                 entries.append(Entry(each.repository, each.name, facts, need, marks=marks, tip=tip))
     return entries
@@ -155,7 +155,7 @@ def _too_large(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes:
     if sizes is None or machine is None or machine.fit(sizes, drafter_bytes) is not Fit.TOO_LARGE:
         return ""
     need = machine.need(sizes, drafter_bytes)
-    return f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_words(need.precision)}"
+    return f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
 
 
 def _tip(repository: str, memory: str, fit: Fit | None) -> str:

@@ -10,14 +10,14 @@ from PySide6.QtWidgets import QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import IconButton, push_button
-from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.labels import ElidedLabel, Ground, Separator, ThemedLabel
-from rdchat.ui.look.layouts import column, row, scrolled, show_share, thin_bar
-from rdchat.ui.look.opening import SHOW_FOLDER, ask, open_page, show_folder
-from rdchat.ui.look.theme import LARGE, MEDIUM, TIGHT, Theme
 from rdchat.ui.models.downloads import words
 from rdchat.ui.models.page_parts import FileList, NoticeView, PageLinks, RowList
+from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.formatting import file_size
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
+from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
+from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _EMPTY = "Your downloads appear here. They continue while you chat and after a restart."
 _QUITTING = "Downloads continue while you chat, even with this window closed. Quitting pauses them."
@@ -67,8 +67,8 @@ class DownloadRow(QWidget):
         self.name.setText(words.title(download))
         show_share(self.bar, words.share(download))
         self.bar.setVisible(running or (state is not DownloadState.FINISHED and download.done_bytes > 0))
-        self.state.say(words.state_words(download), _COLORS.get(state, "muted"))
-        problem, hint = words.problem_words(download) if failed else (words.note_words(download) if running else "", "")
+        self.state.say(words.state_text(download), _COLORS.get(state, "muted"))
+        problem, hint = words.problem_text(download) if failed else (words.note_text(download) if running else "", "")
         self.problem.say(problem, "danger" if failed else "warning")
         self.hint.say(hint)
         self.page.setVisible(bool(hint and download.page))
@@ -148,7 +148,7 @@ class DownloadsPage(QWidget):
         super().__init__()
         self._downloads = downloads = desk.downloads
         self.empty = NoticeView(links, theme)
-        self.empty.show_words("No downloads", _EMPTY, "Find a Model")
+        self.empty.show_text("No downloads", _EMPTY, "Find a Model")
         self.empty.action_requested.connect(links.discover_requested)
         self.list = RowList[Download, DownloadRow](lambda: DownloadRow(desk, links, theme), DownloadRow.show_download)
         ground = Ground(theme, "surface")
@@ -183,7 +183,7 @@ class DownloadsPage(QWidget):
         downloads = self._downloads
         self.list.show_items({download.id: download for download in downloads.all()})
         self.pages.setCurrentIndex(1 if downloads.all() else 0)
-        sums, (free, lacking) = words.totals_words(downloads.totals()), downloads.disk_room()
+        sums, (free, lacking) = words.totals_text(downloads.totals()), downloads.disk_room()
         self.totals.say(sums)
         disk = f"{file_size(free)} free on the disk for models." if free is not None else ""
         if lacking:

@@ -7,13 +7,13 @@ from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.drafters.mtp_search import MtpSearch
-from rdchat.ui.look.buttons import dialog_buttons, push_button
-from rdchat.ui.look.formatting import file_size
-from rdchat.ui.look.labels import ThemedLabel
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.buttons import dialog_buttons, push_button
+from rdchat.ui.style.formatting import file_size
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 480
 _ABOUT = (
@@ -102,7 +102,7 @@ class MtpSheet(QDialog):
             self.words.say(words.format(size=file_size(plan.size), repository=plan.files.repository))
             self.go.setText("Resume" if plan.is_kept else f"Get {file_size(plan.size)}")
         else:
-            unknown = (_UNKNOWN if search.model.says_mtp else _DOUBTFUL).format(
+            unknown = (_UNKNOWN if search.model.states_mtp else _DOUBTFUL).format(
                 host=search.host, name=search.model.name
             )
             answered = "" if problem is not None else unknown

@@ -5,15 +5,10 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.hub.published_drafters import FoundDrafter, WantedModel
+from rdchat.hub.published_drafters import FoundDrafter, LinkedModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
-from rdchat.ui.look.buttons import TextButton, push_button
-from rdchat.ui.look.formatting import counted
-from rdchat.ui.look.labels import PlainLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, fill_box, row, scrolled
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
 from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.page_parts import PageLinks, RowList
@@ -21,10 +16,15 @@ from rdchat.ui.models.removal import ResultLine
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.words import state_title
 from rdchat.ui.speed.fields import CalmComboBox
+from rdchat.ui.style.buttons import TextButton, push_button
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, fill_box, row, scrolled
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _WIDEST = 820
 _NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
-_MOST_REASONS = 20
+_MAX_REASONS = 20
 _NONE_HERE = "No drafter for {name} is installed. Search for a published one below, or train one."
 _OTHER = "These drafters were made for {name}. Load the model to see which others fit."
 _NO_MODEL = "Load a model to see its drafters."
@@ -72,8 +72,8 @@ class InstalledSection(QWidget):
         unfit = shelf.unfit
         self.unfit.setVisible(bool(unfit))
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} cannot be used with this model")
-        reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MOST_REASONS]]
-        more = [f"and {len(unfit) - _MOST_REASONS} more"] if len(unfit) > _MOST_REASONS else []
+        reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MAX_REASONS]]
+        more = [f"and {len(unfit) - _MAX_REASONS} more"] if len(unfit) > _MAX_REASONS else []
         self.reasons.setText("\n".join([*reasons, *more]))
 
 
@@ -93,7 +93,7 @@ class PublishedSection(QWidget):
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
         self.sheet = MtpSheet(desk.mtp, links, theme, self)
         self.words = ThemedLabel(theme, "", "muted", wraps=True)
-        self.list = RowList[FoundDrafter, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_found)
+        self.list = RowList[FoundDrafter, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_results)
         top = row((ThemedLabel(theme, "Published", points_more=1, bold=True), 1), self.mtp, self.search)
         column(top, self.words, self.list, within=self, spacing=TIGHT)
         for changed in (self._hub.changed, self._shelf.changed, desk.downloads.finished, desk.downloads.removed):
@@ -107,7 +107,7 @@ class PublishedSection(QWidget):
 
     def _search(self) -> None:
         if (chosen := self._shelf.chosen) is not None:
-            self._hub.search(WantedModel(chosen.name, chosen.path))
+            self._hub.search(LinkedModel(chosen.name, chosen.path))
 
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
@@ -121,7 +121,7 @@ class PublishedSection(QWidget):
         found = hub.found if asked else ()
         before = _BEFORE.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
-        self.mtp.setVisible(chosen is not None and chosen.says_mtp)
+        self.mtp.setVisible(chosen is not None and chosen.states_mtp)
         self.search.setText("Search Again" if asked and not hub.searching else "Search for Drafters")
         set_tip(self.search, before)
         self.list.show_items({each.repository: each for each in found})

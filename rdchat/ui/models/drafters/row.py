@@ -9,15 +9,15 @@ from rdchat.hub.published_drafters import FoundDrafter
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.model_files import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import FlatButton, push_button
-from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SHOW_FOLDER, open_page, show_folder
-from rdchat.ui.look.theme import MEDIUM, Theme
 from rdchat.ui.models.installed.words import drafter_name
 from rdchat.ui.models.page_parts import DownloadBox, PageLinks
 from rdchat.ui.models.removal import ask_to_delete
+from rdchat.ui.style.buttons import FlatButton, push_button
+from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import SHOW_FOLDER, open_page, show_folder
+from rdchat.ui.style.theme import MEDIUM, Theme
 
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # the first one that the card has is shown
 
@@ -74,7 +74,7 @@ class DrafterRow(QWidget):
         self.menu_button.setAccessibleName(f"More for {name}")
         self.delete.setVisible(not reason_not_to_delete(card))
 
-    def show_found(self, found: FoundDrafter) -> None:
+    def show_results(self, found: FoundDrafter) -> None:
         """Show a repository of the hub that may draft for the model."""
         shelf, name = self._desk.shelf, found.repository
         self._drafter, self._is_model = name, found.is_model

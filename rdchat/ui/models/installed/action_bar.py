@@ -11,14 +11,14 @@ from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.models.installed.model_files import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.formatting import MACHINE, file_size, load_words
-from rdchat.ui.look.labels import set_tip
-from rdchat.ui.look.layouts import column, row
-from rdchat.ui.look.opening import SHOW_FOLDER, ask, show_folder
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.installed.words import key_of, short_name, verdict_words
+from rdchat.ui.models.installed.words import key_of, short_name, verdict_text
 from rdchat.ui.models.removal import ResultLine, ask_to_delete
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.formatting import MACHINE, file_size, load_text
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.opening import SHOW_FOLDER, ask, show_folder
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -129,7 +129,7 @@ class ActionBar(QWidget):
 
     def _show_verification(self) -> None:
         model, done = self._desk.verification.model, self._desk.verification.done_bytes
-        if model is not None and self._is_shown(model):
+        if model is not None and self._is_visible(model):
             words = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
             self.result.say(words, link="Stop", act=self._desk.verification.stop)
         elif self.result.words.text().startswith("Verifying"):
@@ -137,8 +137,8 @@ class ActionBar(QWidget):
 
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._show_verification()
-        words, color = verdict_words(verdict)
-        words = words if self._is_shown(model) else f"{short_name(model.name)}: {words}"
+        words, color = verdict_text(verdict)
+        words = words if self._is_visible(model) else f"{short_name(model.name)}: {words}"
         if verdict.is_whole or not model.repository:
             self.result.say(words, color)
         else:
@@ -148,7 +148,7 @@ class ActionBar(QWidget):
 
     def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._show_verification()
-        self.result.say(str(error) if self._is_shown(model) else f"{short_name(model.name)}: {error}", "danger")
+        self.result.say(str(error) if self._is_visible(model) else f"{short_name(model.name)}: {error}", "danger")
 
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
@@ -159,12 +159,12 @@ class ActionBar(QWidget):
         else:
             self.result.say(note)
 
-    def _is_shown(self, model: ModelCard) -> bool:
+    def _is_visible(self, model: ModelCard) -> bool:
         return self._row is not None and self._row.path == model.path
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
         if self._row is not None and self._desk.library.is_loading(self._row):
-            self.result.say(load_words(progress))
+            self.result.say(load_text(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:
         link = "Load Anyway" if failure.can_load_anyway else ""

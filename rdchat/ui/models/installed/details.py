@@ -10,13 +10,13 @@ from PySide6.QtWidgets import QGridLayout, QWidget
 from rdchat.inference.api.model_facts import GATE_TOKENS, ModelCard, gigabytes, memory_need
 from rdchat.services.models.discover.fit import Machine
 from rdchat.services.models.installed.draft_advice import DraftAdvice
-from rdchat.ui.look.buttons import push_button
-from rdchat.ui.look.labels import ElidedLabel, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import choice_box, column, fill_box, row, scrolled
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_words
+from rdchat.ui.models.installed.words import drafter_name, facts_of, judge, short_name, support_text
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _WIDEST, _NAMES_WIDTH = 620, 88
 _TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
@@ -236,13 +236,13 @@ class ModelDetails(QWidget):
         self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
     ) -> None:
         """Show the drafters for a model; None while they are searched."""
-        support, reason = support_words(model)
+        support, reason = support_text(model)
         rows = [("Support", f"{support}\n{reason}" if model.tried and reason else support, reason)]
         if heads is None:
             rows.append(("Drafters", "Searching…", ""))
         else:
             matches = dict.fromkeys(head.match.words for head in heads if head.match and head.match.words)
-            named = "\n".join(_head_words(head, model) for head in heads) or "None on this machine"
+            named = "\n".join(_head_text(head, model) for head in heads) or "None on this machine"
             models = "\n".join(short_name(other.name) for other in draft_models) or "None on this machine"
             rows.append(("Drafters", named, "\n".join(matches)))
             rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
@@ -261,6 +261,6 @@ class ModelDetails(QWidget):
         self.problem.say(problem)
 
 
-def _head_words(head: ModelCard, model: ModelCard) -> str:
+def _head_text(head: ModelCard, model: ModelCard) -> str:
     kind = f" ({head.kind.words})" if head.kind is not None else ""
     return f"{drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"

@@ -7,16 +7,16 @@ from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvice
 from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.look.buttons import add_action
-from rdchat.ui.look.formatting import counted, file_size
-from rdchat.ui.look.labels import Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import SearchField, choice_box, column, row
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
 from rdchat.ui.models.installed.words import SortBy, entries_of, key_of
 from rdchat.ui.models.model_list import ModelList, beside
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.style.buttons import add_action
+from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.labels import Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import SearchField, choice_box, column, row
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 _EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
 
@@ -70,7 +70,7 @@ class InstalledPage(QWidget):
             happened.connect(self._show_list)
             happened.connect(self._show_current)
         desk.memory.changed.connect(self._show_memory)
-        desk.library.drafters_found.connect(self._show_drafters)
+        desk.library.drafters_listed.connect(self._show_drafters)
         desk.hub_drafters.changed.connect(self._renew_advice)
         self.details.advice_followed.connect(self._follow_advice)
         self.list.chosen.connect(self._on_chosen)
@@ -102,13 +102,13 @@ class InstalledPage(QWidget):
             self.list.select(key_of(loaded) if loaded is not None and key_of(loaded) in keys else keys[0])
         if self.current is None or self.current != before:
             self._show_current()
-        self.count.say(self._count_words())
+        self.count.say(self._count_text())
         if library.looked and not library.models:
-            self.empty.show_words(*_EMPTY, "Find a Model")
+            self.empty.show_text(*_EMPTY, "Find a Model")
         else:
-            self.empty.show_words("Choose a model at the left.")
+            self.empty.show_text("Choose a model at the left.")
 
-    def _count_words(self) -> str:
+    def _count_text(self) -> str:
         library, models = self._desk.library, self._desk.library.models
         if library.problem:
             return library.problem

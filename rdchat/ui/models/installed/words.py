@@ -5,9 +5,9 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from rdchat.inference.api.model_facts import DraftKind, Fit, MachineMemory, MemoryNeed, ModelCard, fit_of, gigabytes
-from rdchat.ui.look import formatting
-from rdchat.ui.look.formatting import file_size
 from rdchat.ui.models.model_list import Entry
+from rdchat.ui.style import formatting
+from rdchat.ui.style.formatting import file_size
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
@@ -79,7 +79,7 @@ def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
     return facts
 
 
-def support_words(model: ModelCard) -> tuple[str, str]:
+def support_text(model: ModelCard) -> tuple[str, str]:
     """Return how far drafting works with a model, and what limits it."""
     if model.tried is None:
         when = "rdchat converts this file first. See the converted model." if model.is_gguf else ""
@@ -110,10 +110,10 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
     return f"Fits: {words}", "", "success"
 
 
-def verdict_words(verdict: "Verdict") -> tuple[str, str]:
+def verdict_text(verdict: "Verdict") -> tuple[str, str]:
     """Return the result of a verification in words, and the name of its colour."""
     problem = f" {verdict.hub_problem}" if verdict.hub_problem else ""
-    version = f" {verdict.version_words}" if verdict.version_words else ""
+    version = f" {verdict.version_text}" if verdict.version_text else ""
     if verdict.is_whole:
         files = formatting.counted(len(verdict.intact), "file")
         found = "The local files are intact." if problem else f"Verified: {files} intact."

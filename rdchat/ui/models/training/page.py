@@ -13,15 +13,15 @@ from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
-from rdchat.ui.look.buttons import IconButton, push_button
-from rdchat.ui.look.formatting import MACHINE, counted, memory, percent
-from rdchat.ui.look.labels import ElidedLabel, Separator, ThemedLabel, set_tip
-from rdchat.ui.look.layouts import column, row, scrolled, show_share, thin_bar
-from rdchat.ui.look.opening import ask
-from rdchat.ui.look.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.look.throttle import Throttle
 from rdchat.ui.models.training import words
 from rdchat.ui.plots.plot_view import PlotView
+from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.formatting import MACHINE, counted, memory, percent
+from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
+from rdchat.ui.style.opening import ask
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+from rdchat.ui.style.throttle import Throttle
 
 _LITTLE_TOKENS = 20_000
 _INDENT = 24  # of an explanation: it begins below the text of its button
@@ -209,7 +209,7 @@ class TrainingPage(QWidget):
         assert training.order is not None
         running, active = self._state is TrainingState.TRAINING, self._state.is_active
         self.title.say(words.state_title(self._state, progress))
-        self.step.say(words.step_words(training.order, self._state, progress))
+        self.step.say(words.step_text(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
         far = training.points[-1].fraction if training.points else None
         stopped = f"{percent(far)} learnt" if far is not None and self._state in _RESUMABLE else ""
@@ -232,7 +232,7 @@ class TrainingPage(QWidget):
         assert order is not None
         self.title.say(words.result_title(result))
         self.step.say(f"{order.kind.words} drafter for {order.name}, trained on {counted(order.tokens, 'token')}.")
-        self.notes.say(words.result_words(result))
+        self.notes.say(words.result_text(result))
         for label in (self.figures, self.problem):
             label.say("")
         titles, *rows = [[TableCell(text) for text in line] for line in words.result_rows(result)]

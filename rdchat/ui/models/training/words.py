@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from rdchat.inference.api.requests import size_words
+from rdchat.inference.api.requests import size_text
 from rdchat.inference.api.training import (
     COMPARED_BEAMS,
     COMPARING,
@@ -16,8 +16,8 @@ from rdchat.inference.api.training import (
 )
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.ui.look.formatting import NONE, counted, decimal, file_size, memory, percent, rate, time_left
 from rdchat.ui.plots.curves import Curve, CurvesPlot
+from rdchat.ui.style.formatting import NONE, counted, decimal, file_size, memory, percent, rate, time_left
 
 NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
 _PHASES = {
@@ -54,7 +54,7 @@ def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:
     return _STATES.get(state) or _PHASES.get(progress.phase if progress else "", "Starting")
 
 
-def short_words(training: TrainingControl) -> str:
+def short_text(training: TrainingControl) -> str:
     """Return `Training a drafter: step 3 of 5, 34 %`, or what became of it; empty where there is nothing to say."""
     state, progress = training.state, training.progress
     if state in _OUTCOMES or not state.is_active:
@@ -66,7 +66,7 @@ def short_words(training: TrainingControl) -> str:
     return f"Training a drafter: {step}{share}"
 
 
-def step_words(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
+def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProgress | None) -> str:
     """Return what is trained, and the number of the step."""
     what = f"{order.kind.words} drafter for {order.name}, {counted(order.tokens, 'token')}."
     if progress is None:
@@ -134,10 +134,10 @@ def result_title(comparison: Comparison) -> str:
     return f"Both drafters bring {decimal(found.new)} tokens per step."
 
 
-def result_words(comparison: Comparison) -> str:
+def result_text(comparison: Comparison) -> str:
     """Explain the figures of the table, and say which could not be measured."""
     drafter = (
-        f"each drafter ({size_words(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
+        f"each drafter ({size_text(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
     )
     words = (
         f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "

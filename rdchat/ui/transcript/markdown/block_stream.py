@@ -185,9 +185,9 @@ class BlockStream:
             self._number = number
         elif following and (longest or all(_can_be_cut(block) for block in parsed.blocks)):
             table = self._head_of_table(complete, parsed)
-            goes_on = bool(parsed.blocks) and _is_paragraph(parsed.blocks[-1])
+            continues = bool(parsed.blocks) and _is_paragraph(parsed.blocks[-1])
             self._take(parsed, len(parsed.blocks), len(complete), update)
-            self._table, self._joined = table, goes_on and (window + following)[len(complete)] != "\n"
+            self._table, self._joined = table, continues and (window + following)[len(complete)] != "\n"
         else:
             return False
         return True

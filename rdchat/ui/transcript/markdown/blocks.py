@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from rdchat.ui.look.labels import utf16_length
+from rdchat.ui.style.labels import utf16_length
 
 LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
@@ -75,7 +75,7 @@ def safe_text(text: str) -> str:
     return _UNSAFE.sub("\ufffd", text.replace("\r\n", "\n").replace("\r", "\n"))
 
 
-def end_of_shown(text: str, room: int) -> int:
+def display_end(text: str, room: int) -> int:
     """Return the end of the part of a text that may be shown."""
     place = 0
     while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 
 from PySide6.QtGui import QTextBlock, QTextDocument, QTextLayout
 
-from rdchat.ui.look.theme import Colors, text_look
+from rdchat.ui.style.theme import Colors, text_look
 from rdchat.ui.transcript.markdown.code_lexing import GrowingCode, Line, lines_of
 from rdchat.work.job import Job, SerialThread
 
-_LONGEST_LINE, _MOST_LINES = 2000, 5000  # beyond these, code stays in one colour
+_LONGEST_LINE, _MAX_LINES = 2000, 5000  # beyond these, code stays in one colour
 _THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms
 
 
@@ -47,14 +47,14 @@ class CodeHighlighter:
             lines: Returns the complete lines from a number on.
         """
         code = self._code(number, language, first)
-        if code.job is None and code.read <= _MOST_LINES and (added := lines(code.read)):
-            code.read += len(added) if max(map(len, added)) <= _LONGEST_LINE else _MOST_LINES + 1
-            if code.read <= _MOST_LINES:
+        if code.job is None and code.read <= _MAX_LINES and (added := lines(code.read)):
+            code.read += len(added) if max(map(len, added)) <= _LONGEST_LINE else _MAX_LINES + 1
+            if code.read <= _MAX_LINES:
                 code.job, code.done = _THREAD.do(lambda _job: code.lexer.read(added)), 0
 
     def add(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
         """Ask for a whole code block to be coloured; its lines are consecutive blocks from `first` on."""
-        if language and len(lines) <= _MOST_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
+        if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
             code, source = self._code(number, language, first), "\n".join(lines)
             code.job, code.done, code.closed = _THREAD.do(lambda _job: (0, lines_of(language.lower(), source))), 0, True
         else:

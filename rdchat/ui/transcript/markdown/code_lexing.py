@@ -8,9 +8,9 @@ from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Number, Operator, String, _TokenType
 from pygments.util import ClassNotFound
 
-from rdchat.ui.look.labels import utf16_length
+from rdchat.ui.style.labels import utf16_length
 
-_MOST_AGAIN = 200  # lines that are read again with each new one
+_MAX_AGAIN = 200  # lines that are read again with each new one
 _COMMENTS = {"/*": "*/", "<!--": "-->"}  # Pygments finds these whole or not at all
 _STYLES: dict[_TokenType, str] = {
     Keyword: "keyword",
@@ -97,7 +97,7 @@ class GrowingCode:
                     yield place, Comment, source[place:]
                     break
                 yield place, kind, text
-            if not self._comment_end and len(self._again) > _MOST_AGAIN:
+            if not self._comment_end and len(self._again) > _MAX_AGAIN:
                 kept = len(source)
         else:
             yield from lexer.get_tokens_unprocessed(source)

@@ -13,7 +13,7 @@ from itertools import takewhile, zip_longest
 from PySide6.QtCore import QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor
 
-from rdchat.ui.look.labels import without_controls
+from rdchat.ui.style.labels import without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, length_of, safe_text
 from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
@@ -87,8 +87,8 @@ def _marker(block: Block, before: str) -> str:
     number, delimiter = block.marker[:-1], before[-1:]
     if not before[:-1].isdecimal():
         return block.marker
-    goes_on = int(number) == int(before[:-1]) + 1
-    return number + (delimiter if goes_on else ")" if delimiter == "." else ".")
+    continues = int(number) == int(before[:-1]) + 1
+    return number + (delimiter if continues else ")" if delimiter == "." else ".")
 
 
 def _fence(blocks: Sequence[Block], first: int) -> str:
@@ -154,7 +154,7 @@ def _in_cell(text: str) -> str:
 
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
-_MOST_RICH = 200_000  # characters of Markdown; a longer text is copied as plain text only
+_MAX_RICH = 200_000  # characters of Markdown; a longer text is copied as plain text only
 _MONO = "font-family: Menlo, Consolas, monospace"
 _CELL = "border: 1px solid #c8c8cc; padding: 3px 8px"
 _STYLED = {
@@ -186,7 +186,7 @@ def forms_of(blocks: Sequence[Block], form: CopyForm) -> tuple[str, str]:
     """
     markdown = as_markdown(blocks)
     text = markdown if form is CopyForm.MARKDOWN else as_plain(blocks)
-    rich = form is CopyForm.RICH and len(markdown) <= _MOST_RICH
+    rich = form is CopyForm.RICH and len(markdown) <= _MAX_RICH
     return without_controls(text), without_controls(as_html(markdown)) if rich else ""
 
 

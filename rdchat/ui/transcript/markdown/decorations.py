@@ -9,18 +9,18 @@ from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPalette
 from PySide6.QtWidgets import QMessageBox, QTextEdit, QWidget
 
-from rdchat.ui.look.buttons import CopyButton, IconButton
-from rdchat.ui.look.labels import ThemedLabel, message_box
-from rdchat.ui.look.layouts import row
-from rdchat.ui.look.opening import ask_to_save
-from rdchat.ui.look.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
+from rdchat.ui.style.buttons import CopyButton, IconButton
+from rdchat.ui.style.labels import ThemedLabel, message_box
+from rdchat.ui.style.layouts import row
+from rdchat.ui.style.opening import ask_to_save
+from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
 from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, HorizontalScrolling, WidePart
 from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
-_MOST_BARS = 40  # nested quotes that get a bar
-_MOST_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
+_MAX_BARS = 40  # nested quotes that get a bar
+_MAX_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
 # names and suffixes that Pygments lacks, or that differ from what people write
 _LANGUAGES = {
     "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),
@@ -151,7 +151,7 @@ class Decorations(QObject):
     def _bars(self, block: Block) -> list[int]:
         """Return how far from the paragraph's edge the bars of the quotes around a block stand."""
         left, bars = 0, []
-        for each in block.nesting[:_MOST_BARS]:
+        for each in block.nesting[:_MAX_BARS]:
             if each == "q":
                 bars.append(left)
             left += QUOTE_INDENT if each == "q" else list_indent(self._theme)
@@ -180,17 +180,17 @@ class Decorations(QObject):
         for number in [number for number in self._headers if number not in spans]:
             self._headers.pop(number).deleteLater()
         for number, span in spans.items():
-            if span.last >= first or (number not in self._headers and len(self._headers) < _MOST_HEADERS):
+            if span.last >= first or (number not in self._headers and len(self._headers) < _MAX_HEADERS):
                 panel = self._panel(span).toRect()
                 parts[span.first] = self._wide_code(span, panel)
-                if number in self._headers or len(self._headers) < _MOST_HEADERS:
-                    self._place_header(number, span, panel)
+                if number in self._headers or len(self._headers) < _MAX_HEADERS:
+                    self._move_header(number, span, panel)
         for index in self._writer.tables:
             if index >= first:
                 parts[index] = self._wide_table(index)
         self._scrolling.place(parts, first)
 
-    def _place_header(self, number: int, span: CodeSpan, panel: QRect) -> None:
+    def _move_header(self, number: int, span: CodeSpan, panel: QRect) -> None:
         if number not in self._headers:
             self._headers[number] = self._make_header(number)
         header = self._headers[number]

@@ -13,7 +13,7 @@ from PySide6.QtGui import (
     QTextTableCell,
 )
 
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, columns_of, formulas_of
 from rdchat.ui.transcript.markdown.formulas import FORMULAS, OBJECT, formula_format, is_drawn, run_of
 from rdchat.ui.transcript.markdown.text_formats import TextFormats
@@ -205,7 +205,7 @@ class DocumentWriter:
         index = len(self._blocks)
         if not _are_known(block):
             self._undrawn.append(index)  # also if they are drawn by the time that their cells are filled
-        self._columns[index] = self._wanted_widths(index, block)
+        self._columns[index] = self._preferred_widths(index, block)
         look = self._formats.table_format(block, self._blocks[-1] if self._blocks else None)
         look.setColumnWidthConstraints(self._column_lengths(index, block))
         table = cursor.insertTable(len(block.rows), len(block.alignments), look)
@@ -217,7 +217,7 @@ class DocumentWriter:
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.setBlockFormat(QTextBlockFormat())
 
-    def _wanted_widths(self, index: int, block: Block) -> list[float]:
+    def _preferred_widths(self, index: int, block: Block) -> list[float]:
         above = self._columns.get(index - 1) if block.joined else None
         return above if above and len(above) == len(block.alignments) else self._formats.column_widths(block)
 
@@ -268,7 +268,7 @@ class DocumentWriter:
             place = self._document.find(OBJECT, place)
         cursor.endEditBlock()
         if index in self.tables:
-            self._columns[index] = self._wanted_widths(index, self._blocks[index])
+            self._columns[index] = self._preferred_widths(index, self._blocks[index])
             self._fit_table(index)
         failed = self._failed and not self._undrawn
         self._failed = self._failed and not failed

@@ -17,7 +17,7 @@ from PySide6.QtGui import (
 )
 
 from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula, FormulaDrawer
-from rdchat.ui.look.icons import draw_svg
+from rdchat.ui.style.icons import draw_svg
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.work.job import Job, SerialThread, StopWork
 
@@ -29,7 +29,7 @@ _TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
 _ENLARGED = 1.06  # the formulas' font looks smaller than the system's
 _LARGEST_DEPTH = 120  # in pixels
 _MARGINS = 60  # pixels of the column that the indentation of a formula may take
-_MOST = 4000  # pictures that are kept
+_MAX = 4000  # pictures that are kept
 
 Key = tuple[str, bool]  # TeX, and whether it stands on its own
 
@@ -51,7 +51,7 @@ class FormulaLibrary:
         """Whether drawing it was tried; ask for it if it is new."""
         key = tex, display
         if key not in self._jobs and not self._closed:
-            if len(self._jobs) > _MOST:
+            if len(self._jobs) > _MAX:
                 del self._jobs[next(iter(self._jobs))]
             self._jobs[key] = self._thread.do(lambda _job: self._draw(tex, display))
         return not self._closed and self._jobs[key].ended

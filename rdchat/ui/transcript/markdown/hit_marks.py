@@ -6,11 +6,11 @@ from PySide6.QtCore import QRect
 from PySide6.QtGui import QTextCursor
 from PySide6.QtWidgets import QTextEdit
 
-from rdchat.chat.search_words import WordMatcher
-from rdchat.ui.look.labels import utf16_spans
-from rdchat.ui.look.theme import Theme, text_look
+from rdchat.chat.search_terms import WordMatcher
+from rdchat.ui.style.labels import utf16_spans
+from rdchat.ui.style.theme import Theme, text_look
 
-_MOST = 2000  # in one text
+_MAX = 2000  # in one text
 
 
 class HitMarks:
@@ -33,14 +33,14 @@ class HitMarks:
         if not self.matcher and not self.hits:
             return
         text = self._edit.document().toPlainText() if self.matcher else ""
-        self.hits = utf16_spans(text, self.matcher.spans(text, _MOST))
+        self.hits = utf16_spans(text, self.matcher.spans(text, _MAX))
         if self.current >= len(self.hits):
             self.current = -1
         self._paint()
 
     def show(self, spans: Sequence[tuple[int, int]]) -> None:
         """Mark these places of the document, whatever they hold."""
-        self.hits, self.current = list(spans[:_MOST]), -1
+        self.hits, self.current = list(spans[:_MAX]), -1
         self._paint()
 
     def go_to(self, number: int) -> QRect:

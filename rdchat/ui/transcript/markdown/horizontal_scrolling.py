@@ -12,11 +12,11 @@ from PySide6.QtCore import QPoint, QPointF, QRect, Qt
 from PySide6.QtGui import QPaintEvent, QWheelEvent
 from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 
-from rdchat.ui.look.theme import SMALL, Theme
+from rdchat.ui.style.theme import SMALL, Theme
 
 BAR_HEIGHT = 10
 _STEP = 40  # of an arrow key
-_MOST = 100  # parts with a bar of their own; those beyond it are cut off at the edge, and can be copied
+_MAX = 100  # parts with a bar of their own; those beyond it are cut off at the edge, and can be copied
 _MARGIN = 24  # kept visible on either side of a search hit
 _STYLE = """
 QScrollBar { background: transparent; border: none; }
@@ -86,7 +86,7 @@ class HorizontalScrolling:
         for key, part in wide.items():
             if key in self._bars:
                 self._bars[key].show_part(part)
-            elif len(self._bars) < _MOST:
+            elif len(self._bars) < _MAX:
                 bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
                 bar.valueChanged.connect(lambda _value, bar=bar: self._redraw(bar))
 

@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from markdown_it.token import Token
 
-from rdchat.ui.look.opening import is_openable
+from rdchat.ui.style.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
 from rdchat.ui.transcript.markdown.syntax import LONGEST

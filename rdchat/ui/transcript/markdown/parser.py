@@ -12,7 +12,7 @@ from markdown_it.parser_inline import ParserInline
 from markdown_it.rules_block import StateBlock
 from markdown_it.token import Token
 
-from rdchat.ui.look.opening import is_openable
+from rdchat.ui.style.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
 from rdchat.ui.transcript.markdown.syntax import FENCE, EastAsianInline, enable_blocks, enable_footnotes, enable_maths
@@ -21,7 +21,7 @@ _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
 _BULLETS = "•◦▪"
-_MOST_COLUMNS, _MOST_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
+_MAX_COLUMNS, _MAX_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
 PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
 _BREAK = re.compile(r" *\n[ \t]*")
 
@@ -299,7 +299,7 @@ class _Walk:
         self._alignments += [""] * (width - len(self._alignments))
         rows = tuple(tuple([*row, *[()] * width][:width]) for row in self._rows)
         self._rows = []
-        if width <= _MOST_COLUMNS and width * len(rows) <= _MOST_CELLS:
+        if width <= _MAX_COLUMNS and width * len(rows) <= _MAX_CELLS:
             self._add(Block(Kind.TABLE, rows=rows, alignments=tuple(self._alignments)))
             return
         note = "This table is too large to draw. Its rows:"

@@ -243,7 +243,7 @@ def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     header = getLine(state, start)
     if len(_cells(header)) > width:
         begin = state.bMarks[start] + state.tShift[start]
-        state.src = source[:begin] + _with_whole_cells(header) + source[state.eMarks[start] :]
+        state.src = source[:begin] + _merge_split_cells(header) + source[state.eMarks[start] :]
     is_table = table(state, start, end, silent)
     state.src = source
     if is_table and not silent:
@@ -257,7 +257,7 @@ def _cells(row: str) -> list[str]:
     return cells[first : len(cells) - last]
 
 
-def _with_whole_cells(row: str) -> str:
+def _merge_split_cells(row: str) -> str:
     return _ONE_CELL.sub(lambda match: match[0].replace("|", _PIPE), row)
 
 
@@ -267,7 +267,7 @@ def _with_all_cells(state: StateBlock, tokens: list[Token], width: int) -> list[
     for token in tokens:
         if token.type == "tr_open" and token.map:
             row = getLine(state, token.map[0])
-            row = _with_whole_cells(row) if len(_cells(row)) > width else row
+            row = _merge_split_cells(row) if len(_cells(row)) > width else row
             texts = [cell.replace(_PIPE, "|").strip() for cell in _cells(row)]
             cells = iter([_BREAK.sub(lambda match: match["other"] or "\n", text) for text in texts])
         elif token.type == "inline":

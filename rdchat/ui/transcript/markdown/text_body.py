@@ -17,12 +17,12 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QFrame, QWidget
 
-from rdchat.ui.look.buttons import TextButton
-from rdchat.ui.look.labels import OfflineBrowser, without_controls
-from rdchat.ui.look.opening import open_page
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.labels import OfflineBrowser, without_controls
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, end_of_shown, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, display_end, safe_text
 from rdchat.ui.transcript.markdown.code_highlighter import CodeHighlighter
 from rdchat.ui.transcript.markdown.copying import cut_out, text_of
 from rdchat.ui.transcript.markdown.decorations import Decorations
@@ -32,7 +32,7 @@ from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
 
-FIRST_SHOWN, SHOWN_MORE = 60_000, 200_000  # characters
+FIRST_LINES, MORE_LINES = 60_000, 200_000  # characters
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 
@@ -56,7 +56,7 @@ class TextBody(OfflineBrowser):
         self._theme = theme
         self.parser = parser
         self._source, self._text, self._final = "", "", False  # as it was given, and made safe
-        self._room, self._end = FIRST_SHOWN, 0  # how much may be shown, and where that ends in the text
+        self._room, self._end = FIRST_LINES, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
         self.work = Work.NONE
         self._first = 0  # the first block that the last step may have changed
@@ -115,12 +115,12 @@ class TextBody(OfflineBrowser):
 
     def show_more(self) -> None:
         """Show more of a very long text."""
-        self._room += SHOWN_MORE
+        self._room += MORE_LINES
         self._read_on()
         self.height_changed.emit()
 
     def _read_on(self) -> None:
-        self._end = end_of_shown(self._text, self._room)
+        self._end = display_end(self._text, self._room)
         self._unread, self.work = True, Work.READY
         self._more.setText(f"Show more ({self.hidden_characters:,} characters hidden)")
         self._more.setVisible(self.hidden_characters > 0)

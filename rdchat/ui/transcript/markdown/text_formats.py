@@ -18,8 +18,8 @@ from PySide6.QtGui import (
 )
 
 from rdchat.chat.formulas.formula_drawer import UNITS
-from rdchat.ui.look.labels import set_tip
-from rdchat.ui.look.theme import MEDIUM, SMALL, TIGHT, Theme, control_font, text_look
+from rdchat.ui.style.labels import set_tip
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font, text_look
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
 

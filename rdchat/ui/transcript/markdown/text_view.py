@@ -5,8 +5,8 @@ import time
 from PySide6.QtCore import QTimer, Signal
 from PySide6.QtWidgets import QWidget
 
-from rdchat.ui.look.layouts import column
-from rdchat.ui.look.theme import Theme
+from rdchat.ui.style.layouts import column
+from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 

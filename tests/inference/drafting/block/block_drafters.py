@@ -19,8 +19,8 @@ from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHe
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
-from rdchat.inference.target.kv_cache import KVCache
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import tiny_llama, with_beams
 
 KINDS: list[dict[str, Any]] = [

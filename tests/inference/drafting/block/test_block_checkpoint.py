@@ -16,7 +16,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import LAYOUTS, check_
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockNetwork, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.target.target import embedding_scale
+from rdchat.inference.verification.target import embedding_scale
 from tests.inference.drafting.block.block_drafters import KINDS, block_config, stored_block, written_block
 from tests.inference.fakes import shared_family, shared_llama
 from tests.time_limits import at_most
@@ -214,7 +214,7 @@ def test_another_models_drafter_is_refused(drafter: Path, tmp_path: Path) -> Non
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "model.pt"])
 def test_pickles_are_never_read(name: str, drafter: Path) -> None:
     (drafter / "model.safetensors").rename(drafter / name)
-    with pytest.raises(ModelError, match=f"has its weights in {name}") as caught:
+    with pytest.raises(ModelError, match=f"The weights of the drafter .* are in {name}") as caught:
         load_drafter(drafter, shared_llama())
     assert "safetensors" in caught.value.hint
 

@@ -16,7 +16,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import HeadKind, Root
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama, with_beams

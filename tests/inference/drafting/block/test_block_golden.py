@@ -10,7 +10,7 @@ import pytest
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.block_head import StoredBlockHead
 from rdchat.inference.drafting.heads.head import Root
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 
@@ -59,7 +59,7 @@ def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path
         memory.take([1] * (position - done), hidden[done:position], done)
         state, done = memory.state(Root(token, position, hidden[position - 1])), position
         expected, drafted = np.array(tensors[f"logits.{number}"]), np.array(tensors[f"tokens.{number}"])
-        assert len(drafted) == head.most_drafted
+        assert len(drafted) == head.max_drafted
         for depth, (row, chosen) in enumerate(zip(expected, drafted, strict=True)):
             if depth:
                 state = state.after(mx.array([0]), mx.array([int(drafted[depth - 1])]))

@@ -66,7 +66,7 @@ def test_a_dspark_without_a_word_on_its_anchor_was_trained_as_dflash(
 ) -> None:
     """Read the other way, each token is one too early, and hardly any is accepted."""
     config = config_of(speculators_block(tmp_path / "drafter", **changes))
-    assert (config.from_anchor, config.most_drafted) == (from_anchor, 5 if from_anchor else 4)
+    assert (config.from_anchor, config.max_drafted) == (from_anchor, 5 if from_anchor else 4)
 
 
 def test_windows_may_stand_beside_the_settings_of_the_layers(tmp_path: Path) -> None:

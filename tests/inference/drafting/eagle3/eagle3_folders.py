@@ -7,7 +7,7 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.target.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 LAYOUTS = ("safeailab", "speculators", "deepspec")
 LLAMA = {

@@ -12,7 +12,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
 from rdchat.inference.drafting.heads.head import Root, StoredHead
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound
 from tests.inference.fakes import ask, chains_only, shared_family, shared_llama

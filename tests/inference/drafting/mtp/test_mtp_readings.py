@@ -19,7 +19,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import with_files
 from tests.inference.drafting.mtp.mtp_targets import GOLDEN
 from tests.inference.fakes import ask

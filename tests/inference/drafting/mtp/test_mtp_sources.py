@@ -21,7 +21,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafters
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
-from rdchat.inference.target.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import saved_random_drafter
 from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import tiny_llama
 
 pytestmark = pytest.mark.across_rows

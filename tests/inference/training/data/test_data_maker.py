@@ -13,12 +13,12 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, StorageError
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import answer_states
-from rdchat.inference.training.data.data_maker import MOST_ANSWER_TOKENS, DataMaker, chat_template
+from rdchat.inference.training.data.data_maker import MAX_ANSWER_TOKENS, DataMaker, chat_template
 from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource, foreign_text, texts
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -100,7 +100,7 @@ def test_questions_leave_room_for_an_answer_within_the_context(model: LoadedMode
     """A context of 512 characters is far too short for an article."""
     for batch in read(whole, 4):
         for item in batch:
-            assert item.answer_start + MOST_ANSWER_TOKENS <= model.info.context_length
+            assert item.answer_start + MAX_ANSWER_TOKENS <= model.info.context_length
 
 
 def test_every_fourth_batch_asks_about_long_texts(model: LoadedModel, whole: Path) -> None:

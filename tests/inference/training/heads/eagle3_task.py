@@ -6,14 +6,14 @@ from typing import Any
 import numpy as np
 
 from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.target.hooks import HiddenReads
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
 from rdchat.inference.training.heads.recipes import Recipe, default_recipe
 from rdchat.inference.training.heads.trainer import Target, TrainingData
 from rdchat.inference.training.run.training_plan import eagle3_layers
+from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.target import LoadedModel
 
 QUESTION, ANSWER = 6, 14
 

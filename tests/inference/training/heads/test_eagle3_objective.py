@@ -14,8 +14,8 @@ from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective, Sample
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import shared_llama, tiny_llama
 from tests.inference.training.heads.eagle3_task import prepared, recipe_of
 

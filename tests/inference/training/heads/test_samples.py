@@ -65,14 +65,14 @@ def test_nothing_is_learnt_behind_a_token_that_cannot_be_drafted() -> None:
 
 def test_windows_cover_all_shards_in_order() -> None:
     parts = [STATES[:2], STATES[2:3], STATES[3:]]
-    windows = StateWindows([2, 1, 3], parts.__getitem__, most_tokens=3)
+    windows = StateWindows([2, 1, 3], parts.__getitem__, token_limit=3)
     assert [windows.span(window) for window in range(len(windows))] == [(0, 3), (3, 6)]
     assert windows.load(0)[:, 0].tolist() == [10, 11, 12]
     assert windows.load(1)[:, 0].tolist() == [13, 20, 21]
 
 
 def test_a_shard_larger_than_a_window_has_one_of_its_own() -> None:
-    windows = StateWindows([2, 4], [STATES[:2], STATES[2:]].__getitem__, most_tokens=1)
+    windows = StateWindows([2, 4], [STATES[:2], STATES[2:]].__getitem__, token_limit=1)
     assert [windows.span(window) for window in range(len(windows))] == [(0, 2), (2, 6)]
 
 

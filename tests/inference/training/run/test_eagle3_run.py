@@ -17,12 +17,12 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, che
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.models.model_files import TargetBinding, target_hash
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import ask, lenient_llama
 from tests.inference.plain_replies import drafted, plain
 from tests.inference.training.short_runs import short_evaluation

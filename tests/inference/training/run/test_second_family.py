@@ -19,11 +19,11 @@ from rdchat.inference.api.training import Phase
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.target.prefix_tree import PrefixTree
-from rdchat.inference.target.target import LoadedModel
-from rdchat.inference.target.verifier import PackedTree
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.heads.samples import Answers
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.fakes import ALPHABET, ask, with_beams
 from tests.inference.plain_replies import drafted
 from tests.inference.training.small_language import fitted_model, training

@@ -24,11 +24,11 @@ from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.target.device import MemoryRoom
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.verification.device import MemoryRoom
+from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of

@@ -13,7 +13,6 @@ from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLoc
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.target.target import LoadedModel
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
@@ -22,6 +21,7 @@ from rdchat.inference.training.run import evaluation, phases, training_plan
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
+from rdchat.inference.verification.target import LoadedModel
 from scripts.pack_answers import write_answers
 from tests.disks import small_disk
 from tests.inference.fakes import ALPHABET, END, lenient_llama

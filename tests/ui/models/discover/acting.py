@@ -4,8 +4,8 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.labels import ThemedLabel
 from rdchat.ui.models.discover.page import DiscoverPage
+from rdchat.ui.style.labels import ThemedLabel
 
 WAIT_MS = 60_000
 

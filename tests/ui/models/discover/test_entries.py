@@ -3,9 +3,9 @@
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.found_models import FoundModel
-from rdchat.ui.look.theme import Theme
-from rdchat.ui.models.discover.words import found_entries
+from rdchat.ui.models.discover.words import results_listed
 from rdchat.ui.models.model_list import ModelList
+from rdchat.ui.style.theme import Theme
 from tests.services.models.macs import MAC_16
 
 ONE, TWO, THREE = (
@@ -16,23 +16,23 @@ NOTHING: frozenset[str] = frozenset()
 
 
 def test_marks_say_what_is_here_and_what_is_too_large() -> None:
-    entries = found_entries((ONE, TWO, THREE), MAC_16, NOTHING)
+    entries = results_listed((ONE, TWO, THREE), MAC_16, NOTHING)
     assert ("Too large", "muted") in entries[2].marks
     assert [entry.use for entry in entries] == ["10 downloads", "10 downloads", "needs 41.3 GB in 4-bit"]
-    assert ("Installed", "success") in found_entries((ONE,), MAC_16, frozenset({ONE.repository}))[0].marks
-    assert found_entries((THREE,), None, NOTHING)[0].marks == ()
+    assert ("Installed", "success") in results_listed((ONE,), MAC_16, frozenset({ONE.repository}))[0].marks
+    assert results_listed((THREE,), None, NOTHING)[0].marks == ()
     assert entries[0].item is ONE
 
 
 def test_the_chosen_entry_stays_chosen_wherever_it_goes(qtbot: QtBot, theme: Theme) -> None:
     shown = ModelList(theme, "Models")
     qtbot.addWidget(shown)
-    shown.show_entries(found_entries((ONE, TWO), MAC_16, NOTHING))
+    shown.show_entries(results_listed((ONE, TWO), MAC_16, NOTHING))
     shown.select(TWO.repository)
     for order in ((TWO, ONE), (THREE, ONE, TWO), (TWO,)):
         with qtbot.assertNotEmitted(shown.chosen):
-            shown.show_entries(found_entries(order, MAC_16, NOTHING))
+            shown.show_entries(results_listed(order, MAC_16, NOTHING))
         assert shown.current is not None
         assert shown.current.item is TWO
-    shown.show_entries(found_entries((ONE,), MAC_16, NOTHING))
+    shown.show_entries(results_listed((ONE,), MAC_16, NOTHING))
     assert shown.current is None

@@ -10,9 +10,9 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
+from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import library_model

@@ -7,8 +7,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources
-from rdchat.ui.look.theme import Theme
 from rdchat.ui.models import ModelsWindow
+from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.ui.conftest import Chat

@@ -1,0 +1,166 @@
+"""Lists the places where models can be: rdchat's own folder, the hub's cache, LM Studio's and the person's folders.
+
+A Mac's open panel hides `~/.cache`, where two of them are. Only the names of folders are read.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import rdchat
+from rdchat import paths
+from rdchat.errors import ModelError, RdchatError
+from rdchat.files.foreign_files import read_json, readable_entries
+from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folders_in
+from rdchat.inference.api.model_facts import ModelCard, describes_drafter
+
+OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
+TRAINED, SHIPPED = "Your own", "Comes with rdchat"  # drafters
+NOT_VERIFIED = {
+    OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
+    TRAINED: "It was trained or put together on this computer, so Hugging Face has no checksums for it.",
+    CHOSEN: "rdchat does not know which model on Hugging Face it is.",
+}
+NOT_DELETED = {
+    LM_STUDIO: "It belongs to LM Studio: delete it there, or in its folder.",
+    CHOSEN: "It is in your own models folder: delete it there.",
+}
+_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # in the home folder; the second one until version 0.3
+_MAX_CHOSEN = 300  # subfolders that are read in the person's own models folder
+_MAX_CONFIG_BYTES = 2**20  # of a drafter's configuration
+_NO_MODEL = ("mmproj", "-of-")  # in names of GGUF files that are not a model: an image encoder, or one of several parts
+
+
+def model_locations(chosen: str = "") -> list[ModelCard]:
+    """Return folders and files that may be models, each once, by place and name.
+
+    Args:
+        chosen: The person's own models folder, to include; empty for none.
+    """
+    found: dict[Path, ModelCard] = {}
+    for place in (*_cards_in(paths.models_dir(), OWN), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
+        found.setdefault(place.path.resolve(), place)
+    return list(found.values())
+
+
+def other_revisions() -> Iterator[ModelCard]:
+    """Yield the revisions in the hub's cache other than main; old ones stay until they are deleted."""
+    for repository in cached_repositories():
+        main, names = repository.commit_of("main"), repository.references()
+        for commit in repository.commits():
+            if commit != main:
+                for place in _in_repository(repository, commit, names.get(commit, [commit])[0]):
+                    yield replace(place, model=str(place.path))  # the name alone means the main revision
+
+
+def own_drafters() -> Iterator[ModelCard]:
+    """Return the drafters trained on this machine."""
+    return _cards_in(paths.drafters_dir(), TRAINED)
+
+
+def shipped_drafters() -> Iterator[ModelCard]:
+    """Return the drafters shipped with the app."""
+    return _cards_in(Path(rdchat.__file__).parent / "drafters", SHIPPED)
+
+
+def listed_name(card: ModelCard) -> str:
+    """Return the name of a model in `rdchat models list`, which every command accepts.
+
+    It is the model's name, its path in the person's own folder, or NAME@REVISION.
+    """
+    if card.place == CHOSEN:
+        return str(card.path)
+    return card.name if card.revision == "main" else f"{card.name}@{card.revision}"
+
+
+def hub_name(card: ModelCard) -> str:
+    """Return a model's hub id, or its probable one in LM Studio's folders; empty for others."""
+    if card.place == LM_STUDIO:
+        return f"{card.folder.parent.name}/{card.folder.name}"
+    return card.repository
+
+
+def folder_named(name: str, chosen: str = "") -> ModelCard | None:
+    """Return the place of a model by its name in `rdchat models list` or its path; None where there is none.
+
+    A drafter may have the same name as the model it was trained for; then the model is returned.
+
+    Args:
+        name: The name or the path.
+        chosen: See `model_locations`.
+
+    Raises:
+        ModelError: If several models have this name.
+    """
+    # pathlib keeps `..`, and raises for unknown users
+    names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
+    every = (*model_locations(chosen), *other_revisions())
+    found = [place for place in every if not names.isdisjoint({listed_name(place), str(place.path)})]
+    found = found or [place for place in own_drafters() if not names.isdisjoint({listed_name(place), str(place.path)})]
+    if len(found) > 1:
+        where = ", ".join(str(place.path) for place in found)
+        raise ModelError(f"There are {len(found)} models named {name}: {where}.", "Give the path of one of them.")
+    return found[0] if found else None
+
+
+def is_drafter(folder: Path) -> bool:
+    """Return whether a folder has a drafter head, by its configuration; False where that cannot be read."""
+    try:
+        config = read_json(folder / "config.json", most=_MAX_CONFIG_BYTES) if folder.is_dir() else None
+    except (RdchatError, OSError):
+        return False
+    return isinstance(config, dict) and describes_drafter(config)
+
+
+def _cards_in(parent: Path, place: str) -> Iterator[ModelCard]:
+    return (ModelCard(folder.name, str(folder), place, folder) for folder in folders_in(parent))
+
+
+def _in_hub_cache() -> Iterator[ModelCard]:
+    """Yield the main revisions: `models--ORG--NAME/refs/main` names a commit, `snapshots` holds its files."""
+    for repository in cached_repositories():
+        if commit := repository.commit_of("main"):
+            yield from _in_repository(repository, commit, "main")
+
+
+def _in_repository(repository: CachedRepository, commit: str, revision: str) -> Iterator[ModelCard]:
+    for place in models_in(repository.snapshots / commit, repository.name, HUB):
+        yield replace(place, repository=repository.name, revision=revision)
+
+
+def _in_lm_studio() -> Iterator[ModelCard]:
+    """Yield `PUBLISHER/NAME` in each folder, with an MLX model or GGUF files."""
+    for models in (Path.home() / place for place in _LM_STUDIO):
+        for publisher in folders_in(models):
+            for folder in folders_in(publisher):
+                name = f"{publisher.name}/{folder.name}"
+                yield from models_in(folder, name, LM_STUDIO)
+
+
+def _in_chosen(chosen: str) -> Iterator[ModelCard]:
+    """Yield the models in the person's own folder, or one level below it.
+
+    The folder may be any, since dialogs begin in it: the home folder and the root of the disk are skipped.
+    """
+    folder = Path(chosen)
+    if not chosen or not folder.is_absolute() or folder in (Path.home(), *Path.home().parents):
+        return
+    yield from models_in(folder, folder.name, CHOSEN)
+    for inner in folders_in(folder)[:_MAX_CHOSEN]:
+        here = list(models_in(inner, inner.name, CHOSEN))
+        yield from here
+        if not here:
+            for innermost in folders_in(inner)[:_MAX_CHOSEN]:
+                yield from models_in(innermost, f"{inner.name}/{innermost.name}", CHOSEN)
+
+
+def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
+    """Yield the possible models in one folder: an MLX model, or else its GGUF files."""
+    entries = readable_entries(folder)
+    if folder / "config.json" in entries:
+        yield ModelCard(name, name if place == HUB else str(folder), place, folder)
+        return
+    for path in entries:
+        if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
+            yield ModelCard(path.stem, str(path), place, path)

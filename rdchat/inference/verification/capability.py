@@ -1,0 +1,221 @@
+"""Checks what kind of draft a model can verify: trees, chains, or none.
+
+A tree of six nodes is verified in one call and compared with its two chains, fed token by token through stock caches.
+A chain of six nodes shows how much of the difference is rounding. As a control, the same tree with a plain causal mask,
+or without its positions, must give other logits.
+
+Some families read positions outside their rope, and scale attention in steps of some thousand tokens. A packed tree is
+then wrong only in a round across such a step, so the tree is tried once more there. In 16 bits that error is smaller
+than rounding and not detected; it does no more harm than rounding either.
+
+Rounding itself is measured: a device chooses kernels by the number of rows, and each adds in an order of its own, so a
+row's logits differ slightly between a call of one row and a call of several. How much depends on device, precision and
+model.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import numpy.typing as npt
+from mlx_lm.models import cache as stock
+from mlx_lm.models.cache import make_prompt_cache
+
+from rdchat.inference.api.model_facts import Capability, DraftKind
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.memory_errors import is_device_error
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.round_cache import UnsupportedCacheError, leaves, round_cache
+
+_PROMPT = 11  # tokens before the tree
+_FAR = 2**15  # a multiple of 2^n: a family that changes something every 2^n tokens changes it here
+_CONTROL = 4  # how many times larger the error of a control must be
+_STATE = "its layers keep state that follows one chain"
+_TRIALS = 5  # trials with other tokens before a model is refused: in one of them a router may have picked other experts
+_FACTOR = 4  # errors up to this many times the typical one still count as rounding
+_MIN_STEPS = 4  # steps of the precision by which any kernel may be off
+_MIN = 1e-4  # float32's steps are too small for the reordered sums of a deep model
+
+_Rows = npt.NDArray[np.float32]  # (rows, vocabulary) logits
+
+
+def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
+    """Try trees and chains on the network, in some 25 calls of it; five times as many before it is refused.
+
+    Raises:
+        RuntimeError: If the device failed, memory ran out, or the system stopped the work.
+    """
+    try:
+        caches = leaves([round_cache(cache) for cache in make_prompt_cache(network)])
+        stateful = any(isinstance(cache, stock.ArraysCache) for cache in caches)
+        found, best = _Errors(), DraftKind.CHAIN if stateful else DraftKind.TREE
+        for number in range(_TRIALS):
+            trial = _Trial(network, hooks, vocabulary_size, number)
+            trial.try_chain(found)
+            hooks.leave_out_logits(vocabulary_size)
+            capability = _judge_chain(found, _STATE) if stateful else _try_tree(trial, found)
+            if capability.kind is best:
+                break
+        return replace(capability, errors=found.medians())
+    except UnsupportedCacheError as error:
+        return Capability(DraftKind.NONE, str(error))
+    except Exception as error:  # unmodified models may do anything with caches and masks
+        if is_device_error(error):
+            raise
+        reason = " ".join(str(error).split())[:120]
+        return Capability(DraftKind.NONE, f"it cannot verify several tokens at once ({reason})")
+
+
+class _Errors(defaultdict[str, list[float]]):
+    """How far rows are from those fed token by token, in standard deviations of the logits; see `row_errors`.
+
+    `stock`: a chain of six in one call, through mlx-lm's own caches. `chain`: the same through caches with rounds.
+    `first`: the tree's rows of its first branch. `second`: the rows that only its second branch has. `mask`,
+    `position`: `second` without the tree's mask, and without its positions. `before`: the same tokens after another
+    prefix, to show the effect of a wrong prefix. `far`: the second branch far into a text, compared with a chain there.
+
+    Attributes:
+        dtype: Of the logits.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(list)
+        self.dtype = mx.float32
+
+    @property
+    def limit(self) -> float:
+        """The largest error of a tree that rounding explains."""
+        return rounding_limit(self["chain"], self.dtype)
+
+    def medians(self) -> dict[str, float]:
+        """Return the typical error of each kind that was tried, and the limit."""
+        return {kind: median_error(errors) for kind, errors in self.items()} | {"limit": self.limit}
+
+
+class _Trial:
+    """One prompt, a tree of six nodes, and a chain of the same tokens."""
+
+    def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int, number: int) -> None:
+        self._network, self._hooks = network, hooks
+        rng = np.random.default_rng(7 + number)
+        tokens = [1 + int(t) for t in rng.permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]]
+        self._prompt, (r, a, b, c, d, e) = tokens[:_PROMPT], tokens[_PROMPT:]
+        self._chain = PrefixTree.from_beams([[r, a, b, c, d, e]])
+        self._tree = PrefixTree.from_beams([[r, a, b, c], [r, a, d, e]])
+        self._branch = PrefixTree.from_beams([[r, a, d, e, b, c]])  # as many rows as the tree has
+
+    def try_chain(self, found: _Errors) -> None:
+        """Verify the chain in every way."""
+        self._along_chain = chain = self._one_by_one(self._chain.tokens)
+        self._along_branch = branch = self._one_by_one(self._branch.tokens[:4])
+        found.dtype = self._dtype
+        found["stock"] += row_errors(self._at_once(self._chain.tokens), chain)
+        found["chain"] += row_errors(self._packed(self._chain), chain)
+        found["before"] += row_errors(chain[4:], branch[2:])
+
+    def try_tree(self, found: _Errors) -> None:
+        """Verify the tree and the controls."""
+        tree, second = self._packed(self._tree), self._along_branch[2:]
+        found["first"] += row_errors(tree[:4], self._along_chain[:4])
+        found["second"] += row_errors(tree[4:], second)
+        found["mask"] += row_errors(self._packed(self._tree, mask=False)[4:], second)
+        found["position"] += row_errors(self._packed(self._tree, positions=False)[4:], second)
+
+    def try_far(self, found: _Errors) -> None:
+        """Verify the tree with its second branch at positions on both sides of `_FAR`."""
+        start = _FAR - _PROMPT - 4  # packed as nodes 0, 1, 4, 5: by depth before the border, in packed order across it
+        second = self._packed(self._branch, start=start)[2:4]
+        found["far"] += row_errors(self._packed(self._tree, start=start)[4:], second)
+
+    def _one_by_one(self, tokens: Iterable[int]) -> _Rows:
+        caches = make_prompt_cache(self._network)
+        self._network(mx.array([self._prompt]), cache=caches)
+        logits = [self._network(mx.array([[int(token)]]), cache=caches)[0, 0] for token in tokens]
+        self._dtype = logits[0].dtype
+        return on_host(mx.stack(logits))
+
+    def _at_once(self, tokens: npt.NDArray[np.int32]) -> _Rows:
+        caches = make_prompt_cache(self._network)
+        self._network(mx.array([self._prompt]), cache=caches)
+        return on_host(self._network(mx.array(tokens)[None], cache=caches)[0])
+
+    def _packed(self, tree: PrefixTree, mask: bool = True, positions: bool = True, start: int = 0) -> _Rows:
+        """Feed the prompt, from position `start` on, and the tree; return the tree's logits."""
+        caches = self._caches(start)
+        self._network(mx.array([self._prompt]), cache=caches)
+        depths = mx.array(tree.depths)
+        ancestors = None if tree.is_chain or not mask else mx.array(tree.ancestors())
+        for cache in leaves(caches):
+            cache.begin(depths, ancestors)
+        with self._hooks.packed(depths if positions and not tree.is_chain else None):
+            return on_host(self._network(mx.array(tree.tokens)[None], cache=caches)[0])
+
+    def _caches(self, start: int) -> list[Any]:
+        """Return caches with rounds, empty, whose first row will have the position `start`."""
+        caches = [round_cache(cache) for cache in make_prompt_cache(self._network)]
+        for cache in leaves(caches) if start else ():
+            cache.offset = cache.buffer.first = start
+        return caches
+
+
+def on_host(array: mx.array) -> _Rows:
+    """Return an array on the host, in float32."""
+    return fetch(array.astype(mx.float32))
+
+
+def _try_tree(trial: _Trial, found: _Errors) -> Capability:
+    trial.try_tree(found)
+    error = max(median_error(found["first"]), median_error(found["second"]))
+    if not error <= found.limit:  # also where it is NaN
+        return _judge_chain(found, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
+    for name in ("mask", "position"):
+        if median_error(found[name]) < _CONTROL * median_error(found["second"]):
+            return _judge_chain(found, f"the check of trees cannot tell a wrong {name} from a right one")
+    trial.try_far(found)
+    far = median_error(found["far"])
+    if not far <= found.limit:
+        return _judge_chain(found, f"far into a text a packed tree's logits were not its branches' (off by {far:.2g})")
+    return Capability(DraftKind.TREE)
+
+
+def _judge_chain(found: _Errors, reason: str) -> Capability:
+    error = median_error(found["chain"])
+    blurred = error > rounding_limit([0.0], found.dtype) and _CONTROL * error > median_error(found["before"])
+    if blurred or not error <= rounding_limit(found["stock"], found.dtype):
+        return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
+    return Capability(DraftKind.CHAIN, reason)
+
+
+def row_errors(found: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> list[float]:
+    """Return how far each row is off.
+
+    Args:
+        found: (n, width).
+        expected: (n, width).
+
+    Returns:
+        The root mean square of each row's difference, in standard deviations of all expected values.
+    """
+    errors = np.sqrt(np.square(found - expected).mean(axis=-1)) / (expected.std() or 1.0)
+    return [float(error) for error in errors]
+
+
+def median_error(errors: Sequence[float]) -> float:
+    """Return the median, since a row for which a router picked other experts says nothing of the others."""
+    return float(np.median(errors))
+
+
+def rounding_limit(noise: Sequence[float], dtype: mx.Dtype) -> float:
+    """Return the largest typical error that rounding explains.
+
+    Args:
+        noise: Errors of rows that are due to rounding alone.
+        dtype: Type of the computation.
+    """
+    steps = float(mx.finfo(dtype).eps) if mx.issubdtype(dtype, mx.floating) else 0.0
+    return _FACTOR * median_error(noise) + max(_MIN_STEPS * steps, _MIN)

@@ -1,0 +1,144 @@
+"""The KV caches of several conversations, so that a prompt is read only from where one of them ends."""
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from rdchat.inference.api.events import PrefixCacheFacts
+from rdchat.inference.verification.device import total_memory_bytes
+from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
+
+_SHARE = 8  # the usual limit is 1/n of the memory that models could take
+_MIN_TAIL = 16  # tokens; fewer are quickly read again
+
+
+def usual_limit() -> int:
+    """Return the usual limit of their memory in bytes."""
+    return total_memory_bytes() // _SHARE
+
+
+@dataclass(slots=True, eq=False)
+class _Tail:
+    """The rows of a conversation from some position on; another one has the cache with the rows before."""
+
+    tokens: list[int]  # of the whole conversation
+    start: int  # position of its first row
+    rows: list[list[mx.array]]  # of each layer: keys and values, (1, heads, n, width)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of its rows."""
+        return sum(array.nbytes for layer in self.rows for array in layer)
+
+    def move(self, cache: KVCache, end: int) -> None:
+        """Move the rows up to position `end` to a cache that holds the tokens before; it may hold some of them too."""
+        first = len(cache.tokens)
+        cache.append(self.tokens[first:end], self._cut(first, end))
+        self.rows, self.start = self._cut(end, len(self.tokens)), end
+
+    def _cut(self, start: int, end: int) -> list[list[mx.array]]:
+        places = mx.arange(start - self.start, end - self.start)
+        cut = [[array[..., places, :] for array in layer] for layer in self.rows]
+        mx.eval(cut)
+        return cut
+
+
+class PrefixCaches:
+    """Keeps KV caches between replies, the least recently used first to go.
+
+    A reply takes the cache with the longest common prefix, trims it to that, and gives it back at its end. The rows
+    that are trimmed are put aside, and put back at the next turn of their conversation. So a long prefix that several
+    conversations share is held once. Where more tokens would be trimmed than are shared, the reply begins with an empty
+    cache instead. A cache that cannot be trimmed (recurrent state, a window that wrapped) is taken only if the prompt
+    continues all of it.
+
+    Args:
+        network: The target.
+        limit_bytes: The most memory of the caches that no reply has taken. The last one is kept whatever its size.
+    """
+
+    def __init__(self, network: nn.Module, limit_bytes: int) -> None:
+        self._network = network
+        self._limit_bytes = limit_bytes
+        self._kept: list[tuple[str, KVCache | _Tail]] = []  # with their owners, the least recently used first
+
+    def take(self, prompt: list[int], owner: str) -> KVCache:
+        """Return the cache of a reply, which holds a proper prefix of its prompt; no other reply gets it meanwhile.
+
+        Args:
+            prompt: Token ids, at least one.
+            owner: Only caches of this owner are looked at; see `GenerationRequest.partition`.
+        """
+        found, most, least = None, 0, 0
+        for cache in self._of(owner, KVCache):
+            shared = cache.shared_with(prompt)
+            lost = len(cache.tokens) - shared
+            better = (shared, -lost) > (most, -least)
+            if better and lost <= shared and cache.can_trim_to(shared):
+                found, most, least = cache, shared, lost
+        if found is None:
+            found = KVCache(self._network)
+        self._remove(found)
+        self._put_aside(found, most, owner)
+        found.trim_to(most)
+        self._put_back(found, prompt, owner)
+        self._drop(self._limit_bytes - found.nbytes, keep=0)
+        return found
+
+    def _put_aside(self, cache: KVCache, start: int, owner: str) -> None:
+        """Keep a copy of the rows from position `start` on, if they are many and there is room."""
+        worth = len(cache.tokens) - start >= _MIN_TAIL and cache.nbytes < self._limit_bytes
+        if worth and (rows := cache.copy_from(start)) is not None:
+            self._kept.append((owner, _Tail([*cache.tokens], start, rows)))
+
+    def _put_back(self, cache: KVCache, prompt: list[int], owner: str) -> None:
+        """Append the rows of a prompt's tokens that were put aside."""
+        for tail in sorted(self._of(owner, _Tail), key=lambda each: each.start):
+            end = shared_prefix(tail.tokens, prompt)
+            if tail.start <= len(cache.tokens) < end:
+                tail.move(cache, end)
+                self._remove(tail)
+                if len(tail.tokens) - tail.start >= _MIN_TAIL:
+                    self._kept.append((owner, tail))
+
+    def give_back(self, cache: KVCache, owner: str, failed: bool = False) -> None:
+        """Keep a cache after its reply, unless it is empty. If the reply failed, memory may be short: none is kept."""
+        if failed:
+            self.clear()
+        elif cache.tokens:
+            self._kept.append((owner, cache))
+            self._drop(self._limit_bytes, keep=1)
+
+    def limit(self, limit_bytes: int) -> None:
+        """Keep less or more memory from now on."""
+        self._limit_bytes = limit_bytes
+        self._drop(limit_bytes, keep=1)
+
+    def clear(self) -> None:
+        """Drop all caches that no reply has taken."""
+        self._drop(-1, keep=0)
+
+    @property
+    def facts(self) -> PrefixCacheFacts:
+        """Their number and memory, and the limit."""
+        return PrefixCacheFacts(len(self._kept), self._bytes(), self._limit_bytes)
+
+    def _of[Kind](self, owner: str, kind: type[Kind]) -> list[Kind]:
+        """Return an owner's caches or tails, the most recently used first."""
+        return [each for name, each in reversed(self._kept) if name == owner and isinstance(each, kind)]
+
+    def _remove(self, gone: KVCache | _Tail) -> None:
+        self._kept = [each for each in self._kept if each[1] is not gone]
+
+    def _bytes(self) -> int:
+        return sum(each.nbytes for _, each in self._kept)
+
+    def _drop(self, limit_bytes: int, keep: int) -> None:
+        """Drop the least recently used caches until the others fit; the last `keep` stay in any case."""
+        dropped = False
+        while len(self._kept) > keep and self._bytes() > limit_bytes:
+            del self._kept[0]
+            dropped = True
+        if dropped:
+            mx.clear_cache()

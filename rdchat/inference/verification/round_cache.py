@@ -1,0 +1,345 @@
+"""KV caches with rounds: a round is opened, then one path of it is committed, or all of it rolled back.
+
+A round verifies the packed nodes of a prefix tree in one target call. Every cache writes their rows behind its
+committed ones and also keeps them in hand. A path that is contiguous in packed order is committed by setting the
+length; otherwise the accepted rows are written again where they belong, as a part of the next call's graph. The buffer
+is never gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of
+it. So the cost of a commit does not depend on the context.
+
+Each class replaces one of mlx-lm's, for unmodified models.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+from mlx_lm.models import cache as stock
+
+_STEP = 256  # smallest growth of a buffer, in rows
+_GROWTH_SHARE = 4  # smallest growth of a buffer, as 1/n of its rows
+_LARGE_BYTES = 2**20  # of a buffer; smaller ones may be held twice in all layers at once
+
+
+class UnsupportedCacheError(Exception):
+    """A cache type that rounds do not support; the message names it."""
+
+
+class RowBuffer:
+    """Rows of keys and values in order of position, in buffers that grow by a quarter.
+
+    Attributes:
+        arrays: The buffers, each (1, heads, capacity, width); none before the first write.
+        first: Position of the first row that is kept.
+        rows: Number of rows that are in use, from `first` on.
+        waits: Times that growing waited for the device.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: list[mx.array] = []
+        self.first = 0
+        self.rows = 0
+        self.waits = 0
+
+    def write(self, parts: Sequence[mx.array], keep_from: int) -> None:
+        """Append rows.
+
+        Args:
+            parts: Arrays (1, heads, n, width), one for each buffer.
+            keep_from: Rows of earlier positions may be dropped where the buffer must grow.
+        """
+        added = parts[0].shape[2]
+        if not self.arrays or self.rows + added > self.arrays[0].shape[2]:
+            self._grow(parts, added, keep_from)
+        end = self.rows + added
+        for array, part in zip(self.arrays, parts, strict=True):
+            array[..., self.rows : end, :] = part
+        self.rows = end
+
+    def view(self, start: int) -> list[mx.array]:
+        """Return the rows from position `start` on: for each buffer (1, heads, n, width)."""
+        return [array[..., start - self.first : self.rows, :] for array in self.arrays]
+
+    def cut(self, position: int) -> None:
+        """Forget the rows from `position` on."""
+        self.rows = min(self.rows, max(position - self.first, 0))
+
+    def drop_front(self, count: int) -> None:
+        """Forget the first `count` rows."""
+        self.arrays = [array[..., count : self.rows, :] for array in self.arrays]
+        self.first, self.rows = self.first + count, self.rows - count
+
+    def _grow(self, parts: Sequence[mx.array], added: int, keep_from: int) -> None:
+        dropped = min(max(keep_from - self.first, 0), self.rows)
+        kept = self.rows - dropped
+        capacity = -(-(kept + max(added, kept // _GROWTH_SHARE, _STEP)) // _STEP) * _STEP
+        grown = [mx.zeros((*part.shape[:2], capacity, part.shape[3]), part.dtype) for part in parts]
+        if kept:
+            for new, old in zip(grown, self.arrays, strict=True):
+                new[..., :kept, :] = old[..., dropped : self.rows, :]
+        self.arrays, self.first, self.rows = grown, self.first + dropped, kept
+        if kept and grown[0].nbytes >= _LARGE_BYTES:
+            self.waits += 1
+            mx.eval(grown)  # frees the old buffers before the next layer grows, in whatever order the call is computed
+
+
+def take_waits(buffers: Iterable[RowBuffer]) -> int:
+    """Return the waits of buffers since the last call."""
+    waits = 0
+    for buffer in buffers:
+        waits, buffer.waits = waits + buffer.waits, 0
+    return waits
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRows:
+    """The rows of a round that a commit keeps; made once for all layers."""
+
+    count: int  # their number
+    in_place: int  # of them the first ones that are contiguous, so that they are where they belong
+    others: slice | mx.array | None  # index of the others among the round's rows; a slice costs no launch
+
+    @classmethod
+    def of(cls, path: list[int]) -> "RoundRows":
+        """Return those of a path: node indices from the root on in ascending order."""
+        in_place = next((i for i, node in enumerate(path) if node != i), len(path))
+        others = path[in_place:]
+        if not others:
+            return cls(len(path), in_place, None)
+        run = others[-1] - others[0] == len(others) - 1
+        return cls(len(path), in_place, slice(others[0], others[-1] + 1) if run else mx.array(others))
+
+
+class AttentionRows:
+    """The part that all attention caches share: rounds, masks and trimming.
+
+    Attributes:
+        offset: Number of committed positions; within a round, after its update, of all fed ones.
+        buffer: The rows.
+    """
+
+    def __init__(self, window: int | None = None) -> None:
+        self.offset = 0
+        self.buffer = RowBuffer()
+        self._window = window
+        self._view_start = 0  # first position that the last call could attend to
+        self._open = False  # whether a round is open
+        self._depths: mx.array | None = None
+        self._ancestors: mx.array | None = None
+        self._base = 0
+        self._round_rows: list[mx.array] = []
+
+    def begin(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
+        """Open a round. The next update has all its nodes; those of a chain may come in several updates, in order.
+
+        Args:
+            depths: (nodes,) int32 distance of each node from the root; not needed for a chain.
+            ancestors: (nodes, nodes) bool: whether row i may see row j; None for a chain, which is plain causal order.
+        """
+        self._open, self._depths, self._ancestors = True, depths, ancestors
+        self._base, self._round_rows = self.offset, []
+
+    def commit(self, kept: RoundRows) -> None:
+        """Close the round; keep some of its rows."""
+        assert self._round_rows or not kept.count
+        if self._round_rows:
+            self.buffer.cut(self._base + kept.in_place)
+            if kept.others is not None:
+                self.buffer.write([rows[..., kept.others, :] for rows in self._round_rows], 0)
+            self.offset = self._base + kept.count
+        self._close()
+
+    def _close(self) -> None:
+        self._open, self._depths, self._ancestors, self._round_rows = False, None, None, []
+
+    def rollback(self) -> None:
+        """Close the round; keep none of it."""
+        self.commit(RoundRows.of([]))
+
+    def update_and_fetch(self, keys: mx.array, values: mx.array) -> tuple[mx.array, mx.array]:
+        """Append the rows of one call, (1, heads, n, head_dim); return all rows that it may attend to.
+
+        With a and b committed, a round whose root c has the children d and e feeds c, d, e and gets a, b, c, d, e.
+        After a commit of c and e the buffer holds a, b, c, e; the next call, with f, gets a, b, c, e, f.
+        """
+        parts = [keys, values]
+        if self._open:
+            self._round_rows = parts
+        self._view_start = self._first_visible()
+        self.buffer.write(parts, self._first_visible(self._base if self._open else None))
+        self.offset = self.buffer.first + self.buffer.rows
+        return self.keys_and_values()
+
+    def keys_and_values(self) -> tuple[mx.array, mx.array]:
+        """Return all rows that the last call may attend to; layers that share another layer's rows call it too."""
+        keys, values = self.buffer.view(self._view_start)
+        return keys, values
+
+    def make_mask(self, N: int, window_size: int | None = None, return_array: bool = False) -> mx.array | str | None:  # noqa: N803
+        """Return the mask of a call with N rows, as the stock cache does; within a round, the tree's.
+
+        With 2 committed rows and a root with 2 children (`parents` [-1, 0, 0]) the mask is, left without a window and
+        right with a window of 3 positions:
+
+            1 1 1 0 0    1 1 1 0 0
+            1 1 1 1 0    0 1 1 1 0
+            1 1 1 0 1    0 1 1 0 1
+
+        Returns:
+            (N, visible rows + N) bool; where they mean the same, "causal", or None for a single row.
+        """
+        window = window_size or self._window
+        start, held = self._first_visible(), self.offset - self._first_visible()
+        depths, ancestors = self._depths, self._ancestors
+        if ancestors is None and (window is None or held + N <= window):
+            if N == 1:
+                return None
+            return mx.tril(mx.ones((N, held + N), mx.bool_), held) if return_array else "causal"
+        if depths is None or ancestors is None:
+            depths, ancestors = mx.arange(N), mx.tril(mx.ones((N, N), mx.bool_))
+        visible = mx.concatenate([mx.ones((N, held), mx.bool_), ancestors], axis=1)
+        if window is None:
+            return visible
+        rows = self.offset + depths
+        columns = mx.concatenate([mx.arange(start, self.offset), rows])
+        return visible & (rows[:, None] - columns[None] < window)
+
+    def is_trimmable(self) -> bool:
+        return True
+
+    def can_trim(self, count: int) -> bool:
+        """Return whether the remaining rows would still fill the window."""
+        return self._window is None or self.buffer.first <= max(self.offset - count - self._window + 1, 0)
+
+    def trim(self, count: int) -> int:
+        count = min(self.offset, count)
+        self.offset -= count
+        self.buffer.cut(self.offset)
+        return count
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether it still has the rows of all positions, and will."""
+        return self._window is None and self.buffer.first == 0
+
+    def copy_from(self, start: int) -> list[mx.array]:
+        """Return a copy of the rows from position `start` on: for keys and for values (1, heads, n, width)."""
+        # a gather, since a slice may be a view of the buffer; evaluated at once, before the buffer is written again
+        rows = [part[..., mx.arange(part.shape[2]), :] for part in self.buffer.view(start)]
+        mx.eval(rows)
+        return rows
+
+    def append(self, rows: list[mx.array]) -> None:
+        """Append rows that `copy_from` gave, at the positions that they had."""
+        self.buffer.write(rows, self.buffer.first)
+        self.offset = self.buffer.first + self.buffer.rows
+
+    @property
+    def state(self) -> list[mx.array]:
+        return self.buffer.arrays
+
+    def _first_visible(self, position: int | None = None) -> int:
+        """Return the first position that a row at `position`, by default the next one, may attend to."""
+        if self._window is None:
+            return self.buffer.first
+        return max(self.buffer.first, (self.offset if position is None else position) - self._window + 1)
+
+
+class RoundKVCache(AttentionRows, stock.KVCache):
+    """Replaces `KVCache` and, with a window, `RotatingKVCache`: its rows slide instead of rotating."""
+
+    def __init__(self, window: int | None = None) -> None:
+        AttentionRows.__init__(self, window)
+        if window is not None:
+            self.max_size = window
+
+    # DeepSeek-V3.2's layers read and replace the buffers, to tie one cache's computation to another's
+    @property
+    def keys(self) -> mx.array | None:
+        return self.buffer.arrays[0] if self.buffer.arrays else None
+
+    @keys.setter
+    def keys(self, array: mx.array) -> None:
+        self.buffer.arrays[0] = array
+
+    @property
+    def values(self) -> mx.array | None:
+        return self.buffer.arrays[1] if self.buffer.arrays else None
+
+    @values.setter
+    def values(self, array: mx.array) -> None:
+        self.buffer.arrays[1] = array
+
+
+class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
+    """Replaces `ChunkedKVCache`, whose model drops old chunks and makes its own masks."""
+
+    def __init__(self, chunk_size: int) -> None:
+        AttentionRows.__init__(self)
+        self.chunk_size = chunk_size
+
+    @property
+    def start_position(self) -> int:
+        return self.buffer.first
+
+    def can_trim(self, count: int) -> bool:
+        """Return whether the remaining rows would still reach back to the start of their chunk."""
+        kept = self.offset - count
+        return self.buffer.first <= kept - kept % self.chunk_size
+
+    def maybe_trim_front(self) -> None:
+        surplus = self.buffer.rows - self.chunk_size
+        if surplus > 0:
+            self.buffer.drop_front(surplus)
+
+
+class RoundArraysCache(stock.ArraysCache):
+    """Replaces `ArraysCache`: recurrent and convolutional state, which can only be restored whole.
+
+    Models replace the arrays in this list and never write into them, so a copy of the list is a snapshot.
+    """
+
+    def __init__(self, arrays: list[Any]) -> None:
+        super().__init__(len(arrays))
+        self.cache = arrays
+        self._saved: list[Any] = []
+
+    def begin(self, _depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
+        """Open a round."""
+        assert ancestors is None, "recurrent state follows one chain"
+        self._saved = list(self.cache)
+
+    def commit(self, _kept: RoundRows) -> None:
+        """Keep all rows that were fed; to keep fewer, call `rollback` and feed the accepted tokens again."""
+        self._saved = []
+
+    def rollback(self) -> None:
+        """Close the round; keep none of it."""
+        self.cache = self._saved
+        self._saved = []
+
+
+def round_cache(cache: Any) -> Any:
+    """Return an empty cache with rounds that replaces `cache`, an empty one of mlx-lm's.
+
+    Raises:
+        UnsupportedCacheError: If rounds do not support its type.
+    """
+    if type(cache) is stock.KVCache:
+        return RoundKVCache()
+    if type(cache) is stock.RotatingKVCache and cache.keep == 0:
+        return RoundKVCache(cache.max_size)
+    if type(cache) is stock.ChunkedKVCache:
+        return RoundChunkedKVCache(cache.chunk_size)
+    if type(cache) is stock.ArraysCache:
+        return RoundArraysCache(cache.cache)
+    if type(cache) is stock.CacheList:
+        return stock.CacheList(*(round_cache(part) for part in cache.caches))
+    raise UnsupportedCacheError(f"its cache type {type(cache).__name__} does not support removing rejected drafts")
+
+
+def leaves(caches: Sequence[Any]) -> list[Any]:
+    """Return the caches of all layers, with those inside a `CacheList` one by one."""
+    return [
+        leaf for cache in caches for leaf in (leaves(cache.caches) if isinstance(cache, stock.CacheList) else [cache])
+    ]

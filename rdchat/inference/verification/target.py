@@ -1,0 +1,225 @@
+"""The target: an unmodified mlx-lm model with its tokenizer, and its token embeddings as drafter heads use them."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.model_facts import Capability
+from rdchat.inference.api.requests import ChatMessage, GenerationRequest
+from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.prefill_pace import PrefillPace
+
+_EMBEDDINGS = (nn.Embedding, nn.QuantizedEmbedding)
+_OUTPUTS = (nn.Linear, nn.QuantizedLinear)
+
+
+class TargetEmbeddings:
+    """Finds both tables in an unmodified mlx-lm model by their type and number of rows.
+
+    Args:
+        network: The target.
+        vocabulary_size: Columns of its logits.
+
+    Attributes:
+        width: Width of a token's embedding (`hidden_size`).
+        dtype: Type of a token's embedding.
+
+    Raises:
+        ModelError: If no embedding table of that many rows is found.
+    """
+
+    def __init__(self, network: nn.Module, vocabulary_size: int) -> None:
+        named = [(name, module) for name, module in network.named_modules() if _rows(module) == vocabulary_size]
+        modules = [module for _, module in sorted(named, key=lambda pair: pair[0].count("."))]  # outermost first
+        tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
+        heads = [module for module in modules if isinstance(module, _OUTPUTS)]
+        if not tables:
+            raise ModelError("The model stores its token embeddings in a form that drafters cannot use.")
+        self._table: Any = tables[0]
+        self._output: Any = heads[0] if heads else self._table
+
+        self.dtype = _float_type(self._table, network)
+        self.width = int(self.embed(mx.array([0])).shape[-1])
+
+    def embed(self, tokens: mx.array) -> mx.array:
+        """Return the embeddings of tokens, (...) -> (..., hidden_size), as stored, without a family's scaling."""
+        embeddings: mx.array = self._table(tokens)
+        return embeddings.astype(self.dtype)
+
+    def output(self) -> Callable[[mx.array], mx.array]:
+        """Return the function from features, (..., hidden_size), to all tokens' logits; it shares the target's rows."""
+        function: Callable[[mx.array], mx.array] = getattr(self._output, "as_linear", self._output)
+        return function
+
+    def output_rows(self, token_ids: mx.array) -> mx.array:
+        """Return the output rows of tokens, (n,) -> (n, hidden_size), in the precision of the embeddings."""
+        module = self._output
+        if isinstance(module, nn.QuantizedEmbedding):
+            return self.embed(token_ids)
+        if not isinstance(module, nn.QuantizedLinear):
+            rows: mx.array = module.weight[token_ids]
+            return rows
+        return mx.dequantize(*_packed_rows(module, token_ids), **_packing(module)).astype(self.dtype)
+
+    def output_for(self, token_ids: mx.array) -> Callable[[mx.array], mx.array]:
+        """Return the function from features, (..., hidden_size), to the logits of some tokens, (..., n).
+
+        It holds a copy of their rows, quantised where the target's are.
+        """
+        module = self._output
+        bias = module.bias[token_ids] if "bias" in module else None
+        if not isinstance(module, nn.QuantizedEmbedding | nn.QuantizedLinear):
+            rows = mx.contiguous(module.weight[token_ids])
+            mx.eval(rows, bias)
+            return lambda features: _plus(features @ rows.T, bias)
+        packed, packing = _packed_rows(module, token_ids), _packing(module)
+        mx.eval(packed, bias)
+        return lambda features: _plus(mx.quantized_matmul(features, *packed, transpose=True, **packing), bias)
+
+
+def embedding_scale(architecture: str, width: int) -> float:
+    """Return the factor that transformers applies to a family's embeddings inside the table.
+
+    Drafters that use the target's table were trained with scaled rows, while mlx-lm's models scale outside of the
+    table. Families such as Granite or the first two Gemmas scale outside of it in transformers too, so drafters do not
+    see it.
+
+    Args:
+        architecture: mlx-lm's model type.
+        width: Of an embedding.
+    """
+    return float(width**0.5) if architecture.startswith(("gemma3", "gemma4")) else 1.0
+
+
+def _packed_rows(module: Any, token_ids: mx.array) -> tuple[mx.array, mx.array, mx.array | None]:
+    """Return the packed rows of tokens, (n, packed width), with their scales and, in affine mode only, their biases."""
+    biases = module.get("biases")
+    return module.weight[token_ids], module.scales[token_ids], None if biases is None else biases[token_ids]
+
+
+def _packing(module: Any) -> dict[str, Any]:
+    return {"group_size": module.group_size, "bits": module.bits, "mode": module.mode}
+
+
+def _float_type(table: Any, network: nn.Module) -> mx.Dtype:
+    """Return the type in which a table's rows are used: their own or, if they are not floats, the network's.
+
+    The scales of mxfp4, mxfp8 and nvfp4 have 8 bits, and MLX unpacks them as bfloat16 whatever the network computes in.
+    """
+    stored = [table.scales] if isinstance(table, nn.QuantizedEmbedding) else [table.weight]
+    others = [array for _, array in tree_flatten(network.parameters())]
+    return next((array.dtype for array in stored + others if mx.issubdtype(array.dtype, mx.floating)), mx.bfloat16)
+
+
+def _plus(logits: mx.array, bias: mx.array | None) -> mx.array:
+    return logits if bias is None else logits + bias
+
+
+def _rows(module: nn.Module) -> int:
+    return int(module.weight.shape[0]) if isinstance(module, (*_EMBEDDINGS, *_OUTPUTS)) else 0
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory."""
+
+    network: nn.Module  # mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits
+    tokenizer: Any  # mlx-lm's tokenizer wrapper; prompts come from `prompts` instead
+    info: ModelInfo  # its name, sizes, precision and device
+    pace: PrefillPace  # chooses the prompt tokens of one call; cancelling is possible between calls
+    hooks: ModelHooks  # give packed positions and record hidden states
+    # Returns what the model can verify in one call; runs `check_capability` the first time.
+    try_out: Callable[[], Capability]
+    prompts: ModelPrompts  # makes token ids of conversations
+    _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def capability(self) -> Capability:
+        """What the model can verify in one call; checked at first use, in some 25 calls of the model."""
+        return self.try_out()
+
+    @property
+    def prefill_chunk(self) -> int:
+        """Prompt tokens of the next call."""
+        return self.pace.chunk
+
+    @property
+    def end_tokens(self) -> frozenset[int]:
+        """Ids of tokens that end a reply."""
+        return frozenset(self.tokenizer.eos_token_ids)
+
+    def decode(self, token_ids: list[int], /) -> str:
+        """Return the text of tokens, special ones included."""
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def token_text(self, token_id: int) -> str:
+        """Return the text of a token inside a text, with its leading space; cached."""
+        if token_id not in self._texts:
+            before = self.tokenizer.encode("a", add_special_tokens=False)
+            whole, start = self.decode([*before, token_id]), len(self.decode(before))
+            self._texts[token_id] = whole[start:]
+        return self._texts[token_id]
+
+    def token_data(self, token_id: int) -> bytes:
+        """Return a token's text in UTF-8, perhaps a part of a character; cached."""
+        if token_id not in self._data:
+            text = self.token_text(token_id)
+            self._data[token_id] = _bytes_of(self.tokenizer, token_id, text) if "\ufffd" in text else text.encode()
+        return self._data[token_id]
+
+    def encode_chat(self, messages: tuple[ChatMessage, ...], continue_last: bool) -> list[int]:
+        """Return the token ids of a conversation; see `encode_request`."""
+        return self.encode_request(GenerationRequest(messages, continue_last=continue_last))
+
+    def encode_request(self, request: GenerationRequest, waiting: Callable[[], None] = lambda: None) -> list[int]:
+        """Return the token ids of a request's prompt.
+
+        A message that is continued follows the template's opening of a reply unchanged, since templates drop or rewrite
+        thoughts in a message.
+
+        Args:
+            request: Its messages or its text, its tools and its thinking.
+            waiting: Called now and then during the work; an exception that it raises ends the work.
+
+        Raises:
+            InvalidSettingError: If the template has no place for tools, or no such switch for thinking.
+            ModelError: If the template refuses the conversation, or makes no text of it.
+            PromptTooLongError: If the conversation is far longer than the context.
+        """
+        ids = self.prompts.encode_request(request, self.info.context_length, waiting)
+        if not ids:
+            raise ModelError(
+                "The model's chat template produced no text for this chat.", "Choose an instruction-tuned model."
+            )
+        if not 0 <= min(ids) <= max(ids) < self.info.vocabulary_size:
+            raise ModelError(
+                f"The prompt has a token {max(ids):,}, for which {self.info.name} has no embedding.",
+                "Its tokenizer belongs to another model. Download the model again, or choose another one.",
+            )
+        return ids
+
+
+def _bytes_of(tokenizer: Any, token_id: int, text: str) -> bytes:
+    """Return the bytes of a token that has a part of a character: of a byte-level tokenizer, or a byte such as <0xE2>.
+
+    Args:
+        tokenizer: One of transformers'.
+        token_id: The token.
+        text: What it decodes to, for a token of another kind.
+    """
+    from transformers.convert_slow_tokenizer import bytes_to_unicode  # noqa: PLC0415  is loaded by now
+
+    spelled = str(tokenizer.convert_ids_to_tokens(token_id))
+    if (byte := re.fullmatch("<0x([0-9A-F]{2})>", spelled)) is not None:
+        return bytes.fromhex(byte[1])
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
+    return bytes(byte_of[each] for each in spelled) if all(each in byte_of for each in spelled) else text.encode()

@@ -1,0 +1,257 @@
+"""Packs drafts and verifies them: one target call for all packed nodes of a tree, then one path of it is committed.
+
+Models with recurrent state follow chains only and cannot go back to the middle of one. Where only a part of a draft is
+accepted, the state from before the round is restored, and the accepted tokens are fed together with the next round's
+draft. If several rounds in a row end so, the pending tokens are fed in a call of their own.
+"""
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.prefix_tree import PrefixTree
+from rdchat.inference.verification.target import LoadedModel
+
+
+@dataclass(frozen=True, slots=True)
+class PackedTree:
+    """The nodes of a tree; parents come before their children."""
+
+    tokens: mx.array  # (nodes,) int32 token ids, the root first
+    parents: mx.array  # (nodes,) int32 index of each node's parent; -1 for the root
+    depths: mx.array  # (nodes,) int32 distance from the root
+    # (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None for a chain,
+    # where packed order is plain order.
+    ancestors: mx.array | None
+    deepest: int  # upper bound of the depths
+
+    @classmethod
+    def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
+        """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), perhaps lazy."""
+        tokens = mx.array(tree.tokens) if tokens is None else tokens
+        ancestors = None if tree.is_chain else mx.array(tree.ancestors())
+        return cls(
+            tokens.astype(mx.int32), mx.array(tree.parents), mx.array(tree.depths), ancestors, int(tree.depths.max())
+        )
+
+    @classmethod
+    def chain(cls, tokens: mx.array) -> "PackedTree":
+        """Pack a chain of (nodes,) integer tokens, perhaps lazy."""
+        depths = mx.arange(tokens.shape[0], dtype=mx.int32)
+        return cls(tokens.astype(mx.int32), depths - 1, depths, None, tokens.shape[0] - 1)
+
+    @classmethod
+    def from_parents(cls, tokens: mx.array, parents: mx.array, scores: mx.array, deepest: int) -> "PackedTree":
+        """Pack a tree of lazy shape, numbered depth-first with the likeliest child first.
+
+        So an accepted path of likeliest children is contiguous in the caches' rows. Whatever the parents are, node 0
+        becomes the root and sees itself alone.
+
+        Args:
+            tokens: (nodes,) integers, the root first.
+            parents: (nodes,) integers; parents come before their children.
+            scores: (nodes,) float32, those of likelier children are higher; of equal ones the earlier node comes first.
+            deepest: Upper bound of the depths. If it is none, the result is not sound; see `PrefixTree.is_sound`.
+
+        Example: the tokens `[5, 7, 8, 9, 6]` with the parents `[-1, 0, 0, 1, 2]` and the scores `[0, -2, -1, -3, -4]`
+        become `[5, 8, 6, 7, 9]` with the parents `[-1, 0, 1, 0, 3]`.
+        """
+        nodes = mx.array(np.arange(tokens.shape[0], dtype=np.int32))  # made on the host: fewer launches
+        parents = _before(parents, nodes)
+        paths = _one_step(parents, nodes)
+        reached = 1
+        while reached < deepest:  # doubles the number of edges each time
+            paths, reached = _reach(paths @ paths), 2 * reached
+        # A node's number is the sum, over the nodes of its path, of 1 and the sizes of the likelier siblings' subtrees.
+        steps = mx.sum(_steps(parents, scores, nodes, mx.sum(paths, axis=0)), axis=1, keepdims=True)
+        order = mx.argsort((paths @ steps)[:, 0])  # an old index for each new one
+        paths, moved = paths[order[:, None], order[None]], mx.argsort(order)[parents[order]]
+        parents, depths = _numbered(moved, mx.sum(paths, axis=1), nodes)
+        return cls(tokens.astype(mx.int32)[order], parents, depths, paths > 0, deepest)
+
+    def below(self, root: int, vocabulary_size: int) -> "PackedTree":
+        """Return the tree with this token as its root and all indices in range, which MLX would not check.
+
+        Args:
+            root: Token id.
+            vocabulary_size: Token ids are below this.
+        """
+        limits = mx.array([root, vocabulary_size - 1, self.deepest], mx.int32)
+        tokens, parents, depths = _below(self.tokens, self.parents, self.depths, limits)
+        return replace(self, tokens=tokens, parents=parents, depths=depths)
+
+    def padded(self, rows: int) -> "PackedTree":
+        """Return the tree padded to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
+
+        With the tokens `[5, 7, 8]`, parents `[-1, 0, 0]` and depths `[0, 1, 1]`, `padded(5)` has the tokens `[5, 7, 8,
+        5, 5]`, parents `[-1, 0, 0, -1, -1]`, depths `[0, 1, 1, 0, 0]`, and these rows of `ancestors`:
+
+            1 0 0 0 0
+            1 1 0 0 0
+            1 0 1 0 0
+            0 0 0 1 0
+            0 0 0 0 1
+
+        A chain of 2 stays without `ancestors`; `padded(4)` gives it the depths `[0, 1, 2, 3]`.
+        """
+        count = rows - len(self)
+        if count <= 0:
+            return self
+        tokens = mx.concatenate([self.tokens, mx.repeat(self.tokens[:1], count)])
+        parents = mx.concatenate([self.parents, mx.full((count,), -1, mx.int32)])
+        ancestors = self.ancestors
+        if ancestors is None:  # a chain can be padded as a chain
+            return PackedTree(tokens, parents, mx.arange(rows, dtype=mx.int32), None, self.deepest)
+        depths = mx.concatenate([self.depths, mx.zeros((count,), mx.int32)])
+        alone = mx.eye(rows, dtype=mx.bool_)[len(self) :]
+        ancestors = mx.concatenate([mx.pad(ancestors, [(0, 0), (0, count)]), alone])
+        return PackedTree(tokens, parents, depths, ancestors, self.deepest)
+
+    def __len__(self) -> int:
+        return int(self.tokens.shape[0])
+
+    @property
+    def arrays(self) -> tuple[mx.array | None, ...]:
+        """The arrays that may be lazy, to evaluate together."""
+        return self.tokens, self.parents, self.depths, self.ancestors
+
+    def fetch(self) -> PrefixTree:
+        """Return the tree in NumPy arrays, without beams; waits for the device if necessary."""
+        return PrefixTree(*fetch(self.tokens, self.parents, self.depths))
+
+
+@partial(mx.compile, shapeless=False)
+def _below(
+    tokens: mx.array, parents: mx.array, depths: mx.array, limits: mx.array
+) -> tuple[mx.array, mx.array, mx.array]:
+    """Clip tokens, parents and depths, (nodes,), to `limits`: root, largest token, largest depth."""
+    nodes = mx.arange(tokens.shape[0], dtype=mx.int32)
+    token = mx.minimum(mx.maximum(tokens, 0), limits[1])
+    depth = mx.minimum(mx.maximum(depths, 0), limits[2])
+    return mx.where(nodes == 0, limits[0], token), _before(parents, nodes), mx.where(nodes == 0, 0, depth)
+
+
+@partial(mx.compile, shapeless=False)
+def _before(parents: mx.array, nodes: mx.array) -> mx.array:
+    """Return parents, (nodes,) int32, clipped to earlier nodes; -1 for the root."""
+    return mx.minimum(mx.maximum(parents.astype(mx.int32), mx.minimum(nodes - 1, 0)), nodes - 1)
+
+
+@partial(mx.compile, shapeless=False)
+def _one_step(parents: mx.array, nodes: mx.array) -> mx.array:
+    """Return (nodes, nodes) float32: 1 where column j is row i or its parent."""
+    return ((nodes[:, None] == nodes) | (parents[:, None] == nodes)).astype(mx.float32)
+
+
+@partial(mx.compile, shapeless=False)
+def _steps(parents: mx.array, scores: mx.array, nodes: mx.array, sizes: mx.array) -> mx.array:
+    """Return (nodes, nodes) float32: 1 for a row's own node, and the sizes of the subtrees of its likelier siblings."""
+    likelier = (scores > scores[:, None]) | ((scores == scores[:, None]) & (nodes < nodes[:, None]))
+    sizes = mx.where((parents == parents[:, None]) & likelier, sizes, 0.0)
+    return mx.where(nodes == nodes[:, None], 1.0, sizes)
+
+
+@partial(mx.compile, shapeless=False)
+def _numbered(parents: mx.array, rows: mx.array, nodes: mx.array) -> tuple[mx.array, mx.array]:
+    """Return parents and depths, both (nodes,) int32; a node that is not behind its parent gets a wrong depth.
+
+    Args:
+        parents: (nodes,) the numbers of the parents.
+        rows: (nodes,) float32 number of nodes on the path to each.
+        nodes: (nodes,) int32.
+    """
+    parents = mx.where(nodes == 0, -1, parents.astype(mx.int32))
+    return parents, mx.where(parents < nodes, rows.astype(mx.int32) - 1, 0)
+
+
+@partial(mx.compile, shapeless=False)
+def _reach(paths: mx.array) -> mx.array:
+    return (paths > 0).astype(mx.float32)
+
+
+# Up to this many pending rows are cheaper to verify again with the next draft than to feed in their own call.
+_MAX_PENDING = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """The target's output for a tree, lazy."""
+
+    logits: mx.array  # (nodes, vocabulary), in the model's dtype: logits of the token after each node
+    hidden: mx.array | None  # (nodes, width): each node's hidden state; None where the trunk has no hook
+
+
+class Verifier:
+    """Opens rounds on the target's cache, and commits or rolls them back.
+
+    Args:
+        model: The target.
+        cache: Its cache, with rounds; `cache.tokens` is kept up to date.
+    """
+
+    def __init__(self, model: LoadedModel, cache: KVCache) -> None:
+        self._model = model
+        self._cache = cache
+        self._stateful = cache.has_state
+        self._pending: list[int] = []  # accepted tokens that the cache does not hold
+        self._fed = 0  # rows of the open round
+
+    @property
+    def position(self) -> int:
+        """Return the number of committed tokens: the position of the next round's root."""
+        return len(self._cache.tokens) + len(self._pending)
+
+    def verify(self, tree: PackedTree, rows: int = 0) -> Verified:
+        """Feed a tree, perhaps lazy; the round stays open until `commit` or `rollback`.
+
+        Args:
+            tree: Its root is the last chosen token.
+            rows: Pad the call to this many rows, where that is cheaper; recurrent state takes no padding.
+        """
+        if len(self._pending) > _MAX_PENDING:
+            self.catch_up()
+        pending, nodes = len(self._pending), len(tree)
+        tree = tree if self._stateful else tree.padded(rows)
+        tokens = tree.tokens
+        chain = tree.ancestors is None
+        self._fed = pending + len(tree)
+        self._cache.begin(tree.depths, tree.ancestors)
+        if pending:
+            assert chain
+            tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
+        with self._model.hooks.packed(None if chain else tree.depths):
+            logits = self._model.network(tokens[None], cache=self._cache.layers)
+        hidden, meant = self._model.hooks.hidden, slice(pending, pending + nodes)
+        return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
+
+    def catch_up(self) -> None:
+        """Feed accepted tokens that the cache does not hold yet, in a call of their own."""
+        if self._pending:
+            self._model.network(mx.array([self._pending]), cache=self._cache.layers)
+            self._cache.tokens += self._pending
+            self._pending = []
+
+    def commit(self, tokens: list[int], path: list[int]) -> None:
+        """Keep a path of the open round.
+
+        Args:
+            tokens: The tokens along the path, root first.
+            path: Their node indices.
+        """
+        pending = len(self._pending)
+        rows = [*range(pending), *(pending + node for node in path)]
+        if self._stateful and len(rows) < self._fed:
+            self.rollback()
+            self._pending += tokens
+            return
+        self._cache.commit(rows)
+        self._cache.tokens += [*self._pending, *tokens]
+        self._pending = []
+
+    def rollback(self) -> None:
+        """Keep nothing of the open round."""
+        self._cache.rollback()

@@ -1,0 +1,56 @@
+"""The KV caches of earlier chats that the engine keeps: their memory, and its limit."""
+
+from PySide6.QtCore import QObject, Signal, Slot
+
+from rdchat.chat.settings import Settings
+from rdchat.inference.api.events import PrefixCacheFacts
+from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.engine.engine_events import EngineEvent
+from rdchat.services.engine.engine_request import LimitPrefixCaches
+from rdchat.services.engine.model_slot import ModelSlot
+
+
+class PrefixCacheControl(QObject):
+    """Limits their memory as the settings say.
+
+    Args:
+        slot: The model.
+        preferences: The settings.
+        parent: The Qt parent.
+
+    Attributes:
+        facts: What the engine said last; None before that.
+    """
+
+    changed = Signal()
+
+    def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._slot, self._preferences = slot, preferences
+        self._limit = preferences.settings.prefix_cache_bytes
+        self.facts: PrefixCacheFacts | None = None
+        slot.loaded.connect(self._set_limit)
+        preferences.changed.connect(self._on_settings)
+
+    def look(self) -> None:
+        """Ask the engine how much there is; `changed` follows."""
+        self._ask(None)
+
+    @Slot()
+    def _set_limit(self) -> None:
+        self._ask(self._limit)
+
+    @Slot(Settings)
+    def _on_settings(self, settings: Settings) -> None:
+        if settings.prefix_cache_bytes != self._limit:
+            self._limit = settings.prefix_cache_bytes
+            self._set_limit()
+
+    def _ask(self, limit_bytes: int | None) -> None:
+        if self._slot.info is not None:
+            self._slot.engine.submit(LimitPrefixCaches(limit_bytes), self._take)
+
+    def _take(self, event: EngineEvent) -> None:
+        if isinstance(event, PrefixCacheFacts):
+            self.facts = event
+            self.changed.emit()

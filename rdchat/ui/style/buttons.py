@@ -1,0 +1,252 @@
+"""Small buttons that follow the theme, and menus that are filled when they open."""
+
+from collections.abc import Callable
+
+from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtWidgets import (
+    QDialogButtonBox,
+    QMenu,
+    QPushButton,
+    QStyle,
+    QStyleOptionToolButton,
+    QStylePainter,
+    QToolButton,
+    QWidget,
+)
+
+from rdchat.ui.style.icons import line_icon, line_pixmap
+from rdchat.ui.style.labels import button_text, set_tip, without_controls
+from rdchat.ui.style.theme import Theme, control_font, paint_focus
+
+type Action = Callable[[], object]
+
+_ICON, _LARGE_ICON = 16, 18
+_COPIED_MS = 1600
+
+
+class FlatButton(QToolButton):
+    """A flat tool button without a menu's arrow; its focus ring is at the edge, where it does not cut the text."""
+
+    looks_checked = True
+
+    def __init__(self, parent: QWidget | None = None, act: Action | None = None) -> None:
+        super().__init__(parent)
+        self.setAutoRaise(True)
+        if act is not None:
+            self.clicked.connect(lambda _checked: act())
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        """Keep the focus while disabled: Qt would move it on, away from a Send button that becomes Stop."""
+        return not self.isEnabled() or super().focusNextPrevChild(forward)
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        option = QStyleOptionToolButton()
+        self.initStyleOption(option)
+        option.features &= ~QStyleOptionToolButton.ToolButtonFeature.HasMenu
+        option.state &= ~QStyle.StateFlag.State_HasFocus
+        if not self.looks_checked:
+            option.state &= ~QStyle.StateFlag.State_On
+        painter = QStylePainter(self)
+        painter.drawComplexControl(QStyle.ComplexControl.CC_ToolButton, option)
+        if self.hasFocus():
+            paint_focus(painter, QRectF(self.rect()), self.palette().color(QPalette.ColorRole.Accent))
+
+
+class IconButton(FlatButton):
+    """A flat icon button. A concealed one draws nothing, but keeps its place and its turn in the Tab order."""
+
+    focus_changed = Signal()
+
+    def __init__(
+        self,
+        icon: str,
+        name: str,
+        theme: Theme,
+        parent: QWidget | None = None,
+        act: Action | None = None,
+    ) -> None:
+        super().__init__(parent, act)
+        self._theme = theme
+        self._concealed = self._drawn = False
+        self.setIconSize(QSize(_ICON, _ICON))
+        self.setFixedSize(28, 26)
+        self.show_as(icon, name)
+        theme.changed.connect(self._draw)
+
+    def show_as(self, icon: str, name: str) -> None:
+        """Set the icon and the name, which is also the tooltip."""
+        self._icon_name = icon
+        self.setAccessibleName(name)
+        set_tip(self, name)
+        self._draw()
+
+    def _draw(self) -> None:
+        """Draw the icon when it is seen: a transcript has hundreds of concealed buttons."""
+        self._drawn = False
+        self.update()
+
+    def set_concealed(self, concealed: bool) -> None:
+        if concealed != self._concealed:
+            self._concealed = concealed
+            self.update()
+
+    def focusInEvent(self, event: QFocusEvent) -> None:
+        super().focusInEvent(event)
+        self.focus_changed.emit()
+
+    def focusOutEvent(self, event: QFocusEvent) -> None:
+        super().focusOutEvent(event)
+        self.focus_changed.emit()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        if self._concealed:
+            return
+        if not self._drawn:
+            self._drawn = True
+            self.setIcon(line_icon(self._icon_name, self._theme.colors.muted, _ICON))
+        super().paintEvent(event)
+
+
+class RoundButton(IconButton):
+    """A circle with an icon, filled with the accent colour, or with a border alone."""
+
+    def __init__(self, icon: str, name: str, theme: Theme, size: int, parent: QWidget | None = None) -> None:
+        self._filled = True
+        super().__init__(icon, name, theme, parent)
+        self.setFixedSize(size, size)
+        self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+
+    def set_filled(self, filled: bool) -> None:
+        self._filled = filled
+        self.update()
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors, enabled = self._theme.colors, self.isEnabled()
+        painter = QPainter(self)
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if self._filled:
+            ground, ink = (colors.accent, colors.on_accent) if enabled else (colors.border, colors.muted)
+            painter.setPen(QPen(colors.text, 1.5) if self.hasFocus() else Qt.PenStyle.NoPen)
+            painter.setBrush(ground.darker(115) if self.isDown() else ground)
+        else:
+            painter.setPen(QPen(colors.accent, 2) if self.hasFocus() else colors.border)
+            painter.setBrush(colors.raised if self.isDown() or self.underMouse() else colors.surface)
+            ink = colors.text
+        painter.drawEllipse(QRectF(self.rect()).adjusted(1, 1, -1, -1))
+        edge = (self.width() - _LARGE_ICON) // 2
+        painter.drawPixmap(edge, edge, line_pixmap(self._icon_name, ink, _LARGE_ICON, self.devicePixelRatioF()))
+
+
+class CopyButton(IconButton):
+    """Copies text to the clipboard and confirms it for a moment."""
+
+    def __init__(self, name: str, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("copy", name, theme, parent)
+        self._name = name
+        self._timer = QTimer(self, singleShot=True, interval=_COPIED_MS)
+        self._timer.timeout.connect(lambda: self.show_as("copy", self._name))
+
+    def copy(self, text: str) -> None:
+        QGuiApplication.clipboard().setText(without_controls(text))
+        self.show_copied()
+
+    def show_copied(self) -> None:
+        """Show a check mark for a moment."""
+        self.show_as("check", "Copied")
+        self._timer.start()
+
+
+class TextButton(FlatButton):
+    """A flat text button in a colour of `Colors`."""
+
+    def __init__(self, text: str, theme: Theme, act: Action | None = None, *, color: str = "accent") -> None:
+        super().__init__(None, act)
+        self._theme, self._color = theme, color
+        self.setText(text)  # which is also its accessible name
+        self.setFont(control_font())
+        self._draw()
+        theme.changed.connect(self._draw)
+
+    def _draw(self) -> None:
+        palette = QPalette()
+        palette.setColor(QPalette.ColorRole.ButtonText, getattr(self._theme.colors, self._color))
+        self.setPalette(palette)
+
+
+class PushButton(QPushButton):
+    """A push button that keeps the focus while it is disabled."""
+
+    def focusNextPrevChild(self, forward: bool) -> bool:
+        return not self.isEnabled() or super().focusNextPrevChild(forward)
+
+
+def push_button(text: str, tip: str = "", act: Action | None = None) -> QPushButton:
+    """Return a button that calls `act`; Return presses it only while it has the focus."""
+    button = PushButton(text)
+    button.setAutoDefault(False)
+    set_tip(button, tip)
+    if act is not None:
+        button.clicked.connect(lambda _checked: act())
+    return button
+
+
+def dialog_buttons(**buttons: QPushButton) -> QDialogButtonBox:
+    """Return a dialog's buttons, each by its role (`action`, `reject`, `accept`), in the order of the platform."""
+    box = QDialogButtonBox()
+    for role, button in buttons.items():
+        default = button.isDefault()
+        button.setDefault(False)  # Tab would skip the buttons before one that is already the default
+        box.addButton(button, QDialogButtonBox.ButtonRole[f"{role.capitalize()}Role"])
+        button.setDefault(default)
+    return box
+
+
+class OpenMenu(QMenu):
+    """Calls `fill` to add its entries whenever it opens.
+
+    Args:
+        fill: Adds the entries.
+        parent: The widget of the menu.
+    """
+
+    def __init__(self, fill: Callable[[], None], parent: QWidget) -> None:
+        super().__init__(parent)
+        self._fill = fill
+        self.aboutToShow.connect(lambda: refill(self, self._fill))
+
+    def refresh(self) -> None:
+        """Make the entries again if the menu is open."""
+        if self.isVisible():
+            refill(self, self._fill)
+
+
+def refill(menu: QMenu, fill: Callable[[], None]) -> None:
+    """Have `fill` add a menu's entries again, then remove the earlier ones.
+
+    X11's window system closes an open menu that is empty for a moment, as it would be after `QMenu.clear`.
+    """
+    before = [action for action in menu.actions() if action.menu() is None]  # submenus are added again, not made again
+    fill()
+    for action in before:
+        menu.removeAction(action)
+        action.deleteLater()
+
+
+def add_action(menu: QMenu, text: str, act: Action, chosen: bool | None = None, tip: str = "") -> QAction:
+    """Add an entry that shows its text as it is.
+
+    Args:
+        menu: The menu.
+        text: The entry's text.
+        act: What the entry does.
+        chosen: Whether it has a check mark; None if it never has one.
+        tip: The tooltip.
+    """
+    action = menu.addAction(button_text(text))
+    action.triggered.connect(lambda _checked=False: act())
+    set_tip(action, tip)
+    if chosen is not None:
+        action.setCheckable(True)
+        action.setChecked(chosen)
+    return action

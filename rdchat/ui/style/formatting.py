@@ -1,0 +1,213 @@
+"""Formats figures and states for the window. Pure functions."""
+
+import math
+import time
+from datetime import datetime
+
+from rdchat import host, paths
+from rdchat.files.sizes import part_text, size_text
+from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.requests import Dtype, Mode
+
+NONE = "\N{EN DASH}"
+_FEW_DRAFTED = 20  # tokens, of which a percentage says nothing
+_FEW_READ = 8  # tokens, which are one call, whose rate says nothing
+MACHINE = "this Mac" if host.MACOS else "this machine"
+DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
+
+FINISH_TEXT = {
+    FinishReason.EOS: "Complete",
+    FinishReason.LENGTH: "Token limit",
+    FinishReason.STOP_STRING: "Stop string",
+    FinishReason.CONTEXT_FULL: "Context full",
+    FinishReason.CANCELLED: "Stopped",
+}
+FINISH_REASONS = {
+    FinishReason.EOS: "The model ended its answer.",
+    FinishReason.LENGTH: "The reply reached its token limit.",
+    FinishReason.STOP_STRING: "The model wrote a stop string.",
+    FinishReason.CONTEXT_FULL: "Prompt and reply filled the model's context.",
+    FinishReason.CANCELLED: "You stopped the reply.",
+}
+
+DTYPE_TEXT = {
+    Dtype.AUTO: "Automatic",
+    Dtype.FLOAT16: "float16",
+    Dtype.BFLOAT16: "bfloat16",
+    Dtype.FLOAT32: "float32",
+    Dtype.EIGHT_BIT: "8-bit",
+    Dtype.FOUR_BIT: "4-bit",
+}
+
+_SAME_TEXT = "The text stays the same, up to rounding."
+MODE_EXPLANATIONS = {
+    Mode.AUTO: f"Uses whatever is fastest at each moment, or nothing. {_SAME_TEXT}",
+    Mode.OFF: "The model writes one token at a time.",
+    Mode.SPECULATIVE: f"A smaller model guesses the next tokens; the model checks them in one step. {_SAME_TEXT}",
+    Mode.DRAFTER: f"A small network made for this model guesses the next tokens. {_SAME_TEXT}",
+    Mode.LOOKUP: f"Proposes text that repeats from this chat or an earlier reply. {_SAME_TEXT}",
+}
+
+
+def dtype_text(dtype: str) -> str:
+    """Return `4-bit` for `4bit`, also for a model's own quantisation that is not a `Dtype`."""
+    return DTYPE_TEXT[Dtype(dtype)] if dtype in Dtype else dtype.replace("bit", "-bit")
+
+
+def rate(tokens_per_second: float | None) -> str:
+    """Return tokens a second with about three significant figures: `8.31`, `42.5`, `1,204`."""
+    if tokens_per_second is None:
+        return NONE
+    return f"{tokens_per_second:,.{rate_digits(tokens_per_second)}f}"
+
+
+def rate_digits(tokens_per_second: float) -> int:
+    """Return how many decimals `rate` shows."""
+    return 2 if tokens_per_second < 10 else 1 if tokens_per_second < 100 else 0
+
+
+def ratio(times: float) -> str:
+    """Return `1.42x`."""
+    return f"{times:.2f}x"
+
+
+def speedup(statistics: Statistics) -> str:
+    """Return `1.42x`, or that the speed is about the same within the error; empty where they cannot be compared."""
+    if statistics.speedup is None or statistics.speedup_range is None:
+        return ""
+    return "about the same speed" if statistics.as_fast else ratio(statistics.speedup)
+
+
+def acceptance(statistics: Statistics) -> str:
+    """Return `62 %`, or a dash where too few tokens were drafted for a percentage."""
+    return NONE if statistics.drafted < _FEW_DRAFTED else percent(statistics.acceptance_rate)
+
+
+def accepted_per_step(statistics: Statistics) -> str:
+    """Return the mean number of drafted tokens that a step with a draft kept: `1.10`."""
+    return decimal(statistics.accepted / statistics.drafted_rounds if statistics.drafted_rounds else None)
+
+
+def checked_per_step(statistics: Statistics) -> str:
+    """Return the mean number of tokens that a step checked: `15.7`."""
+    return decimal(statistics.verified_nodes / statistics.rounds if statistics.rounds else None)
+
+
+def reading_speed(statistics: Statistics) -> str:
+    """Return `1,204 tokens/s`, the speed of reading the prompt; empty where too few tokens were read to tell."""
+    read, speed = statistics.prompt_tokens - statistics.cached_prompt_tokens, statistics.prefill_tps
+    return "" if speed is None or read < _FEW_READ else f"{rate(speed)} tokens/s"
+
+
+def percent(share: float | None) -> str:
+    """Return `62 %`."""
+    return NONE if share is None else f"{share * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
+
+
+def share(part: float | None) -> str:
+    """Return a share of a whole, with a decimal below ten percent: `71 %`, `0.4 %`."""
+    if part is None:
+        return NONE
+    return f"{part * 100:.{1 if part < 0.0995 else 0}f}\N{NARROW NO-BREAK SPACE}%"
+
+
+def decimal(number: float | None) -> str:
+    """Return two decimals, one from ten on: `2.14`, `12.0`."""
+    if number is None:
+        return NONE
+    return f"{number:.{2 if number < 9.995 else 1}f}"
+
+
+def duration(milliseconds: float) -> str:
+    """Return `85 ms`, `1.24 s` or `2 min 5 s`; nothing measured is a dash."""
+    if milliseconds <= 0:
+        return NONE
+    if milliseconds < 999.5:
+        return f"{milliseconds:.0f} ms"
+    if milliseconds < 59_995:
+        return f"{milliseconds / 1000:.2f} s"
+    minutes, seconds = divmod(round(milliseconds / 1000), 60)
+    return f"{minutes} min {seconds} s"
+
+
+def round_seconds(milliseconds: float) -> str:
+    """Return `4 s`, `2 min 5 s` or `less than a second`."""
+    seconds = round(milliseconds / 1000)
+    if seconds < 1:
+        return "less than a second"
+    return f"{seconds} s" if seconds < 60 else f"{seconds // 60} min {seconds % 60} s"
+
+
+def memory(size_bytes: int) -> str:
+    """Return `512 MB` or `1.24 GB`; nothing measured is a dash."""
+    return size_text(size_bytes) if size_bytes > 0 else NONE
+
+
+file_size, part_size = size_text, part_text
+
+
+def byte_rate(bytes_per_second: float) -> str:
+    """Return `850 KB/s` or `24.1 MB/s`."""
+    if bytes_per_second < 999_500:
+        return f"{bytes_per_second / 1e3:.0f} KB/s"
+    return f"{bytes_per_second / 1e6:.1f} MB/s"
+
+
+def time_left(seconds: float) -> str:
+    """Return `12 s left`, `4 min left` or `2 h 5 min left`."""
+    return f"{rough_time(seconds)} left"
+
+
+def rough_time(seconds: float) -> str:
+    """Return `12 s`, `4 min`, `2 h 5 min` or `more than a day`."""
+    if seconds < 59.5:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 24 else "more than a day"
+
+
+def count(number: int) -> str:
+    return f"{number:,}" if number else NONE
+
+
+def counted(number: int, one: str, several: str = "") -> str:
+    """Return `1 token` or `1,204 tokens`; `several` is an irregular plural."""
+    return f"{number:,} {one if number == 1 else several or f'{one}s'}"
+
+
+def parameters(number: int) -> str:
+    """Return `135 M` or `1.54 B`."""
+    return f"{number / 1e6:.0f} M" if number < 999_500_000 else f"{number / 1e9:.2f} B"
+
+
+def load_text(progress: LoadProgress) -> str:
+    """Return `Loading the weights… 40 %`."""
+    percent = "" if progress.fraction is None else f" {progress.fraction * 100:.0f}\N{NARROW NO-BREAK SPACE}%"
+    return f"{progress.stage.rstrip('.…')}…{percent}"
+
+
+def prefill_text(progress: PrefillProgress) -> str:
+    """Return `Reading the prompt: 512 of 2,048 tokens`, with the number of cached tokens."""
+    kept = f", {progress.cached:,} kept from before" if progress.cached else ""
+    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{kept}"
+
+
+def day_text(when: float | None, now: float | None = None) -> str:
+    """Return a time as a list shows it: `14:05`, `Yesterday`, `Tuesday`, `3 Nov`, `3 Nov 2024`, `Unknown date`."""
+    try:
+        date = datetime.fromtimestamp(math.nan if when is None else when)
+    except (ValueError, OverflowError, OSError):  # no calendar has it
+        return "Unknown date"
+    today = datetime.fromtimestamp(time.time() if now is None else now)
+    days = (today.date() - date.date()).days
+    if -1 <= days <= 0:  # a clock may have been put back
+        return f"{date:%H:%M}"
+    if days == 1:
+        return "Yesterday"
+    if 0 < days < 7:
+        return f"{date:%A}"
+    return f"{date.day} {date:%b}" if date.year == today.year else f"{date.day} {date:%b} {date.year}"

@@ -1,0 +1,240 @@
+"""Labels that follow the theme, tooltips and message boxes, all of which show text as it is; text for the clipboard.
+
+Qt takes a text that looks like HTML for rich text and opens the files that it names, on the main thread: a pipe hangs
+the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
+through here; `tests/ui/style/test_plain_text_only.py` checks that.
+"""
+
+import re
+from bisect import bisect_left
+from html import escape
+
+from PySide6.QtCore import QEvent, QPoint, QRect, QSize, Qt, QUrl
+from PySide6.QtGui import QAction, QHelpEvent, QPainter, QPaintEvent, QPalette, QTextCharFormat
+from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QSizePolicy, QTextBrowser, QToolTip, QWidget
+
+from rdchat.ui.style.theme import Theme, control_font
+
+_LINE, _MAX_LINES = 80, 50  # of a tooltip: characters of a line that is not broken; lines
+_MAX, _MAX_OF_BUTTON = 2000, 200  # characters
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but tab and line feed
+_MARKUP = '<p style="white-space: {}">{}</p>'
+
+
+def cut(text: str, most: int = _MAX) -> str:
+    """Return the beginning of a long text: laying out a megabyte takes a second."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def tip_text(text: str) -> str:
+    """Return a tooltip that shows the text as it is, with long lines wrapped.
+
+    Qt takes no text without `<` and `&` for HTML, and wraps rich text only.
+    """
+    lines = cut(text).split("\n")
+    text = "\n".join([*lines[:_MAX_LINES], "…"] if len(lines) > _MAX_LINES else lines)
+    wide = any(len(line) > _LINE for line in lines)
+    if not wide and "<" not in text and "&" not in text:
+        return text
+    return _MARKUP.format("pre-wrap" if wide else "pre", escape(text))
+
+
+def set_tip(item: QWidget | QAction | QTextCharFormat | QGraphicsItem, text: str) -> None:
+    """Set a tooltip; an empty text removes it."""
+    item.setToolTip(tip_text(text))
+
+
+def show_tip(place: QPoint, text: str, widget: QWidget, area: QRect | None = None) -> None:
+    """Show a tooltip at once; an empty text hides the present one.
+
+    Args:
+        place: The position on the screen.
+        text: The text.
+        widget: The widget of the tooltip.
+        area: The part of the widget; the tooltip disappears when the pointer leaves it. None: the whole widget.
+    """
+    QToolTip.showText(place, tip_text(text), widget, area or QRect())
+
+
+def button_text(text: str) -> str:
+    """Return a text for a button or a menu entry, where Qt takes `&` for the mark of a key."""
+    return cut(text, _MAX_OF_BUTTON).replace("&", "&&")
+
+
+def without_controls(text: str) -> str:
+    """Return a text without control characters: pasted into a terminal, they could run a model's code."""
+    return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))
+
+
+def utf16_length(text: str) -> int:
+    """Return the length of a text in UTF-16 units, which Qt counts."""
+    return len(text) if text.isascii() else len(text) + sum(character > "\uffff" for character in text)
+
+
+def utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return spans of a text, begin and end of each, in UTF-16 units."""
+    if text.isascii() or not spans:
+        return spans
+    wide = [place for place, character in enumerate(text) if character > "\uffff"]
+    return [(begin + bisect_left(wide, begin), end + bisect_left(wide, end)) for begin, end in spans]
+
+
+class PlainLabel(QLabel):
+    """A label that shows its text as it is."""
+
+    def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self.setTextFormat(Qt.TextFormat.PlainText)  # before there is a text
+        self.setText(text)
+
+
+class OfflineBrowser(QTextBrowser):
+    """A text browser that never loads images or style sheets, neither from the network nor from the disk."""
+
+    def loadResource(self, kind: int, name: QUrl | str) -> object:
+        return None
+
+
+def message_box(
+    icon: QMessageBox.Icon, text: str, detail: str = "", *, title: str = "rdchat", parent: QWidget | None = None
+) -> QMessageBox:
+    """Return a message box that shows its texts as they are; one with a parent is deleted once it is closed.
+
+    Args:
+        icon: The kind of message.
+        text: The message, in one line.
+        detail: More text below it.
+        title: The title of the box.
+        parent: The window of the box.
+    """
+    box = QMessageBox(icon, title, "", parent=parent)
+    box.setTextFormat(Qt.TextFormat.PlainText)  # of the detail too; before there is a text
+    box.setText(text)
+    box.setInformativeText(detail)
+    box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, parent is not None)
+    return box
+
+
+class ThemedLabel(PlainLabel):
+    """A label in one of the theme's colours.
+
+    Args:
+        theme: The appearance to follow.
+        text: Plain text: a title with `<` in it stays as it is.
+        color: The name of a colour of `Colors`.
+        points_more: How much larger the font is than that of controls.
+        bold: Whether the text is semi-bold.
+        tabular: Whether all digits have one width.
+        wraps: Whether a long text takes several lines.
+        selectable: Whether the mouse can select text.
+    """
+
+    def __init__(
+        self,
+        theme: Theme,
+        text: str = "",
+        color: str = "text",
+        points_more: float = 0,
+        *,
+        bold: bool = False,
+        tabular: bool = False,
+        wraps: bool = False,
+        selectable: bool = False,
+    ) -> None:
+        super().__init__(text)
+        self.setWordWrap(wraps)
+        if selectable:
+            self.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self._theme = theme
+        self._color = color
+        self.setFont(control_font(points_more, bold, tabular))
+        self._recolor()
+        theme.changed.connect(self._recolor)
+
+    def set_color(self, color: str) -> None:
+        """Change to another colour of `Colors`."""
+        self._color = color
+        self._recolor()
+
+    def say(self, text: str, color: str = "") -> None:
+        """Show a text, perhaps in another colour of `Colors`; an empty text hides the label."""
+        if color:
+            self.set_color(color)
+        self.setText(text)
+        self.setVisible(bool(text))
+
+    def _recolor(self) -> None:
+        palette = self.palette()
+        palette.setColor(QPalette.ColorRole.WindowText, getattr(self._theme.colors, self._color))
+        self.setPalette(palette)
+
+
+class ElidedLabel(ThemedLabel):
+    """One line that is cut where it does not fit; the tooltip then shows the whole text."""
+
+    def __init__(
+        self,
+        theme: Theme,
+        text: str = "",
+        color: str = "text",
+        points_more: float = 0,
+        *,
+        bold: bool = False,
+        mode: Qt.TextElideMode = Qt.TextElideMode.ElideRight,
+    ) -> None:
+        super().__init__(theme, text, color, points_more, bold=bold)
+        self._mode = mode
+        self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Preferred)
+
+    def setText(self, text: str) -> None:
+        super().setText(cut(text))
+
+    def event(self, event: QEvent) -> bool:
+        if (
+            isinstance(event, QHelpEvent)
+            and event.type() is QEvent.Type.ToolTip
+            and not self.toolTip()
+            and self._is_cut()
+        ):
+            show_tip(event.globalPos(), self.text(), self)
+            return True
+        return super().event(event)
+
+    def _is_cut(self) -> bool:
+        return self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
+
+    def sizeHint(self) -> QSize:
+        return self.minimumSizeHint()  # it takes the room that is left
+
+    def minimumSizeHint(self) -> QSize:
+        return QSize(self.fontMetrics().averageCharWidth() * 4, super().minimumSizeHint().height())
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        painter = QPainter(self)
+        painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
+        area = self.contentsRect()
+        painter.drawText(area, self.alignment(), self.shown(area.width()))
+
+    def shown(self, width: int) -> str:
+        """Return what a width has room for."""
+        return self.fontMetrics().elidedText(self.text(), self._mode, width)
+
+
+class Ground(QWidget):
+    """A widget filled with one of the theme's colours."""
+
+    def __init__(self, theme: Theme, color: str, parent: QWidget | None = None) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._color = color
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        QPainter(self).fillRect(self.rect(), getattr(self._theme.colors, self._color))
+
+
+class Separator(Ground):
+    """A hairline in the theme's border colour."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "border")
+        self.setFixedHeight(1)

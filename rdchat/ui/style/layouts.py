@@ -1,0 +1,220 @@
+"""Rows, columns, forms and scroll areas of widgets, and fields in them."""
+
+from collections.abc import Iterable
+
+from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QKeyEvent
+from PySide6.QtWidgets import (
+    QBoxLayout,
+    QComboBox,
+    QFormLayout,
+    QFrame,
+    QHBoxLayout,
+    QLabel,
+    QLayout,
+    QLineEdit,
+    QPlainTextEdit,
+    QProgressBar,
+    QScrollArea,
+    QSplitter,
+    QVBoxLayout,
+    QWidget,
+)
+
+from rdchat.ui.style.icons import show_icon
+from rdchat.ui.style.labels import PlainLabel, set_tip
+from rdchat.ui.style.theme import SMALL, Theme
+
+_TYPING_MS = 120
+_MAX_LETTERS = 500  # of a search
+
+Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
+"""A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
+_Margins = int | tuple[int, int, int, int]  # left, top, right, bottom
+
+
+def row(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QHBoxLayout:
+    """Return a layout of parts side by side; it becomes the layout of `within`."""
+    return _filled(QHBoxLayout(), parts, within, spacing, margins)
+
+
+def column(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QVBoxLayout:
+    """Return a layout of parts one below the other; it becomes the layout of `within`."""
+    return _filled(QVBoxLayout(), parts, within, spacing, margins)
+
+
+def _filled[L: QBoxLayout](
+    layout: L, parts: tuple[Part, ...], within: QWidget | None, spacing: int, margins: _Margins
+) -> L:
+    if within is not None:
+        within.setLayout(layout)
+    layout.setSpacing(spacing)
+    layout.setContentsMargins(*(margins if isinstance(margins, tuple) else (margins,) * 4))
+    for part in parts:
+        content, stretch = part if isinstance(part, tuple) else (part, 0)
+        if content is None:
+            layout.addStretch(1)
+        elif isinstance(content, int):
+            layout.addSpacing(content)
+        elif isinstance(content, QLayout):
+            layout.addLayout(content, stretch)
+        else:
+            layout.addWidget(content, stretch)
+    return layout
+
+
+def form_layout(
+    within: QWidget | None = None,
+    *,
+    spacing: tuple[int, int] = (SMALL, SMALL),
+    margin: int = 0,
+    align: Qt.AlignmentFlag = Qt.AlignmentFlag.AlignRight,
+) -> QFormLayout:
+    """Return an empty form.
+
+    Args:
+        within: The widget that gets the form as its layout.
+        spacing: Space between label and field, and between rows.
+        margin: Space around the form.
+        align: Where the labels stand.
+    """
+    form = QFormLayout(within)
+    form.setContentsMargins(margin, margin, margin, margin)
+    form.setHorizontalSpacing(spacing[0])
+    form.setVerticalSpacing(spacing[1])
+    form.setLabelAlignment(align)
+    form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.ExpandingFieldsGrow)
+    return form
+
+
+def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line: QLayout | None = None) -> None:
+    """Add a field with its label.
+
+    Args:
+        form: The form.
+        name: The label, and the field's name for screen readers.
+        field: The field.
+        explanation: The tooltip of both, and the field's description for screen readers.
+        line: What the row shows in place of the field alone.
+    """
+    label = PlainLabel(name)
+    if not isinstance(field, QLabel):  # screen readers read a label's own text
+        label.setBuddy(field)
+        field.setAccessibleName(name)
+        field.setAccessibleDescription(explanation)
+    for part in (label, field):
+        set_tip(part, explanation)
+    form.addRow(label, line or field)
+
+
+def keep_room(widget: QWidget) -> None:
+    """Keep a widget's room while it is hidden, so that what is around it does not move."""
+    policy = widget.sizePolicy()
+    policy.setRetainSizeWhenHidden(True)
+    widget.setSizePolicy(policy)
+
+
+def thin_bar(name: str, height: int = 6) -> QProgressBar:
+    """Return a progress bar without text, from 0 to 1000."""
+    bar = QProgressBar(textVisible=False, maximum=1000)
+    bar.setFixedHeight(height)
+    bar.setAccessibleName(name)
+    return bar
+
+
+def show_share(bar: QProgressBar, share: float | None) -> None:
+    """Show a share from 0 to 1 on a `thin_bar`; None, an unknown share, moves to and fro."""
+    bar.setMaximum(0 if share is None else 1000)
+    bar.setValue(round(1000 * (share or 0)))
+
+
+def text_field(lines: int, placeholder: str) -> QPlainTextEdit:
+    """Return a plain text field of some lines, which Tab leaves."""
+    field = QPlainTextEdit(tabChangesFocus=True)
+    field.setPlaceholderText(placeholder)
+    field.setFixedHeight(field.fontMetrics().lineSpacing() * lines + 12)
+    return field
+
+
+class SearchField(QLineEdit):
+    """A field with a lens. Down goes to the results, Escape clears it.
+
+    Attributes:
+        typing: Times out after a pause in typing.
+    """
+
+    results_requested = Signal()
+    previous_requested = Signal()  # by Shift-Return
+
+    def __init__(self, theme: Theme, placeholder: str, name: str, *, escape_clears: bool = True) -> None:
+        super().__init__()
+        self._escape_clears = escape_clears
+        self.setPlaceholderText(placeholder)
+        self.setAccessibleName(name)
+        self.setClearButtonEnabled(True)
+        self.setMaxLength(_MAX_LETTERS)
+        icon = QAction(self)
+        show_icon(icon, "search", theme, size=16)
+        self.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
+        self.typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self.textChanged.connect(self.typing.start)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):  # handled here: a dialog would press a button
+            backwards = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
+            (self.previous_requested if backwards else self.returnPressed).emit()
+        elif event.key() == Qt.Key.Key_Down:
+            self.results_requested.emit()
+        elif event.key() == Qt.Key.Key_Escape and self._escape_clears and self.text():
+            self.clear()
+        else:
+            super().keyPressEvent(event)
+
+
+def splitter(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplitter:
+    """Return widgets, each with its first size, with hairlines between them that move."""
+    found = QSplitter(orientation, childrenCollapsible=False, handleWidth=1)
+    for widget, _ in parts:
+        found.addWidget(widget)
+    found.setSizes([size for _, size in parts])
+    return found
+
+
+def choice_box(name: str, tip: str, entries: Iterable[tuple[str, object]] = (), letters: int = 7) -> QComboBox:
+    """Return a combo box.
+
+    Args:
+        name: For a screen reader.
+        tip: Its tooltip.
+        entries: Text and value of each choice.
+        letters: Its least width, in letters.
+    """
+    box = QComboBox()
+    box.setAccessibleName(name)
+    set_tip(box, tip)
+    box.setMinimumContentsLength(letters)
+    fill_box(box, entries)
+    box.setCurrentIndex(0)
+    return box
+
+
+def fill_box(box: QComboBox, entries: Iterable[tuple[str, object]], chosen: object = None) -> None:
+    """Offer other choices in a combo box, texts with values, and choose one, without a signal; the same ones stay."""
+    offered = list(entries)
+    with QSignalBlocker(box):
+        if offered != [(box.itemText(place), box.itemData(place)) for place in range(box.count())]:
+            box.clear()
+            for words, value in offered:
+                box.addItem(words, value)
+        box.setCurrentIndex(next((place for place, (_, value) in enumerate(offered) if value == chosen), -1))
+
+
+def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:
+    """Return a frameless area that scrolls its content vertically and takes no keyboard focus itself."""
+    area = area or QScrollArea()
+    area.setWidgetResizable(True)
+    area.setFrameShape(QFrame.Shape.NoFrame)
+    area.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+    area.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+    area.setWidget(content)
+    return area

@@ -1,0 +1,197 @@
+"""Opens windows and dialogs, and folders and web pages in the person's other programs."""
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, Qt, QUrl
+from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent, QDesktopServices, QKeyEvent
+from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
+
+from rdchat import host
+from rdchat.files.privacy import with_persons_umask
+from rdchat.ui.style.labels import message_box
+
+FileMode = QFileDialog.FileMode
+SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
+"""Text of the button that calls `show_folder`."""
+_OPENABLE = re.compile(r"(?:https?://|mailto:)\S", re.IGNORECASE)
+
+
+# Windows
+
+
+class SideWindow(QDialog):
+    """A window beside the main one. Escape acts like its close button, unless `reject` does something else.
+
+    Args:
+        title: Its title.
+        size: Its first width and height, in pixels.
+        smallest: The smallest width and height, in pixels.
+        parent: The window closes with it, and stays above it except on macOS.
+
+    Attributes:
+        search: The search field that Find goes to; None if the window has none.
+    """
+
+    search: QLineEdit | None = None
+
+    def __init__(self, title: str, size: tuple[int, int], smallest: tuple[int, int], parent: QWidget | None) -> None:
+        super().__init__(parent, Qt.WindowType.Window)
+        self.setWindowTitle(title)
+        self.setMinimumSize(*smallest)
+        self.resize(*size)
+
+    def event(self, event: QEvent) -> bool:
+        """Keep Escape for closing: in the menus it stops a reply."""
+        if event.type() is QEvent.Type.ShortcutOverride and isinstance(event, QKeyEvent):
+            event.setAccepted(event.key() == Qt.Key.Key_Escape)
+            return event.isAccepted()
+        return super().event(event)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        event.accept()  # QDialog's own would call `reject`
+
+    def reject(self) -> None:
+        self.close()
+
+
+def show_in_front(window: QWidget) -> None:
+    """Show a window over the others, even if it is minimised, and give it the keyboard."""
+    window.setWindowState(window.windowState() & ~Qt.WindowState.WindowMinimized)
+    window.show()
+    window.raise_()
+    window.activateWindow()
+
+
+def announce(widget: QWidget) -> None:
+    """Have a screen reader say the widget's accessible description."""
+    if QAccessible.isActive():
+        QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, widget.accessibleDescription()))
+
+
+# Dialogs: they do not block, and delete themselves when closed
+
+
+def ask(
+    parent: QWidget,
+    question: str,
+    detail: str,
+    answer: str,
+    then: Callable[[], object],
+    *,
+    leave: str = "Cancel",
+    removes: bool = False,
+) -> QMessageBox:
+    """Ask whether to do something; Return and Escape answer no.
+
+    Args:
+        parent: The window of the question.
+        question: The question, in one line.
+        detail: What the answer leads to.
+        answer: The text of the button for yes.
+        then: Called after yes.
+        leave: The text of the button for no.
+        removes: Whether data is lost by it, which macOS shows on the button.
+    """
+    box = message_box(QMessageBox.Icon.Question, question, detail, parent=parent)
+    role = QMessageBox.ButtonRole
+    do = box.addButton(answer, role.DestructiveRole if removes else role.AcceptRole)
+    keep = box.addButton(leave, role.RejectRole)
+    box.setDefaultButton(keep)
+    box.setEscapeButton(keep)
+    do.clicked.connect(then)
+    box.open()
+    return box
+
+
+def ask_to_open(
+    parent: QWidget,
+    title: str,
+    mode: FileMode,
+    chosen: Callable[[list[str]], object],
+    filters: Sequence[str] = (),
+    *,
+    accept: str = "",
+    folder: str = "",
+) -> QFileDialog:
+    """Ask for files or a folder.
+
+    Args:
+        parent: The dialog opens in front of this window.
+        title: The dialog's title.
+        mode: Whether one file, several or a folder may be chosen.
+        chosen: Called with the paths, unless the person cancels.
+        filters: Name filters, such as `Text (*.txt)`.
+        accept: The text of the button; empty for the system's.
+        folder: The folder where the dialog begins; empty for the home folder.
+    """
+    dialog = _dialog(parent, title, folder or str(Path.home()), filters, accept)
+    dialog.setFileMode(mode)
+    dialog.filesSelected.connect(chosen)
+    dialog.open()
+    return dialog
+
+
+def ask_to_save(
+    parent: QWidget,
+    title: str,
+    name: str,
+    filters: Sequence[str],
+    chosen: Callable[[str], object],
+    *,
+    accept: str = "",
+) -> QFileDialog:
+    """Ask where to save a file.
+
+    Args:
+        parent: The dialog opens in front of this window.
+        title: The dialog's title.
+        name: The suggested name, with the ending of the first filter.
+        filters: Name filters, such as `CSV (*.csv)`; the selected one gives names without an ending its ending.
+        chosen: Called with the path, unless the person cancels.
+        accept: The text of the button; empty for the system's.
+    """
+    dialog = _dialog(parent, title, str(Path.home() / name), filters, accept)
+    dialog.setAcceptMode(QFileDialog.AcceptMode.AcceptSave)
+    dialog.setDefaultSuffix(Path(name).suffix)
+    dialog.filterSelected.connect(lambda kind: dialog.setDefaultSuffix(kind.rpartition("*.")[2].rstrip(")")))
+    dialog.fileSelected.connect(chosen)
+    dialog.open()
+    return dialog
+
+
+def _dialog(parent: QWidget, title: str, place: str, filters: Sequence[str], accept: str) -> QFileDialog:
+    dialog = QFileDialog(parent, title, place)
+    dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+    dialog.setNameFilters(filters)
+    if accept:
+        dialog.setLabelText(QFileDialog.DialogLabel.Accept, accept)
+    return dialog
+
+
+# Other programs
+
+
+def show_folder(path: Path) -> None:
+    """Open a folder, or the folder of a file, in the system's file manager."""
+    folder = path if path.is_dir() else path.parent
+    folder.mkdir(parents=True, exist_ok=True)
+    open_address(QUrl.fromLocalFile(str(folder)))
+
+
+def is_openable(address: str) -> bool:
+    """Tell whether a click may open the address: web and mail addresses only, never `javascript:` or `file:`."""
+    return _OPENABLE.match(address) is not None
+
+
+def open_page(address: str) -> None:
+    """Open a web page in the browser, after a click."""
+    if is_openable(address):
+        open_address(QUrl(address))
+
+
+def open_address(address: QUrl) -> None:
+    """Open an address with the person's umask: the other program writes files of its own."""
+    with with_persons_umask():
+        QDesktopServices.openUrl(address)

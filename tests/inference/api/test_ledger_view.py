@@ -1,0 +1,178 @@
+"""The time ledger for people: each stage's own time is assigned to what it was spent on."""
+
+from rdchat.inference.api.ledger_view import ledger_rows, shown, spent_ms
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+
+
+def ledger(*stages: tuple[str, int, float]) -> tuple[LedgerEntry, ...]:
+    """Return entries of paths, calls and milliseconds."""
+    return tuple(LedgerEntry(path.rpartition("/")[2], path.rpartition("/")[0], calls, ms) for path, calls, ms in stages)
+
+
+PLAIN = ledger(
+    ("template and tokenize", 1, 2.0),
+    ("prefill", 2, 20.0),
+    ("choose", 1, 3.0),
+    ("choose/queue", 1, 2.0),
+    ("wait for token", 10, 41.0),
+    ("wait for token/wait", 10, 40.0),
+    ("queue step", 9, 30.0),
+    ("queue step/forward", 9, 9.0),
+    ("queue step/choose", 9, 20.0),
+    ("queue step/choose/queue", 9, 18.0),
+    ("detokenize", 10, 1.0),
+    ("hand over", 10, 2.0),
+    ("not measured", 1, 1.0),
+)
+ROUNDS = ledger(
+    ("template and tokenize", 1, 2.0),
+    ("prefill", 2, 20.0),
+    ("prefill of the drafter", 1, 5.0),
+    ("prefill of the drafter/prefill", 2, 4.0),
+    ("first token", 1, 1.0),
+    ("first token/detokenize", 1, 0.5),
+    ("round", 4, 100.0),
+    ("round/draft", 4, 20.0),
+    ("round/draft/beam search", 4, 8.0),
+    ("round/draft/wait", 1, 10.0),
+    ("round/verify", 4, 6.0),
+    ("round/choose", 4, 70.0),
+    ("round/choose/wait", 1, 20.0),
+    ("round/choose/wait with draft", 3, 48.0),
+    ("round/accept", 4, 2.0),
+    ("round/accept/detokenize", 9, 1.0),
+    ("round/commit", 4, 1.0),
+    ("not measured", 1, 0.0),
+)
+
+
+def as_rows(recorded: tuple[LedgerEntry, ...]) -> list[tuple[int, str, int, float]]:
+    return [(row.depth, row.name, row.calls, round(row.total_ms, 6)) for row in ledger_rows(shown(recorded))]
+
+
+def test_a_plain_reply() -> None:
+    assert as_rows(PLAIN) == [
+        (0, "Reply", 1, 100.0),
+        (1, "Reading", 1, 25.0),
+        (2, "Chat template and tokens", 1, 2.0),
+        (2, "Reading the prompt", 2, 20.0),
+        (2, "First token", 1, 3.0),
+        (1, "Without draft", 10, 59.0),
+        (1, "Other", 10, 16.0),
+        (2, "Prepare steps", 9, 12.0),
+        (2, "Text", 10, 1.0),
+        (2, "Hand over tokens", 10, 2.0),
+        (2, "Not measured", 1, 1.0),
+    ]
+
+
+def test_a_reply_in_rounds() -> None:
+    assert as_rows(ROUNDS) == [
+        (0, "Reply", 1, 128.0),
+        (1, "Reading", 1, 28.0),
+        (2, "Chat template and tokens", 1, 2.0),
+        (2, "Reading the prompt", 2, 20.0),
+        (2, "Reading by the drafter", 1, 5.0),
+        (2, "First token", 1, 1.0),
+        (1, "Drafting", 4, 20.0),
+        (2, "Prepare drafts", 4, 2.0),
+        (2, "Beam search", 4, 8.0),
+        (2, "Wait for the draft", 1, 10.0),
+        (1, "Checking", 4, 68.0),
+        (2, "Forward and choice", 1, 20.0),
+        (2, "Forward, choice and the next draft", 3, 48.0),
+        (1, "Other", 9, 12.0),
+        (2, "Prepare steps", 4, 9.0),
+        (2, "Accept", 4, 1.0),
+        (2, "Text", 9, 1.0),
+        (2, "Commit", 4, 1.0),
+        (2, "Not measured", 1, 0.0),
+    ]
+
+
+def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
+    recorded = ledger(
+        ("round", 2, 20.0),
+        ("round/draft", 2, 6.0),
+        ("round/draft/feed", 6, 5.0),
+        ("round/draft/feed/wait", 6, 4.0),
+        ("round/verify", 2, 9.0),
+        ("round/verify/wait", 2, 8.0),
+        ("round/choose", 2, 5.0),
+        ("round/choose/wait", 2, 4.0),
+        ("not measured", 1, 0.0),
+    )
+    assert as_rows(recorded)[1:] == [
+        (1, "Drafting", 2, 6.0),
+        (2, "Prepare drafts", 2, 1.0),
+        (2, "Draft model", 6, 5.0),
+        (1, "Checking", 2, 12.0),
+        (2, "Forward", 2, 8.0),
+        (2, "Choice", 2, 4.0),
+        (1, "Other", 2, 2.0),
+        (2, "Prepare steps", 2, 2.0),
+        (2, "Not measured", 1, 0.0),
+    ]
+
+
+def test_a_reply_with_a_shape() -> None:
+    """The wait belongs to the draft; the stage had its internal name."""
+    recorded = ledger(
+        ("round", 2, 20.0),
+        ("round/draft", 2, 20.0),
+        ("round/draft/shape", 2, 9.0),
+        ("round/draft/shape/wait", 2, 8.0),
+        ("not measured", 1, 0.0),
+    )
+    assert as_rows(recorded)[1:5] == [
+        (1, "Drafting", 2, 20.0),
+        (2, "Prepare drafts", 2, 11.0),
+        (2, "Fit the format", 2, 1.0),
+        (2, "Wait for the draft", 2, 8.0),
+    ]
+
+
+def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() -> None:
+    recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
+    assert as_rows(recorded) == [
+        (0, "Reply", 1, 9.0),
+        (1, "Without draft", 3, 8.0),
+        (1, "Other", 3, 1.0),
+        (2, "new", 3, 1.0),
+        (2, "Not measured", 1, 0.0),
+    ]
+
+
+def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_draft() -> None:
+    recorded = ledger(
+        ("round", 2, 30.0),
+        ("round/choose", 2, 30.0),
+        ("round/choose/queue", 2, 12.0),
+        ("round/choose/draft ahead", 2, 6.0),
+        ("round/choose/draft ahead/beam search", 2, 4.0),
+        ("round/choose/draft ahead/queue", 2, 1.0),
+        ("round/choose/wait", 2, 10.0),
+        ("not measured", 1, 0.0),
+    )
+    assert as_rows(recorded)[1:] == [
+        (1, "Drafting", 2, 6.0),
+        (2, "Prepare drafts", 2, 1.0),
+        (2, "Beam search", 2, 4.0),
+        (2, "Wait for the draft", 2, 1.0),
+        (1, "Checking", 2, 22.0),
+        (1, "Other", 2, 2.0),
+        (2, "Prepare steps", 2, 2.0),
+        (2, "Not measured", 1, 0.0),
+    ]
+
+
+def test_nothing_recorded_is_nothing_shown() -> None:
+    assert shown(()) == ()
+    assert spent_ms(Statistics(ttft_ms=5.0)) == {}
+
+
+def test_names_of_any_kind_in_a_damaged_store_are_read() -> None:
+    for name in ("", "/", "wait", "queue", "draft", "draft/wait", "//draft//wait", "round/draft/", "rank/queue"):
+        recorded = (LedgerEntry(name, "", 1, 1.0), LedgerEntry(name, name, 1, 9.0))
+        assert shown(recorded)[0].name == "Reply"
+        assert all(ms >= 0 for ms in spent_ms(Statistics(ledger=recorded)).values())

@@ -1,0 +1,186 @@
+"""The kind of draft each family of models takes, found by trying, whatever the device's rounding."""
+
+from collections.abc import Callable
+from itertools import cycle
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx_lm.models.cache import KVCache as StockKVCache
+from mlx_lm.models.cache import RotatingKVCache, make_prompt_cache
+
+from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.verification import capability as capability_module
+from rdchat.inference.verification.capability import check_capability
+from rdchat.inference.verification.hooks import ModelHooks
+from tests.grids import grid, share
+from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
+from tests.inference.rounding import rounding_by_rows
+
+NARROW = ("float16", "bfloat16", "4bit")
+FAINT = ("ministral3", "mistral4")  # what they do wrong with trees is less than rounding in 16 bits
+
+
+@pytest.mark.parametrize(("name", "options"), TREES.values(), ids=TREES.keys())
+def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
+    network = network_of(name, options)
+    hooks = ModelHooks(network)
+    capability = check_capability(network, hooks, VOCABULARY)
+    assert (capability.kind, capability.reason) == (DraftKind.TREE, "")
+    if name == "gemma3n":  # its trunk returns logits
+        assert hooks.hidden is None
+    else:
+        assert hooks.hidden is not None
+        assert hooks.hidden.shape == (1, 6, 64)  # one for every packed token
+
+
+@pytest.mark.parametrize(("name", "options"), CHAINS.values(), ids=CHAINS.keys())
+@pytest.mark.across_rows
+def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, options: dict[str, Any]) -> None:
+    network = network_of(name, options)
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is DraftKind.CHAIN
+    assert capability.reason
+
+
+@pytest.mark.parametrize(("name", "options"), [*TREES.values(), *CHAINS.values()], ids=[*TREES.keys(), *CHAINS.keys()])
+def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
+    network, tokens = network_of(name, options), mx.array([[1, 2, 3, 4, 5]])
+    before = np.array(network(tokens, cache=make_prompt_cache(network)))
+    ModelHooks(network)
+    assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
+
+
+@pytest.mark.parametrize(("name", "period"), grid(["ministral3", "mistral4", "llama4"], [2**13, 2**14, 2**15]))
+@pytest.mark.across_rows
+def test_attention_that_is_scaled_far_into_a_text_is_found_out(name: str, period: int) -> None:
+    """With the period of a real model the scale is one and the same all over a short prompt."""
+    _, options = CHAINS[name]
+    if name == "llama4":
+        options = {"text_config": {**options["text_config"], "floor_scale": period}}
+    else:
+        rope = {**options["rope_parameters"], "original_max_position_embeddings": period}
+        options = {**options, "rope_parameters": rope}
+    network = network_of(name, options)
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is DraftKind.CHAIN
+    assert name == "llama4" or capability.reason.startswith("far into a text")
+
+
+def test_a_text_model_inside_another_gives_its_hidden_states() -> None:
+    network = network_of(*CHAINS["llama4"])
+    hooks = ModelHooks(network)
+    network(mx.array([[1, 2, 3]]))
+    assert hooks.hidden is not None
+    assert mx.allclose(network.language_model.lm_head(hooks.hidden), network(mx.array([[1, 2, 3]])), atol=1e-5)
+
+
+def ignore_masks(network: nn.Module) -> None:
+    attention = type(network.model.layers[0].self_attn)
+
+    def without_mask(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        return attention.__call__(self, x, "causal" if mask is not None else None, cache)  # type: ignore[no-any-return]
+
+    for layer in network.model.layers:
+        layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": without_mask})
+
+
+def ignore_positions(network: nn.Module) -> None:
+    """Read positions from the cache alone, as gpt2 does."""
+    rope = type(network.model.layers[0].self_attn.rope)
+
+    def without_depths(self: nn.Module, x: mx.array, offset: Any = 0) -> mx.array:
+        if isinstance(offset, mx.array) and offset.size > 1:
+            x, offset = x.transpose(2, 1, 0, 3), int(offset[0].item())
+            return rope.__call__(self, x, offset=offset).transpose(2, 1, 0, 3)  # type: ignore[no-any-return]
+        return rope.__call__(self, x, offset=offset)  # type: ignore[no-any-return]
+
+    for layer in network.model.layers:
+        layer.self_attn.rope.__class__ = type("Stubborn", (rope,), {"__call__": without_depths})
+
+
+def forget_a_row(network: nn.Module) -> None:
+    """Leave the row before out of what a call of several rows sees: such tokens cannot be fed together."""
+    attention = type(network.model.layers[0].self_attn)
+
+    def forgetful(self: nn.Module, x: mx.array, mask: Any = None, cache: Any = None) -> mx.array:
+        if x.shape[1] == 6:
+            mask = cache.make_mask(6, window_size=None, return_array=True)
+            mask = mask & (mx.arange(mask.shape[1])[None] != mx.arange(mask.shape[1] - 6, mask.shape[1])[:, None] - 1)
+        return attention.__call__(self, x, mask, cache)  # type: ignore[no-any-return]
+
+    for layer in network.model.layers:
+        layer.self_attn.__class__ = type("Stubborn", (attention,), {"__call__": forgetful})
+
+
+HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
+    ignore_masks: (DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+    ignore_positions: (DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+    forget_a_row: (DraftKind.NONE, "tokens fed together gave other logits"),
+}
+
+
+@pytest.mark.parametrize(
+    ("harm", "model"), grid(list(HARMS), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")], one_in=9)
+)
+def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
+    harm: Callable[[nn.Module], None], model: tuple[str, str]
+) -> None:
+    (kind, reason), (family, dtype) = HARMS[harm], model
+    with rounding_by_rows():
+        network = network_of(*TREES[family], dtype)
+        harm(network)
+        capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert (capability.kind, capability.reason[: len(reason)]) == (kind, reason)
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 8)
+)
+def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: str, dtype: str) -> None:
+    """Fixed limits refused models whose rows are rounded by other kernels, or whose router picked other experts."""
+    with rounding_by_rows():
+        network = network_of(*(TREES | CHAINS)[name], dtype)
+        capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is (DraftKind.TREE if name in TREES else DraftKind.CHAIN), capability.reason
+
+
+def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the last layer one row of the first tree comes to other experts, as rounding does where two nearly tie."""
+    trials: list[list[float]] = []
+    rows: list[int] = []  # that come to other experts, in the next call of the router
+    try_tree = capability_module._Trial.try_tree
+
+    def noted(self: Any, found: Any) -> None:
+        rows.extend([4] if not trials else [])
+        try_tree(self, found)
+        trials.append(list(found["second"]))
+
+    def route(gate: Any, x: mx.array) -> tuple[mx.array, mx.array]:
+        experts, weights = router.__call__(gate, x)
+        while rows and x.shape[1] == 6:
+            row = rows.pop()
+            experts[:, row] = (experts[:, row] + 1) % gate.n_routed_experts
+        return experts, weights
+
+    monkeypatch.setattr(capability_module._Trial, "try_tree", noted)
+    with rounding_by_rows():
+        network = network_of(*TREES["deepseek_v3"], "4bit")
+        gate = network.model.layers[-1].mlp.gate
+        router = type(gate)
+        gate.__class__ = type("Rerouting", (router,), {"__call__": route})
+        capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is DraftKind.TREE, capability.reason
+    assert max(trials[0]) > 5 * min(trials[0])
+    assert len(trials) > 1, "so it was looked at again"
+
+
+def test_a_cache_of_unknown_type_means_plain_decoding_with_the_reason() -> None:
+    network = network_of("llama", {})
+    odd = {"make_cache": lambda self: [RotatingKVCache(8, keep=4), StockKVCache(), StockKVCache()]}
+    network.__class__ = type("Odd", (type(network),), odd)
+    capability = check_capability(network, ModelHooks(network), VOCABULARY)
+    assert capability.kind is DraftKind.NONE
+    assert "RotatingKVCache" in capability.reason

@@ -1,0 +1,47 @@
+"""Packing a tree whose shape is lazy: depth-first, the likeliest child first."""
+
+import mlx.core as mx
+import numpy as np
+
+from rdchat.inference.verification.verifier import PackedTree
+
+
+def test_the_worked_example_of_from_parents() -> None:
+    tree = PackedTree.from_parents(
+        mx.array([5, 7, 8, 9, 6]), mx.array([-1, 0, 0, 1, 2]), mx.array([0.0, -2, -1, -3, -4]), 2
+    )
+    assert tree.tokens.tolist() == [5, 8, 6, 7, 9]
+    assert tree.parents.tolist() == [-1, 0, 1, 0, 3]
+
+
+def test_random_trees_are_numbered_depth_first() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        size = int(rng.integers(1, 24))
+        parents = [-1, *(int(rng.integers(0, node)) for node in range(1, size))]
+        scores = rng.integers(-3, 0, size).astype(np.float32)  # with ties
+        order, waiting = list[int](), [0]
+        while waiting:
+            node = waiting.pop()
+            order.append(node)
+            children = [child for child in range(size) if parents[child] == node]
+            waiting += sorted(children, key=lambda child: (scores[child], -child))
+        tree = PackedTree.from_parents(mx.arange(size), mx.array(parents), mx.array(scores), size)
+        assert tree.tokens.tolist() == order
+        host = tree.fetch()
+        assert host.is_sound
+        assert [parents[node] for node in order[1:]] == [order[parent] for parent in host.parents[1:]]
+        assert np.array_equal(np.array(tree.ancestors), host.ancestors())
+
+
+def test_a_tree_that_is_deeper_than_was_said_is_not_sound() -> None:
+    """Its nodes would not see all of their path."""
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        size, said = int(rng.integers(6, 16)), int(rng.integers(0, 3))
+        parents = [-1, *(int(rng.integers(max(node - 2, 0), node)) for node in range(1, size))]
+        tree = PackedTree.from_parents(
+            mx.arange(size), mx.array(parents), mx.array(rng.normal(size=size).astype(np.float32)), said
+        ).below(0, size)
+        host = tree.fetch()
+        assert host.is_sound == np.array_equal(np.array(tree.ancestors), host.ancestors())

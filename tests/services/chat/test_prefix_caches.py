@@ -1,0 +1,30 @@
+"""The memory of the KV caches of earlier chats: shown, and limited by the settings."""
+
+from dataclasses import replace
+
+from pytestqt.qtbot import QtBot
+
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import WAIT_MS, Window
+
+
+def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
+    window: Window, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
+    kept, preferences = window.controller.prefix_caches, window.controller.preferences
+    qtbot.waitUntil(lambda: kept.facts is not None, timeout=WAIT_MS)
+    assert kept.facts is not None
+    assert kept.facts.limit_bytes == engine.cache_bytes
+    preferences.change(replace(preferences.settings, prefix_cache_bytes=5_000_000))
+    qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000, timeout=WAIT_MS)
+    assert engine.cache_bytes == 5_000_000
+
+
+def test_the_limit_of_the_settings_holds_from_the_start(
+    unstarted: Window, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
+    preferences = unstarted.controller.preferences
+    preferences.change(replace(preferences.settings, prefix_cache_bytes=7_000_000))
+    unstarted.controller.start()
+    qtbot.waitUntil(lambda: unstarted.controller.prefix_caches.facts is not None, timeout=WAIT_MS)
+    assert engine.cache_bytes == 7_000_000

@@ -1,0 +1,259 @@
+"""Names that are HTML, and name a pipe: every window shows them as they are, and opens nothing."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from PySide6.QtWidgets import QLabel, QMessageBox, QPlainTextEdit, QPushButton, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
+from rdchat.chat.storage.search import SearchQuery
+from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.reports import FileReport, ImportReport, PartialChat, SkippedChat
+from rdchat.errors import ModelError
+from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
+from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingParams
+from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.chat.trace_recorder import TraceRecorder
+from rdchat.services.engine.engine_events import EngineState
+from rdchat.ui.conversation.alternatives_window import AlternativesWindow
+from rdchat.ui.conversation.banner import Banner
+from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
+from rdchat.ui.drafts.window import DraftsWindow
+from rdchat.ui.import_export.sheets import Sheet, export_sheet, report_sheet
+from rdchat.ui.style.labels import ElidedLabel, OfflineBrowser, button_text, message_box, tip_text
+from rdchat.ui.style.opening import ask
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.window.main_window import MainWindow
+from tests.chat.traces import drafted_events
+from tests.services.fakes import Reply
+from tests.ui.conftest import Chat
+from tests.ui.hovering import Pipe, check_tips, menu_tips, rich_labels, shown_tips, watched_pipe
+
+
+@pytest.fixture
+def pipe(tmp_path: Path) -> Iterator[Pipe]:
+    with watched_pipe(tmp_path) as pipe:
+        yield pipe
+
+
+def test_what_is_given_to_qt_raw_is_found(qtbot: QtBot, pipe: Pipe) -> None:
+    """Without this the tests below could find nothing."""
+    window = QWidget()
+    qtbot.addWidget(window)
+    button = QPushButton("Button", window, toolTip=pipe.named("button"))
+    window.show()
+    with pytest.raises(AssertionError):
+        check_tips(pipe, shown_tips(window))
+    assert pipe.reads
+    read = pipe.reads
+    button.deleteLater()
+    column = QVBoxLayout(window)
+    column.addWidget(QLabel(pipe.named("label")))
+    qtbot.waitUntil(lambda: pipe.reads > read)
+    assert rich_labels(window) == [pipe.named("label")]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a", "a\n  b", "a & b", "&lt;", "<b>a</b>", "<img src='x'>\n  &amp; y  z", "word " * 40, "<a> " * 300 + "\n&"],
+)
+def test_a_tooltip_shows_its_text(qtbot: QtBot, text: str) -> None:
+    window = QWidget()
+    qtbot.addWidget(window)
+    window.setToolTip(tip_text(text))
+    window.show()
+    assert list(shown_tips(window)) == [text]
+
+
+def test_a_text_without_end_is_cut(qtbot: QtBot, theme: Theme) -> None:
+    """To find out where a megabyte is to be elided takes a seventh of a second, whenever it is painted."""
+    text = "a" * 1_000_000
+    label = ElidedLabel(theme, text)
+    qtbot.addWidget(label)
+    assert len(label.text()) == 2000 < len(tip_text(text)) < 2100  # with its markup
+    assert tip_text("a\n" * 1_000_000).count("\n") == 50
+    assert len(button_text(text)) == 200
+    label.setText(text)
+    assert label.text().endswith("a…")
+
+
+def filled(chat: Chat, pipe: Pipe) -> None:
+    """Store a chat as an import leaves it: with names that strangers chose."""
+    store = chat.store
+    stored = store.create_conversation(pipe.named("chat"))
+    file = AttachedFile(pipe.named("file"), FileKind.TEXT, "0" * 64, 4, note=pipe.named("note"))
+    asked = store.add_message(stored.id, None, Role.USER, "Hi", files=[(file, "text")])
+    for text in ("One", f"[a link](https://a.b/<img>) <img src='{pipe.path}'>"):
+        store.add_message(stored.id, asked.id, Role.ASSISTANT, text, model=pipe.named("slug"))
+    chat.controller.chats.open_latest()
+
+
+def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
+    filled(chat, pipe)
+    chat.controller.model_slot.load(pipe.named("model"))
+    chat.wait_for(EngineState.IDLE)
+    folder = chat.controller.chats.order.create_folder(pipe.named("folder"))
+    assert folder is not None
+    window.conversation.banners.show_banner(Banner(theme, pipe.named("banner"), pipe.named("detail")), "evil")
+    seen = check_tips(pipe, shown_tips(window))
+    window.sidebar.filter.choose(SearchQuery(model=pipe.named("slug"), folder_id=folder.id))
+    seen |= check_tips(pipe, shown_tips(window.sidebar.filter_line))
+    assert seen == {"chat", "model", "file", "note", "slug", "folder"}
+    assert rich_labels(window) == []
+    assert not pipe.reads
+
+
+def test_a_model_that_did_not_load(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+    chat.engine.load_errors = {pipe.named("model"): ModelError(pipe.named("message"), pipe.named("hint"))}
+    chat.controller.model_slot.load(pipe.named("model"))
+    chat.wait_for(EngineState.NO_MODEL)
+    check_tips(pipe, shown_tips(window))
+    assert rich_labels(window) == []
+    assert not pipe.reads
+
+
+def test_the_menus_of_models_and_folders(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+    filled(chat, pipe)
+    chat.controller.chats.order.create_folder(pipe.named("folder"))
+    chat.start()
+    models = tuple(
+        ModelCard(pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), problem=problem)
+        for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
+    )
+    search = FolderSearch(lambda: models)
+    window.header.model.offer(search)
+    window.header.model.look()
+    qtbot.waitUntil(lambda: len(window.header.model.choices()) == 1)
+    menu = window.header.model.menu()
+    assert check_tips(pipe, menu_tips(menu)) == {"fit", "unfitname", "problem"}
+    texts = [action.text() for action in menu.actions()]
+    assert pipe.named("fitname").replace("&", "&&") in texts
+    assert any(pipe.named("place").replace("&", "&&") in text for text in texts)
+    check_tips(pipe, menu_tips(window.sidebar.filter.menu()))
+    assert not pipe.reads
+    search.close()
+
+
+def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+    found = tuple(
+        ModelCard(
+            pipe.named(f"{what}name"), pipe.named(what), pipe.named("place"), kind=HeadKind.EAGLE3, problem=problem
+        )
+        for what, problem in (("fit", ""), ("unfit", pipe.named("problem")))
+    )
+    search = FolderSearch(lambda _: found)
+    chat.engine.fits = {pipe.named("fit"): DrafterFit(pipe.named("fit"), TargetMatch(True))}
+    drafting = chat.controller.drafting
+    drafting.offer(search)
+    chat.start()
+    drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("chosen")))
+    qtbot.waitUntil(lambda: len(drafting.drafters) == 2)
+    picker = window.panel.drafting.drafter
+    assert {"fit", "unfitname", "problem", "chosen"} <= check_tips(pipe, menu_tips(picker.menu()))
+    assert "chosen" in check_tips(pipe, shown_tips(window))
+    assert rich_labels(window) == []
+    assert not pipe.reads
+    search.close()
+
+
+def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path, pipe: Pipe) -> None:
+    store = ConversationStore(tmp_path / "traces.db")
+    chat = store.create_conversation("chat")
+    reply = store.add_message(chat.id, None, Role.ASSISTANT, "")
+    traces, token = TraceRecorder(store), "<b>evilword</b>"  # spaces of tokens are spelt out
+    traces.begin(reply.id, 0)
+    traces.add(reply.id, drafted_events(2, [token, pipe.named("two")]))
+    traces.end(reply.id)
+    window = DraftsWindow(traces, theme)
+    qtbot.addWidget(window)
+    window.show_reply(reply.id)
+    qtbot.waitExposed(window)
+    trace = traces.trace(reply.id)
+    assert trace is not None
+    check_tips(pipe, shown_tips(window))
+    window.details.show_token(trace, 1)
+    rows = window.details.alternatives
+    qtbot.waitUntil(lambda: all(row.isVisible() for row in rows))
+    tips = [shown for row in rows for shown in shown_tips(row) if "evilword" in shown]
+    assert all(token in shown for shown in tips)
+    assert tips
+    assert rich_labels(window) == []
+    assert not pipe.reads
+    traces.close()
+    store.close()
+
+
+def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+    filled(chat, pipe)
+    window.windows.compare(chat.controller.chat.path[-1].id)
+    (opened,) = window.findChildren(AlternativesWindow)
+    opened.resize(300, 300)
+    assert check_tips(pipe, shown_tips(opened)) == {"slug"}
+    assert rich_labels(opened) == []
+    assert not pipe.reads
+
+
+def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
+    chat.controller.model_slot.load(pipe.named("model"))
+    chat.wait_for(EngineState.IDLE)
+    chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=pipe.named("drafter")))
+    chat.engine.replies = [Reply((pipe.named("reply"),), mode_reason=pipe.named("reason"))]
+    chat.say(pipe.named("question"))
+    windows = window.windows
+    windows.open_race(pipe.named("question"))
+    windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
+    windows.ledger.show()
+    windows.benchmark.show()
+    window.preferences.show()
+    for place in range(window.preferences.tabs.count()):
+        window.preferences.tabs.setCurrentIndex(place)
+        check_tips(pipe, shown_tips(window.preferences))
+    for each in (windows.race, windows.ledger, windows.benchmark, window.preferences, window):
+        check_tips(pipe, shown_tips(each))
+        assert rich_labels(each) == []
+    assert not pipe.reads
+
+
+def test_sheets_and_questions(qtbot: QtBot, window: MainWindow, theme: Theme, pipe: Pipe) -> None:
+    regenerate = RegenerateSheet(
+        pipe.named("model"), lambda: [(pipe.named("other"), "/other")], "", SamplingParams(), theme=theme, parent=window
+    )
+    regenerate.open()
+    regenerate.model.setCurrentIndex(1)
+    assert "model" in check_tips(pipe, shown_tips(regenerate))
+    file = FileReport(
+        pipe.named("file"), "ChatGPT", without=(PartialChat(pipe.named("title"), "1 image"),),
+        not_taken=(SkippedChat(pipe.named("chat"), pipe.named("why")),),
+    )  # fmt: skip
+    report = report_sheet(window, theme, ImportReport((file,)), lambda: None)
+    for sheet in (
+        export_sheet(window, theme, pipe.named("chat"), lambda _kind, _details: None),
+        Sheet(window, theme, pipe.named("title"), pipe.named("text"), [("OK", lambda: None)]),
+        report,
+    ):
+        sheet.open()
+        check_tips(pipe, shown_tips(sheet))
+    listed = report.findChild(QPlainTextEdit)
+    assert listed is not None
+    for what in ("title", "chat", "why"):
+        assert pipe.named(what) in listed.toPlainText()
+    boxes = [
+        ask(window, pipe.named("question"), pipe.named("detail"), "Do it", lambda: None),
+        message_box(QMessageBox.Icon.Warning, pipe.named("failed"), pipe.named("why"), parent=window),
+    ]
+    for box in boxes:
+        box.open()
+        check_tips(pipe, shown_tips(box))
+    assert rich_labels(window) == []
+    assert not pipe.reads
+
+
+def test_a_browser_fetches_nothing(qtbot: QtBot, pipe: Pipe) -> None:
+    browser = OfflineBrowser()
+    qtbot.addWidget(browser)
+    browser.setHtml(f'<link rel="stylesheet" href="{pipe.path}">{pipe.named("page")}')
+    browser.show()
+    browser.grab()
+    assert not pipe.reads

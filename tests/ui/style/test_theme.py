@@ -1,0 +1,90 @@
+import pytest
+from PySide6.QtCore import Qt
+from PySide6.QtGui import QColor, QPalette
+from PySide6.QtWidgets import QApplication, QCheckBox, QRadioButton, QStyle, QStyleOptionButton, QVBoxLayout, QWidget
+from pytestqt.qtbot import QtBot
+
+from rdchat.inference.api.ledger_view import Spent
+from rdchat.ui.style.theme import DARK, LIGHT, Colors, Theme, control_font
+
+
+def _contrast(one: QColor, other: QColor) -> float:
+    def luminance(color: QColor) -> float:
+        parts = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
+            for part in (color.redF(), color.greenF(), color.blueF())
+        ]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_text_can_be_read_on_every_ground(colors: Colors) -> None:
+    for ground in (colors.window, colors.surface, colors.raised, colors.selection):
+        for ink in (colors.text, colors.muted):
+            assert _contrast(ink, ground) >= 4.5, (ink.name(), ground.name())
+    for ink in (colors.danger, colors.warning, colors.success, colors.accent):
+        assert _contrast(ink, colors.surface) >= 4.5, ink.name()
+    assert _contrast(colors.on_accent, colors.accent) >= 4.5
+
+
+@pytest.mark.parametrize("colors", [LIGHT, DARK], ids=["light", "dark"])
+def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors) -> None:
+    drawn = {spent: getattr(colors, spent.name.lower()) for spent in Spent}
+    assert len({color.name() for color in drawn.values()}) == len(Spent)
+    for spent, color in drawn.items():
+        assert _contrast(color, colors.window) >= 3, spent
+
+
+def test_a_forced_scheme_holds_where_the_platform_has_none(qtbot: QtBot, qapp: QApplication, theme: Theme) -> None:
+    with qtbot.waitSignal(theme.changed):
+        theme.set_scheme(Qt.ColorScheme.Dark)
+    assert theme.dark
+    assert theme.colors is DARK
+    assert qapp.palette().color(QPalette.ColorRole.Window) == DARK.window
+    with qtbot.waitSignal(theme.changed):
+        theme.set_scheme(Qt.ColorScheme.Light)
+    assert qapp.palette().color(QPalette.ColorRole.Window) == LIGHT.window
+
+
+def test_text_size_changes_fonts_once(qtbot: QtBot, theme: Theme) -> None:
+    small = theme.body_font().pointSizeF()
+    with qtbot.waitSignal(theme.changed):
+        theme.set_text_size(26)
+    assert theme.body_font().pointSizeF() == pytest.approx(2 * small)
+    with qtbot.assertNotEmitted(theme.changed):
+        theme.set_text_size(26)
+
+
+def test_control_fonts_keep_figures_in_place(qapp: QApplication) -> None:
+    assert control_font(2).pointSizeF() == pytest.approx(control_font().pointSizeF() + 2)
+    assert control_font(tabular=True).featureTags()
+
+
+@pytest.mark.parametrize("scheme", [Qt.ColorScheme.Light, Qt.ColorScheme.Dark])
+@pytest.mark.parametrize(("enabled", "least"), [(True, 3.0), (False, 1.6)])
+def test_the_rings_of_check_boxes_and_radio_buttons_can_be_seen(
+    qtbot: QtBot, theme: Theme, scheme: Qt.ColorScheme, enabled: bool, least: float
+) -> None:
+    # Fusion draws them darker than the window, which in the dark hid them
+    theme.set_scheme(scheme)
+    page = QWidget()
+    qtbot.addWidget(page)
+    column = QVBoxLayout(page)
+    controls = {
+        QCheckBox("Choice"): QStyle.SubElement.SE_CheckBoxIndicator,
+        QRadioButton("Choice"): QStyle.SubElement.SE_RadioButtonIndicator,
+    }
+    for control in controls:
+        control.setEnabled(enabled)
+        column.addWidget(control)
+    page.show()
+    picture = page.grab().toImage()
+    for control, part in controls.items():
+        option = QStyleOptionButton()
+        control.initStyleOption(option)
+        ring = control.style().subElementRect(part, option, control).translated(control.pos())
+        edge = [picture.pixelColor(x, ring.center().y()) for x in range(ring.left() - 1, ring.left() + 3)]
+        assert max(_contrast(color, theme.colors.window) for color in edge) >= least, type(control).__name__
