@@ -197,7 +197,7 @@ class RaceWindow(SideWindow):
             self._show_verdict(self._result.verdict, "success" if self._result.difference is None else parted)
 
     def _show_verdict(self, words: str, color: str) -> None:
-        self.verdict.say(words, color)
+        self.verdict.show_text(words, color)
         self._show_state()
 
     def _show_state(self) -> None:
@@ -209,7 +209,7 @@ class RaceWindow(SideWindow):
         asked = "" if self.prompt.toPlainText().strip() else "Type a prompt first."
         reason = "" if running else obstacle(self._controller) or asked
         problem = "" if running else self._problem(mode)
-        self.problem.say(f"{problem} Choose another drafting mode." if problem else "")
+        self.problem.show_text(f"{problem} Choose another drafting mode." if problem else "")
         self.start.setText("Stop Race" if running else "Start Race")
         self.start.setEnabled(running or not (reason or problem))
         waiting = self._race.words or waiting_text(self._controller)

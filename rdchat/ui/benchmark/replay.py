@@ -57,7 +57,7 @@ class ReplayView(QWidget):
         """Take another recorded reply, and show nothing of it yet."""
         self._replay = replay
         self.text.clear()
-        self.speed.say(formatting.NONE, "muted")
+        self.speed.show_text(formatting.NONE, "muted")
         self.state.setText(" ")  # an empty label would be lower
         self.progress.setValue(0)
 
@@ -80,10 +80,10 @@ class ReplayView(QWidget):
         place, at_end = bar.value(), bar.value() == bar.maximum()
         self.text.setPlainText(_BOLD.sub(r"\1", self._replay.text[: state.characters]))
         bar.setValue(bar.maximum() if at_end else place)
-        self.speed.say(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
+        self.speed.show_text(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
         words = f"{formatting.counted(state.tokens, 'token')}, {elapsed} with reading" if state.ended else elapsed
-        self.state.say(words, "success" if state.ended else "muted")
+        self.state.show_text(words, "success" if state.ended else "muted")
         total = len(self._replay.run.token_ids)
         self.progress.setValue(round(1000 * state.tokens / total) if total else 0)
 

@@ -152,7 +152,7 @@ class BenchmarkWindow(SideWindow):
             reason, color = reason or str(error), "danger"
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
-        self.status.say(*(self._outcome or (reason or words, color)))
+        self.status.show_text(*(self._outcome or (reason or words, color)))
 
     def _time_text(self, plan: BenchPlan) -> str:
         """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""
@@ -175,12 +175,12 @@ class BenchmarkWindow(SideWindow):
         progress = self._benchmark.progress
         if progress is None:
             self.progress.setRange(0, 0)
-            self.status.say(waiting_text(self._controller), "muted")
+            self.status.show_text(waiting_text(self._controller), "muted")
             return
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.done)
         left = f", {progress.left_text}" if progress.left_text else ""
-        self.status.say(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
+        self.status.show_text(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0
@@ -195,7 +195,7 @@ class BenchmarkWindow(SideWindow):
     def _show_outcome(self, words: str, color: str = "danger") -> None:
         """Show how an action ended, until the next one."""
         self._outcome = words, color
-        self.status.say(words, color)
+        self.status.show_text(words, color)
 
     def _choose_csv(self) -> None:  # Apple's scripts write two files that belong together
         ask_to_open(self, "Open a benchmark", FileMode.ExistingFiles, self.open_files, _RESULT_KINDS)

@@ -198,7 +198,7 @@ class Composer(QWidget):
 
     def show_note(self, words: str) -> None:
         """Say below the field why nothing was sent; an empty string removes that."""
-        self.note.say(words)
+        self.note.show_text(words)
 
     def give_back(self, text: str, reason: str) -> None:
         """Put back text that was not sent, unless something else was typed since, and say why."""

@@ -202,7 +202,7 @@ class Notices(QObject):
         if progress.written:
             done = f"{formatting.counted(progress.written, 'token')} written"
         if banner := self.area.banner("context"):
-            banner.progress.say(part + done)
+            banner.progress.show_text(part + done)
 
     def _put_outgrown_away(self) -> None:
         self._put_away = True  # until the chat fits, or it is sent all the same

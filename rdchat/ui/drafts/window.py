@@ -175,12 +175,12 @@ class DraftsWindow(SideWindow):
             cursor = -1  # nothing was recorded until now
         self._show(trace or ReplyTrace(), cursor)
         if trace is None:
-            self.note.say(_NOT_RECORDED)
+            self.note.show_text(_NOT_RECORDED)
 
     def _show(self, trace: ReplyTrace, cursor: int | None) -> None:
         self._trace = trace
         lost = formatting.counted(trace.missing, "character was", "characters were")
-        self.note.say(f"{lost} not recorded" if trace.missing else "")
+        self.note.show_text(f"{lost} not recorded" if trace.missing else "")
         self.details.count_tokens(trace)
         self.tokens.show_trace(trace, cursor)
         self._show_round()

@@ -56,7 +56,7 @@ class FileChip(QAbstractButton):
     def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
         """Show a name and, in a colour of `Colors`, a line below it; `tip` says more in the tooltip."""
         self._name.setText(name)
-        self._detail.say(detail, color)
+        self._detail.show_text(detail, color)
         self.setAccessibleName(f"{name}, {detail}")
         self.setAccessibleDescription(tip)
         set_tip(self, f"{name}. {tip}" if tip else name)

@@ -133,7 +133,7 @@ class PartSheet(QDialog):
         self._stop()
         self._quiet.start()
         self.use.setEnabled(False)
-        self.summary.say("Counting…", "muted")
+        self.summary.show_text("Counting…", "muted")
 
     def _stop(self) -> None:
         self._quiet.stop()
@@ -163,7 +163,7 @@ class PartSheet(QDialog):
         together = ", counting all files" if room is not None and room.others else ""
         cut = f" Still {excess:,} tokens too long{together}." if excess else ""
         color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
-        self.summary.say(_words(outcome, None if excess else self._context) + cut, color)
+        self.summary.show_text(_words(outcome, None if excess else self._context) + cut, color)
         self.use.setEnabled(outcome.part is not None and usable)
         if outcome.choice.way is Way.PASSAGES and outcome.passages:
             with QSignalBlocker(self.number):

@@ -56,7 +56,7 @@ class NoticeView(QWidget):
     def show_text(self, title: str, more: str = "", action: str = "") -> None:
         """Show a state; with an action there is a button that emits `action_requested`."""
         self.title.setText(title)
-        self.words.say(more)
+        self.words.show_text(more)
         for button in self._buttons:
             button.hide()
         self.action.setText(action)
@@ -80,11 +80,13 @@ class StatusLine(QWidget):
         self.words = ThemedLabel(theme, "", "muted", points_more, tabular=True, wraps=True)
         self.link = TextButton("", theme, lambda: self._act())  # noqa: PLW0108  another one with each text
         row((self.words, 1), self.link, within=self)
-        self.say("")
+        self.show_text("")
 
-    def say(self, words: str, color: str = "muted", link: str = "", act: Callable[[], object] = lambda: None) -> None:
+    def show_text(
+        self, words: str, color: str = "muted", link: str = "", act: Callable[[], object] = lambda: None
+    ) -> None:
         """Show a text in a colour of `Colors`, and a link that calls `act`."""
-        self.words.say(words, color)
+        self.words.show_text(words, color)
         self.link.setText(link)
         self.link.setVisible(bool(link))
         self._act = act
@@ -129,7 +131,7 @@ class FileList(ThemedLabel):
         listed = self._files[:_MAX_LISTED] if self._open else ()
         lines = [f"{file.name}: {file.note or file_text(file)}" for file in listed]
         more = len(self._files) - _MAX_LISTED
-        self.say("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")
+        self.show_text("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")
 
 
 class DownloadBox(QWidget):
@@ -196,9 +198,9 @@ class DownloadBox(QWidget):
         self.bar.setVisible(running)
         if self._here:
             state = "Loading…" if self._slot.loading else "In use now."
-            self.line.say(state if chosen else "Installed.", "success")
+            self.line.show_text(state if chosen else "Installed.", "success")
         elif download is None:
-            self.line.say("")
+            self.line.show_text("")
         else:
             show_share(self.bar, share(download))
             self._show_state(download)
@@ -209,7 +211,7 @@ class DownloadBox(QWidget):
             text, color = f"{download.problem} {download.hint}".strip(), "danger"
         elif download.notes:
             text, color = download.notes[0], "warning"
-        self.line.say(text, color, "Show Downloads", self._links.downloads_requested.emit)
+        self.line.show_text(text, color, "Show Downloads", self._links.downloads_requested.emit)
 
     def _on_progress(self, download: Download) -> None:
         if download.repository == self._repository:
@@ -221,7 +223,7 @@ class DownloadBox(QWidget):
         try:
             self._downloads.start(self._repository, gguf=self._gguf, is_model=self._is_model)
         except RdchatError as error:
-            self.line.say(str(error), "danger")
+            self.line.show_text(str(error), "danger")
             return
         self._refresh()
         self.line.link.setFocus()  # the pressed button is hidden

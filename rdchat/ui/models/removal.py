@@ -41,15 +41,15 @@ class ResultLine(StatusLine):
         if removed.model.is_drafter or not self._drafters_only:
             undo = "" if deleted is None else "Undo"
             words = f"Deleted {short_name(removed.model.name)}."
-            self.say(words, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
+            self.show_text(words, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
 
     def _on_restored(self, trashed: TrashedFolder) -> None:
         if trashed == self._deleted or not self._drafters_only:
-            self.say(f"{short_name(trashed.name)} is back.", "success")
+            self.show_text(f"{short_name(trashed.name)} is back.", "success")
 
     def _on_failed(self, error: RdchatError) -> None:
         if self.isVisible() or not self._drafters_only:
-            self.say(str(error), "danger")
+            self.show_text(str(error), "danger")
 
 
 def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:

@@ -75,8 +75,8 @@ class TokenDialog(QDialog):
         status = self._account.status
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
         self.status.setText(status.busy or status_text(status))
-        self.where.say("" if status.busy else _PLACES[status.source].format(file=hub_token_file()))
-        self.problem.say(status.problem)
+        self.where.show_text("" if status.busy else _PLACES[status.source].format(file=hub_token_file()))
+        self.problem.show_text(status.problem)
         idle = not status.busy
         others = status.source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}
         self.check.setVisible(status.source is not None and not status.name)

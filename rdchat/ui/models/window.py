@@ -101,4 +101,4 @@ class ModelsWindow(SideWindow):
 
     def _show_refused(self, words: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))
-        self.installed.bar.result.say(words, "danger")
+        self.installed.bar.result.show_text(words, "danger")

@@ -54,7 +54,7 @@ class AnswerShapeForm(QWidget):
             with QSignalBlocker(self.schema):
                 self.schema.setPlainText(source)
         self.schema.setVisible(kind is ShapeKind.SCHEMA)
-        self.problem.say("")
+        self.problem.show_text("")
 
     def _read(self) -> None:
         data, source = self.kind.currentData(), self.schema.toPlainText()
@@ -63,17 +63,17 @@ class AnswerShapeForm(QWidget):
         shape: AnswerShape | None = None
         if kind is ShapeKind.SCHEMA:
             if not source.strip():
-                self.problem.say("")  # nothing is typed yet
+                self.problem.show_text("")  # nothing is typed yet
                 self.schema.setFocus()
                 return
             try:
                 shape = AnswerShape(kind, source)
             except InvalidSettingError as error:
-                self.problem.say(error.message)
+                self.problem.show_text(error.message)
                 return
         elif kind is not None:
             shape = AnswerShape(kind) if kind is ShapeKind.JSON else self._shape
-        self.problem.say("")
+        self.problem.show_text("")
         if shape != self._shape:
             self._shape = shape
             self.edited.emit()

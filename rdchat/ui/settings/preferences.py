@@ -178,7 +178,7 @@ class Preferences(SideWindow):
     def _show_earlier(self) -> None:
         size = self._earlier.bytes
         self.clear_earlier.setEnabled(size > 0)
-        self.earlier_size.say(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
+        self.earlier_size.show_text(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
 
     def _build_chat(self) -> QWidget:
         page, form = _page()
@@ -231,7 +231,9 @@ class Preferences(SideWindow):
             with QSignalBlocker(self.cache_limit):
                 self.cache_limit.setValue(facts.limit_bytes / 1e9)
             chats = formatting.counted(facts.count, "chat")
-            self.cache_size.say(f"{chats}, {formatting.file_size(facts.held_bytes)} now" if facts.count else "None now")
+            self.cache_size.show_text(
+                f"{chats}, {formatting.file_size(facts.held_bytes)} now" if facts.count else "None now"
+            )
 
     def _build_downloads(self) -> QWidget:
         page, form = _page()
@@ -268,7 +270,7 @@ class Preferences(SideWindow):
     def _save_text(self) -> None:
         words = self.seed.text().strip()
         valid = not words or (words.isascii() and words.isdigit() and int(words) < 2**64)
-        self.seed_problem.say("" if valid else _WRONG_SEED)
+        self.seed_problem.show_text("" if valid else _WRONG_SEED)
         seed = self._preferences.settings.seed if not valid else int(words) if words else None
         self._preferences.update(system_prompt=self.prompt.toPlainText(), seed=seed)
 

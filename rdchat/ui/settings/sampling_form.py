@@ -117,7 +117,7 @@ class SamplingForm(QWidget):
         if stop_strings(self.stop.toPlainText()) != sampling.stop:
             with QSignalBlocker(self.stop):
                 self.stop.setPlainText(stop_text(sampling.stop))
-        self.problem.say("")
+        self.problem.show_text("")
 
     def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str]) -> None:
         """Say which values come from the model: those that the person has not chosen."""
@@ -134,9 +134,9 @@ class SamplingForm(QWidget):
         try:
             sampling = self.sampling()
         except InvalidSettingError as problem:
-            self.problem.say(f"{problem.message[0].upper()}{problem.message[1:]}")
+            self.problem.show_text(f"{problem.message[0].upper()}{problem.message[1:]}")
         else:
-            self.problem.say("")
+            self.problem.show_text("")
             self.edited.emit(sampling)
 
 

@@ -98,8 +98,8 @@ class ServerPage(QWidget):
         with QSignalBlocker(self.port):
             self.port.setValue(settings.server_port)
         self.hosts.setText(", ".join(settings.server_hosts))
-        self.wrong_host.say("")
-        self.network_note.say(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
+        self.wrong_host.show_text("")
+        self.network_note.show_text(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
 
     def show_model(self, name: str | None) -> None:
         """Show the name by which programs call the loaded model."""
@@ -133,7 +133,7 @@ class ServerPage(QWidget):
         server = self._server
         with QSignalBlocker(self.on):
             self.on.setChecked(server.on)
-        self.problem.say(server.problem)
+        self.problem.show_text(server.problem)
         runs, waits = bool(server.address), server.on and not server.address
         self.address.setText(f"{server.address}/v1" if runs else "Starting…" if waits else "The server is off.")
         self.key.setText(_HIDDEN_KEY if runs else "Starting…" if waits else "Shown while the server is on.")
@@ -163,7 +163,7 @@ class ServerPage(QWidget):
         try:
             names = host_names(name for name in self.hosts.text().split(",") if name.strip())
         except InvalidSettingError as error:
-            self.wrong_host.say(str(error))
+            self.wrong_host.show_text(str(error))
             return
         if names != self._settings.server_hosts:
             self._restart(server_hosts=names)

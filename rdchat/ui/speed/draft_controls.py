@@ -157,13 +157,13 @@ class DraftControls(Section):
 
     def _show_text(self, mode: Mode, option: ModeOption | None) -> None:
         self._explain()
-        self.facts.say(_facts(option) if mode in (Mode.DRAFTER, Mode.AUTO) else "")
+        self.facts.show_text(_facts(option) if mode in (Mode.DRAFTER, Mode.AUTO) else "")
         problem, serious = self._problem(option)
-        self.problem.say(problem, "warning" if serious else "muted")
+        self.problem.show_text(problem, "warning" if serious else "muted")
         self.copy.setVisible(option is not None and bool(option.command))
         set_tip(self.copy, option.command if option else "")
         applies = self._drafting.applies
-        self.applies.say(f"Applies {applies}." if applies else "")
+        self.applies.show_text(f"Applies {applies}." if applies else "")
 
     def show_reply(self, statistics: Statistics, writing: bool) -> None:
         """Show what the automatic mode does in the reply that is being written, or did in the last one."""

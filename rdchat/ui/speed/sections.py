@@ -46,7 +46,7 @@ class FigureRow(QWidget):
     def show_value(self, words: str, more: str = "") -> None:
         """Show a value; `more` follows it for screen readers."""
         if words != self.value.text() or more:
-            self.value.say(words, "muted" if words == formatting.NONE else "text")
+            self.value.show_text(words, "muted" if words == formatting.NONE else "text")
             self.value.setAccessibleName(f"{self._name}: {words}{more}")  # a bare figure would not say what it is
 
 
@@ -130,7 +130,7 @@ class SpeedSection(QWidget):
 
     def show_statistics(self, statistics: Statistics) -> None:
         decode = formatting.rate(statistics.decode_tps)
-        self.decode.say(decode, "muted" if statistics.decode_tps is None else "text")
+        self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         self._show_ratio(statistics)
         self.plain.show_value(_plain_text(statistics))

@@ -156,7 +156,7 @@ class ThemedLabel(PlainLabel):
         self._color = color
         self._recolor()
 
-    def say(self, text: str, color: str = "") -> None:
+    def show_text(self, text: str, color: str = "") -> None:
         """Show a text, perhaps in another colour of `Colors`; an empty text hides the label."""
         if color:
             self.set_color(color)

@@ -95,7 +95,7 @@ class MessageActions(QWidget):
         self._next.setEnabled(message.sibling + 1 < message.siblings)
         number = f"{message.sibling + 1} of {message.siblings}" if several else ""
         edited = "edited" if several else "Edited"
-        self._place.say(", ".join(part for part in (number, edited if message.edited else "") if part))
+        self._place.show_text(", ".join(part for part in (number, edited if message.edited else "") if part))
         set_tip(self._place, "You edited this reply" if message.edited else "")
         self._reveal()
 

@@ -142,7 +142,7 @@ class ReplyMessage(MessageWidget):
         text, remedy = early_end(self.message)
         if self.is_busy and not self.message.text:
             text = self._waiting or "Waiting for the model…"
-        self._status.say(text, "danger" if self.message.status is MessageStatus.FAILED else "muted")
+        self._status.show_text(text, "danger" if self.message.status is MessageStatus.FAILED else "muted")
         self._remedy.setText(remedy)
         self._remedy.setVisible(bool(remedy))
 

@@ -164,14 +164,14 @@ class DetailsView(QStackedWidget):
         self.name.setText(name)
         self.publisher.setText(publisher)
         self.page.setVisible(bool(model.page))
-        self.made.say(words.make_text(facts) if facts else "")
+        self.made.show_text(words.make_text(facts) if facts else "")
         self.popularity.setText(words.popularity(facts) if facts else "" if model.trouble else "Loading…")
         drafter_bytes = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
         text, fit = words.memory_text(sizes, machine, drafter_bytes)
-        self.fit.say(text if facts or sizes else "", words.FIT_COLORS[fit] if fit else "muted")
+        self.fit.show_text(text if facts or sizes else "", words.FIT_COLORS[fit] if fit else "muted")
         gated = facts is not None and facts.gated
         trouble = str(model.trouble) if model.trouble else ""
-        self.problem.say(" ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part))
+        self.problem.show_text(" ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part))
         self.again.setVisible(bool(trouble))
         self.token.setVisible(gated)
 
@@ -198,7 +198,7 @@ class DetailsView(QStackedWidget):
             text = "" if model.trouble else "Loading the model card…"
         else:
             text = "" if model.card.strip() else "This model has no card."
-        self.card_text.say(text)
+        self.card_text.show_text(text)
         if model.card is not None and model.card != self._card:
             self._card = model.card
             end = model.card.rfind("\n", 0, _MAX_OF_CARD) if len(model.card) > _MAX_OF_CARD else len(model.card)

@@ -67,10 +67,10 @@ class DownloadRow(QWidget):
         self.name.setText(words.title(download))
         show_share(self.bar, words.share(download))
         self.bar.setVisible(running or (state is not DownloadState.FINISHED and download.done_bytes > 0))
-        self.state.say(words.state_text(download), _COLORS.get(state, "muted"))
+        self.state.show_text(words.state_text(download), _COLORS.get(state, "muted"))
         problem, hint = words.problem_text(download) if failed else (words.note_text(download) if running else "", "")
-        self.problem.say(problem, "danger" if failed else "warning")
-        self.hint.say(hint)
+        self.problem.show_text(problem, "danger" if failed else "warning")
+        self.hint.show_text(hint)
         self.page.setVisible(bool(hint and download.page))
         self.token.setVisible(bool(hint and download.lack))
         self.files.show_files(download.files)
@@ -184,7 +184,7 @@ class DownloadsPage(QWidget):
         self.list.show_items({download.id: download for download in downloads.all()})
         self.pages.setCurrentIndex(1 if downloads.all() else 0)
         sums, (free, lacking) = words.totals_text(downloads.totals()), downloads.disk_room()
-        self.totals.say(sums)
+        self.totals.show_text(sums)
         disk = f"{file_size(free)} free on the disk for models." if free is not None else ""
         if lacking:
             disk = f"{disk} The downloads need {file_size(lacking)} more."

@@ -99,16 +99,16 @@ class MtpSheet(QDialog):
         self.heading.setText(f"MTP layers for {search.model.name}")
         if plan is not None:
             words = _KEPT if plan.is_kept else _FOUND
-            self.words.say(words.format(size=file_size(plan.size), repository=plan.files.repository))
+            self.words.show_text(words.format(size=file_size(plan.size), repository=plan.files.repository))
             self.go.setText("Resume" if plan.is_kept else f"Get {file_size(plan.size)}")
         else:
             unknown = (_UNKNOWN if search.model.states_mtp else _DOUBTFUL).format(
                 host=search.host, name=search.model.name
             )
             answered = "" if problem is not None else unknown
-            self.words.say(f"Asking {search.host}…" if search.searching else answered)
+            self.words.show_text(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
-        self.problem.say(str(problem) if problem is not None else "")
+        self.problem.show_text(str(problem) if problem is not None else "")
         self.page.setVisible(problem is not None and bool(problem.page))
         self.token.setVisible(problem is not None and problem.wants_token)
         if plan is None and not search.searching and self.field.isHidden():

@@ -64,11 +64,11 @@ class InstalledSection(QWidget):
         cards = shelf.fitting if chosen is not None else ()
         self.list.show_items({card.model: card for card in cards})
         if chosen is None:
-            self.words.say(_NO_MODEL)
+            self.words.show_text(_NO_MODEL)
         elif chosen.is_loaded:
-            self.words.say("" if cards else _NONE_HERE.format(name=chosen.name))
+            self.words.show_text("" if cards else _NONE_HERE.format(name=chosen.name))
         else:
-            self.words.say(_OTHER.format(name=chosen.name))
+            self.words.show_text(_OTHER.format(name=chosen.name))
         unfit = shelf.unfit
         self.unfit.setVisible(bool(unfit))
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} cannot be used with this model")
@@ -195,7 +195,7 @@ class DraftersPage(QWidget):
         """Show the drafters of a model."""
         if self._shelf.chosen is None or self._shelf.chosen.path != model.path:
             self._hub.forget()
-            self.installed.result.say("")
+            self.installed.result.show_text("")
             self._taken = ""
             self._shelf.choose(model)
 
@@ -217,7 +217,7 @@ class DraftersPage(QWidget):
         self.train.setEnabled(going or (chosen is not None and state is TrainingState.NOTHING))
         title = state_title(state, self._training.progress)
         training = f"Training a drafter for {order.name}: {title}." if order and going else ""
-        self.note.say(training or self._taken, "muted" if training else "success")
+        self.note.show_text(training or self._taken, "muted" if training else "success")
 
     def _on_taken(self, drafter: str, model: str) -> None:
         """Make the model use the drafter that was trained for it."""

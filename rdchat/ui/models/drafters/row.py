@@ -84,7 +84,7 @@ class DrafterRow(QWidget):
         here = name in shelf.here or (download is not None and download.state is DownloadState.FINISHED)
         self._show(name, _published_facts(found), "", unfit or found.problem, used=used)
         if here and not self.badge.text():
-            self.badge.say("Installed")
+            self.badge.show_text("Installed")
         self.box.show_model(name, here=here, is_model=found.is_model)
         self.box.setVisible(not here)
         self.box.button.setEnabled(not found.problem)
@@ -100,10 +100,10 @@ class DrafterRow(QWidget):
         shelf = self._desk.shelf
         loaded = shelf.chosen is not None and shelf.chosen.is_loaded
         self.name.setText(name)
-        self.badge.say("In use" if used and loaded else "")
-        self.facts.say("  ·  ".join(facts))
-        self.more.say(more)
-        self.problem.say(problem)
+        self.badge.show_text("In use" if used and loaded else "")
+        self.facts.show_text("  ·  ".join(facts))
+        self.more.show_text(more)
+        self.problem.show_text(problem)
         self.use.setAccessibleName(f"Use {name}")
         self.race.setAccessibleName(f"Try {name} in a race")
         self.use.setEnabled(loaded and not used)

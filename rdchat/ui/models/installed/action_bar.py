@@ -48,9 +48,9 @@ class ActionBar(QWidget):
         self._connect()
 
     def _connect(self) -> None:
-        slot, verification, say = self._desk.slot, self._desk.verification, self.result.say
+        slot, verification, show = self._desk.slot, self._desk.verification, self.result.show_text
         slot.load_progressed.connect(self._on_load_progress)
-        slot.loaded.connect(lambda info: say(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
+        slot.loaded.connect(lambda info: show(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
         slot.unloaded.connect(self._on_unloaded)
         verification.changed.connect(self._show_verification)
@@ -65,7 +65,7 @@ class ActionBar(QWidget):
     def show_row(self, row: ModelCard | None) -> None:
         """Set the buttons for a row."""
         if self._row is not None and (row is None or key_of(row) != key_of(self._row)):
-            self.result.say("")  # it is about the other row
+            self.result.show_text("")  # it is about the other row
         self._row = row
         if row is None:
             for button in (self.load, self.verify, self.reveal, self.delete):
@@ -101,7 +101,7 @@ class ActionBar(QWidget):
 
     def _press_load(self) -> None:
         if self._row is not None and self._desk.library.is_in_use(self._row):
-            self.result.say("Unloading…")
+            self.result.show_text("Unloading…")
             self._desk.slot.unload()
         else:
             self.open_row()
@@ -131,47 +131,49 @@ class ActionBar(QWidget):
         model, done = self._desk.verification.model, self._desk.verification.done_bytes
         if model is not None and self._is_visible(model):
             words = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
-            self.result.say(words, link="Stop", act=self._desk.verification.stop)
+            self.result.show_text(words, link="Stop", act=self._desk.verification.stop)
         elif self.result.words.text().startswith("Verifying"):
-            self.result.say("")
+            self.result.show_text("")
 
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._show_verification()
         words, color = verdict_text(verdict)
         words = words if self._is_visible(model) else f"{short_name(model.name)}: {words}"
         if verdict.is_whole or not model.repository:
-            self.result.say(words, color)
+            self.result.show_text(words, color)
         else:
             damaged = replace(model, revision=verdict.commit or model.revision)  # `main` may have moved since
             note = "The damaged files are downloading again. See the Downloads page."
-            self.result.say(words, color, "Repair", lambda: self._download(damaged, note))
+            self.result.show_text(words, color, "Repair", lambda: self._download(damaged, note))
 
     def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._show_verification()
-        self.result.say(str(error) if self._is_visible(model) else f"{short_name(model.name)}: {error}", "danger")
+        self.result.show_text(str(error) if self._is_visible(model) else f"{short_name(model.name)}: {error}", "danger")
 
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
         try:
             self._desk.downloads.start(model.repository, model.revision, model.gguf)
         except RdchatError as error:
-            self.result.say(str(error), "danger")
+            self.result.show_text(str(error), "danger")
         else:
-            self.result.say(note)
+            self.result.show_text(note)
 
     def _is_visible(self, model: ModelCard) -> bool:
         return self._row is not None and self._row.path == model.path
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
         if self._row is not None and self._desk.library.is_loading(self._row):
-            self.result.say(load_text(progress))
+            self.result.show_text(load_text(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:
         link = "Load Anyway" if failure.can_load_anyway else ""
-        self.result.say(f"{failure.message} {failure.hint}".strip(), "danger", link, self._desk.slot.load_anyway)
+        self.result.show_text(f"{failure.message} {failure.hint}".strip(), "danger", link, self._desk.slot.load_anyway)
 
     def _on_unloaded(self, freed: int) -> None:
-        self.result.say(f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success")
+        self.result.show_text(
+            f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success"
+        )
 
 
 def _offer(button: QPushButton, words: str, reason: str = "", tip: str = "") -> None:

@@ -125,7 +125,7 @@ class MemorySection(QWidget):
         machine, sizes = self._machine, self._model.sizes if self._model else None
         self.context.setEnabled(machine is not None and sizes is not None)
         if machine is None or sizes is None:
-            self.verdict.say("Checking the memory…", "muted")
+            self.verdict.show_text("Checking the memory…", "muted")
             self.detail.hide()
             self.bar.show_parts([], 0)
             return
@@ -134,10 +134,10 @@ class MemorySection(QWidget):
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
         words, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
-        self.verdict.say(words, color)
+        self.verdict.show_text(words, color)
         held = f"It uses {gigabytes(memory.held_bytes)} now." if self._weights_bytes is not None else ""
         on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
-        self.detail.say(" ".join(filter(None, (on_cpu, held, detail))))
+        self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
         left = max(memory.total_bytes - need.total_bytes, 0)
         chat, cache = f"Chat of {need.tokens:,} tokens", "the KV cache when it is full"
         parts = [
@@ -250,15 +250,15 @@ class ModelDetails(QWidget):
 
     def show_advice(self, advice: DraftAdvice | None) -> None:
         """Show what would make the model faster; None hides it."""
-        self.advice.say(advice.words if advice is not None else "")
+        self.advice.show_text(advice.words if advice is not None else "")
         self.follow.setText(advice.action.value if advice is not None else "")
         self.follow.setVisible(bool(self.follow.text()))
 
     def _show_head(self, name: str, place: str, state: str, problem: str) -> None:
         self.name.setText(name)
         self.place.setText(place)
-        self.state.say(state)
-        self.problem.say(problem)
+        self.state.show_text(state)
+        self.problem.show_text(problem)
 
 
 def _head_text(head: ModelCard, model: ModelCard) -> str:

@@ -102,7 +102,7 @@ class InstalledPage(QWidget):
             self.list.select(key_of(loaded) if loaded is not None and key_of(loaded) in keys else keys[0])
         if self.current is None or self.current != before:
             self._show_current()
-        self.count.say(self._count_text())
+        self.count.show_text(self._count_text())
         if library.looked and not library.models:
             self.empty.show_text(*_EMPTY, "Find a Model")
         else:

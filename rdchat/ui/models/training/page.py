@@ -197,7 +197,7 @@ class TrainingPage(QWidget):
         free = chosen is not None and self._state is TrainingState.NOTHING
         self.form.setEnabled(free)
         for label in (self.title, self.step, self.figures, self.notes, self.problem):
-            label.say("")
+            label.show_text("")
         self._offer("Start Training", free)
         self.main.setEnabled(free)
         problem = f"{training.problem} {training.hint}".strip()
@@ -208,18 +208,18 @@ class TrainingPage(QWidget):
         training, progress = self._training, self._training.progress
         assert training.order is not None
         running, active = self._state is TrainingState.TRAINING, self._state.is_active
-        self.title.say(words.state_title(self._state, progress))
-        self.step.say(words.step_text(training.order, self._state, progress))
+        self.title.show_text(words.state_title(self._state, progress))
+        self.step.show_text(words.step_text(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
         far = training.points[-1].fraction if training.points else None
         stopped = f"{percent(far)} learnt" if far is not None and self._state in _RESUMABLE else ""
-        self.figures.say(words.figures(progress) if running and progress else stopped)
+        self.figures.show_text(words.figures(progress) if running and progress else stopped)
         notes = [words.costs(training.plan)] if running and training.plan else []
         if active and not any(point.accuracy for point in training.points):
             notes.append(words.NOTHING_YET)
-        self.notes.say("\n".join(notes))
+        self.notes.show_text("\n".join(notes))
         color = "danger" if self._state is TrainingState.FAILED else "muted"
-        self.problem.say(f"{training.problem} {training.hint}".strip(), color)
+        self.problem.show_text(f"{training.problem} {training.hint}".strip(), color)
         self._offer("Resume" if self._state in _RESUMABLE else "Pause", self._state in _RESUMABLE)
         self.status.set_color("muted")
         self.status.setText(_MEANWHILE if active else "")
@@ -230,11 +230,13 @@ class TrainingPage(QWidget):
     def _show_result(self, result: Comparison) -> None:
         training, order = self._training, self._training.order
         assert order is not None
-        self.title.say(words.result_title(result))
-        self.step.say(f"{order.kind.words} drafter for {order.name}, trained on {counted(order.tokens, 'token')}.")
-        self.notes.say(words.result_text(result))
+        self.title.show_text(words.result_title(result))
+        self.step.show_text(
+            f"{order.kind.words} drafter for {order.name}, trained on {counted(order.tokens, 'token')}."
+        )
+        self.notes.show_text(words.result_text(result))
         for label in (self.figures, self.problem):
-            label.say("")
+            label.show_text("")
         titles, *rows = [[TableCell(text) for text in line] for line in words.result_rows(result)]
         self.table.show_rows(titles, rows)
         header = self.table.horizontalHeader()
