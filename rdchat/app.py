@@ -94,7 +94,7 @@ def _with_mlx(module: str, name: str) -> Callable[..., Any]:
     return call
 
 
-machine_memory: Callable[[], MachineMemory | None] = _with_mlx("target.device", "machine_memory")
+machine_memory: Callable[[], MachineMemory | None] = _with_mlx("verification.device", "machine_memory")
 """Returns the device's memory."""
 _Handler = tuple[ModelCard, ...] | None
 _INSTALLED = "drafting.checkpoints.installed_drafters"

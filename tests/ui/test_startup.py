@@ -36,6 +36,19 @@ def test_before_the_engine_has_begun_nothing_else_imports_mlx() -> None:
     assert (done.stdout.strip(), done.stderr) == ("[None, None, None] None set()", "")
 
 
+def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
+    """The modules are named in strings, which a renamed folder does not change."""
+    code = (
+        "import rdchat.inference.local_engine, rdchat.app as app\n"
+        "from pathlib import Path\n"
+        "none = Path('/nothing')\n"
+        "answers = app.machine_memory(), app.installed_drafters(none), app.drafters_made_for('x')\n"
+        "print([answer is not None for answer in answers], app.fitting_drafters(none), app.measured_calls(none))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("[True, True, True] () {}", "")
+
+
 def test_threads_take_turns_sooner_while_a_window_is_open() -> None:
     """The engine thread builds graphs in Python while the main thread draws."""
     code = (
