@@ -25,7 +25,8 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, SamplingParams
 from rdchat.inference.decoding.accepted_path import accepted_path
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger

@@ -30,7 +30,8 @@ import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must prec
 from mlx_lm import convert
 
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role, SamplingParams
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
 
 START_S = 300.0  # for a server to load the model, on a busy machine

@@ -20,7 +20,7 @@ from PySide6.QtWidgets import QApplication
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 

@@ -23,7 +23,8 @@ from rdchat.app import App, local_engine
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Appearance, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.files.part_sheet import PartSheet

@@ -26,8 +26,9 @@ import numpy as np
 from chips import CHIPS, STEP_MS, Chip
 from replay_records import MAX_DRAFTED, Record, Recorder
 
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import first_of_each_group, read_prompts
-from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import BeamShape, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.controller import CallResult, decode

@@ -14,8 +14,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt, read_prompts
-from rdchat.inference.api.requests import ChatMessage, Role
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree, max_nodes
 from rdchat.inference.drafting.reply_index import ReplyIndex
 

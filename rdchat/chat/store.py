@@ -40,7 +40,7 @@ from rdchat.chat.storage.search import rebuild_search, search_condition
 from rdchat.chat.storage.whole_chat import MessageReader, add_files, copy_files, insert_message, read_message
 from rdchat.chat.titles import NEW_CHAT, tidy_title
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.work.job import Job
 
 _HERE = "deleted_at IS NULL AND unlisted = 0"

@@ -17,14 +17,13 @@ from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_note, ledger_rows, shown
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
-    ChatMessage,
     DraftSettings,
     GenerationRequest,
     Mode,
-    Role,
     SamplingDefaults,
     SamplingParams,
     ThinkingChoice,

@@ -10,7 +10,7 @@ from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
 from rdchat.chat.attachments.choosing import Part, pages, parsed_pages, passages_of, ranked, whole
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
 _REPLY_SHARE = 4  # 1/4 of the context is kept for the reply, or less if the reply may be shorter

@@ -12,8 +12,9 @@ import mlx.core as mx
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import TokenIterator
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.benchmark.runner import InterleavedRunner
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.library.model_library import store_capability

@@ -19,15 +19,9 @@ import numpy as np
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import DraftOptions, LoadProgress
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
-from rdchat.inference.api.requests import (
-    ChatMessage,
-    DraftSettings,
-    GenerationRequest,
-    Mode,
-    Role,
-    SamplingParams,
-)
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger

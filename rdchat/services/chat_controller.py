@@ -10,7 +10,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
 from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.draft_control import DraftControl

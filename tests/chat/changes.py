@@ -11,7 +11,8 @@ from rdchat.chat.attachments.attached_file import FileKind, ReadFile, attached
 from rdchat.chat.conversation import ContextCut, Conversation, Message
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams
 
 _STATE = {
     "chats": "SELECT id, title, system_prompt, sampling, pinned_at IS NULL, archived_at IS NULL, deleted_at IS NULL,"

@@ -7,7 +7,7 @@ import pytest
 from rdchat.chat.answered_questions import answered_questions
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 
 @pytest.fixture

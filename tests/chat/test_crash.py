@@ -12,7 +12,7 @@ import sys, threading
 from pathlib import Path
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 store = ConversationStore(Path(sys.argv[1]))
 chat = store.create_conversation("interrupted")

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.message_bin import BIN_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.chat.conftest import OpenStore, StartProcess
 
 DAY_S = 86_400.0
@@ -265,7 +265,7 @@ ORDER = """
 import itertools, sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 store = ConversationStore(Path(sys.argv[1]))
 organiser = store.organiser

@@ -12,7 +12,8 @@ from rdchat.chat.reply_trace import ReplyTrace, TracedRound, decode, encode
 from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import Mode, Role
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.decoding.rounds import _drafters
 from rdchat.inference.verification.verifier import PackedTree

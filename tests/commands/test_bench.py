@@ -17,7 +17,7 @@ from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Dtype, Place
+from rdchat.inference.api.requests import Dtype, LookupMatch
 from rdchat.inference.benchmark.result import FIGURES
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.models.loading import load_model
@@ -332,9 +332,9 @@ def test_earlier_replies_of_a_file_are_drafted_from(
     used: set[int] = set()
 
     class Watched(ReplyIndex):
-        def places(self, ending: Sequence[int]) -> list[Place]:
+        def matches(self, ending: Sequence[int]) -> list[LookupMatch]:
             used.add(self.tokens)
-            return super().places(ending)
+            return super().matches(ending)
 
     monkeypatch.setattr("rdchat.inference.benchmark.runner.ReplyIndex", Watched)
     (tmp_path / "prompt.txt").write_text("Count to nine.")

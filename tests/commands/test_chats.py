@@ -9,7 +9,7 @@ import pytest
 from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.chat.transfer.samples import chatgpt_with_everything
 from tests.commands.running import check_refused, printed_json
 from tests.processes import python_process
@@ -118,7 +118,7 @@ _WRITES_ON = """
 import sys, threading
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 store = ConversationStore(Path(sys.argv[1]))
 chat, last, stop = store.create_conversation("Written meanwhile"), None, threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()

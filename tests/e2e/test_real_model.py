@@ -6,7 +6,8 @@ import mlx.core as mx
 import pytest
 from mlx_lm import stream_generate
 
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.device import on_gpu

@@ -9,15 +9,8 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import (
-    ChatMessage,
-    DraftSettings,
-    Dtype,
-    GenerationRequest,
-    Mode,
-    Role,
-    SamplingParams,
-)
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession

@@ -46,7 +46,7 @@ NAMES: Mapping[str, str] = {  # PIPE stands for a pipe that nobody writes to: wh
 def _make(name: str, folder: Path) -> Call:
     from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
     from rdchat.chat.store import ConversationStore
-    from rdchat.inference.api.requests import Role
+    from rdchat.inference.api.messages import Role
 
     pipe, path = folder / "pipe", folder / "data" / "conversations.db"
     os.mkfifo(pipe)

@@ -61,7 +61,7 @@ def _make(text: str, folder: Path) -> Call:
 def _stored(text: str, folder: Path) -> Path:
     """Make a database with a chat whose reply has this text."""
     from rdchat.chat.store import ConversationStore
-    from rdchat.inference.api.requests import Role
+    from rdchat.inference.api.messages import Role
 
     path = folder / "data" / "conversations.db"
     path.parent.mkdir()

@@ -17,7 +17,7 @@ _DEEP = "[" * 100_000
 def good_store(path: Path) -> Path:
     """Make a database of some chats, with alternatives, through the store itself."""
     from rdchat.chat.store import ConversationStore
-    from rdchat.inference.api.requests import Role
+    from rdchat.inference.api.messages import Role
 
     path.parent.mkdir(parents=True, exist_ok=True)
     with closing(ConversationStore(path)) as store:

@@ -13,14 +13,13 @@ from mlx_lm.models import llama
 
 from rdchat.errors import TemplateRefusedError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.api.requests import (
     BeamShape,
-    ChatMessage,
     DraftSettings,
     GenerationRequest,
     Mode,
-    Role,
     SamplingParams,
     ThinkingChoice,
 )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification import prefix_caches

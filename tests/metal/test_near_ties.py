@@ -15,7 +15,8 @@ import rdchat.inference.blas  # noqa: F401  prepares for MLX, and must precede e
 import mlx.core as mx
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession

@@ -9,9 +9,10 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import FinishReason, LikelyToken, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import DraftSettings, GenerationRequest, ToolCall
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.gate import EngineFailure
 from tests.services.fakes import Gate
 

@@ -10,7 +10,8 @@ from anthropic import Anthropic
 from rdchat.errors import PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role, ToolCall, reply_seed
+from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api.requests import reply_seed
 from rdchat.server.gate import EngineFailure
 from rdchat.server.settings import Limits
 from tests.server.conftest import MakeServer, anthropic_client, streamed

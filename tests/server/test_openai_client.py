@@ -11,7 +11,8 @@ from openai import OpenAI
 
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role, ThinkingChoice, ToolCall, reply_seed
+from rdchat.inference.api.messages import Role, ToolCall
+from rdchat.inference.api.requests import ThinkingChoice, reply_seed
 from rdchat.server.gate import EngineFailure
 from rdchat.server.server import Server
 from tests.server.conftest import MakeServer, openai_client, wait_until

@@ -15,7 +15,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from rdchat.errors import InvalidSettingError, RdchatError
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.server.desk import Desk
 from rdchat.server.facts import Phase
 from rdchat.server.outlet import inflated

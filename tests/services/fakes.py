@@ -20,10 +20,10 @@ from rdchat.inference.api.events import (
     ReplyEnd,
     TokenEvent,
 )
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_facts import DrafterFit
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (
-    ChatMessage,
     DraftSettings,
     Dtype,
     GenerationRequest,

@@ -12,8 +12,9 @@ from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message,
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

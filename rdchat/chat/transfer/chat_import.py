@@ -18,7 +18,7 @@ from rdchat.chat.transfer.rdchat_json import plain_chat
 from rdchat.chat.transfer.reports import FileReport, ImportReport
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.work.job import CancelledError
 
 type Frame = dict[str, Any]

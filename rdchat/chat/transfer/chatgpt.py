@@ -14,7 +14,7 @@ from typing import Any
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, parents_first
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, thinking, words
 from rdchat.chat.transfer.reports import counted_parts
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 NAME = "ChatGPT"
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}

@@ -22,7 +22,8 @@ from rdchat.errors import StorageError, file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.work.job import Job
 
 _ENDS = {

@@ -14,7 +14,8 @@ from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.files.plain_data import from_plain
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams
 
 _LONGEST_TEXT = LONGEST_VALUE // 4  # characters, of up to four bytes in UTF-8
 _END_OF_DATES = 253_402_214_400  # 31 December 9999

@@ -11,7 +11,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, role_of, words
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 NAME = "Jan"
 THREAD, MESSAGES = "thread.json", "messages.jsonl"

@@ -20,7 +20,7 @@ from rdchat.chat.transfer.foreign_chats import (
     words,
 )
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 NAME = "LM Studio"
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM}

@@ -42,7 +42,8 @@ from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, words
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape
-from rdchat.inference.api.requests import Role, SamplingParams, ThinkingChoice
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
 NAME = "rdchat"
 FORMAT, VERSION = "rdchat chats", 1

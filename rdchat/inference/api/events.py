@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, TargetMatch
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice, ToolCall
+from rdchat.inference.api.requests import Mode, SamplingDefaults, ThinkingChoice
 
 
 class FinishReason(StrEnum):

@@ -10,8 +10,9 @@ from typing import Protocol
 
 from rdchat.inference.api.benchmark import BenchPlan, BenchRunner
 from rdchat.inference.api.events import DraftOptions, GenerationEvent, LoadProgress, ModelInfo, PrefixCacheFacts
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 
 
 class StoppedError(Exception):

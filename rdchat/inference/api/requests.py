@@ -1,16 +1,15 @@
 """Requests to the engine: plain frozen data. No MLX and no Qt here."""
 
 import hashlib
-import json
-import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape, is_nested_deeper
+from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.messages import ChatMessage, Role, parsed_json
 
 # Tokens that a draft model or prompt lookup drafts in a round.
 MAX_DRAFT_TOKENS = 64
@@ -18,11 +17,6 @@ MAX_DRAFT_TOKENS = 64
 MAX_BEAM_ROWS = 256
 # Likely tokens listed beside each token of a reply.
 MAX_LOG_PROBS = 20
-# Levels of JSON from outside: code that walks along it calls itself for each level.
-_MAX_NESTED = 100
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-JSON_LIMITS = f"It may be nested {_MAX_NESTED} deep, and may not have half a character (a lone surrogate)."
-"""The limits of JSON from outside, for people."""
 
 
 def require(holds: bool, name: str, value: object, allowed: str) -> None:
@@ -112,19 +106,6 @@ class ThinkingChoice(StrEnum):
     LOW = "low"
     MEDIUM = "medium"
     HIGH = "high"
-
-
-class Role(StrEnum):
-    """Who wrote a message.
-
-    Attributes:
-        TOOL: A tool; the message is the result of a call.
-    """
-
-    SYSTEM = "system"
-    USER = "user"
-    ASSISTANT = "assistant"
-    TOOL = "tool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,88 +234,16 @@ class DraftSettings:
         return BeamShape(self.beam_width, self.beam_length)
 
 
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """A call of a tool: written by the model, or sent back with a conversation.
-
-    Attributes:
-        name: Name of the tool.
-        arguments: A JSON object.
-        call_id: Id by which the result refers to the call; empty if the model gave none.
-
-    Raises:
-        InvalidSettingError: If the arguments are not a JSON object.
-    """
-
-    name: str
-    arguments: str
-    call_id: str = ""
-
-    def __post_init__(self) -> None:
-        if not isinstance(parsed_json(self.arguments), dict):
-            raise InvalidSettingError(f"The arguments of a call of the tool {self.name} are not a JSON object.")
-
-
-def parsed_json(text: str) -> object:
-    """Return the value of a JSON text; None also for a text that is no JSON, or is not within `JSON_LIMITS`."""
-    try:
-        value = json.loads(text)
-        if _SURROGATE.search(text):  # A pair of surrogates is a character
-            json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        return None
-    return None if is_nested_deeper(value, _MAX_NESTED) else value
-
-
-@dataclass(frozen=True, slots=True)
-class ChatMessage:
-    """One message as the model's chat template sees it.
-
-    Attributes:
-        role: Who wrote the message.
-        content: The text; if it spells a control token, it stays plain text.
-        own_control: Offsets in `content` of control tokens that the model itself wrote; these stay tokens.
-        answer: Ranges of `content` (start, end) that are the answer, where the model also thought; None where all of it
-            is. Chat templates that leave out thoughts get only these.
-        tool_calls: Calls at the end of an assistant's message, whose text may then be empty.
-        tool_call_id: In a tool's message, the call that it answers; empty if unknown.
-        name: In a tool's message, the tool's name; empty if unknown.
-        thought: Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools.
-    """
-
-    role: Role
-    content: str
-    own_control: tuple[int, ...] = ()
-    answer: tuple[tuple[int, int], ...] | None = None
-    tool_calls: tuple[ToolCall, ...] = ()
-    tool_call_id: str = ""
-    name: str = ""
-    thought: str = ""
-
-    def can_be_joined(self, later: "ChatMessage") -> bool:
-        """Return whether a later message may be added to this one: both have one role, and no calls or results."""
-        alike = self.role is later.role and self.role is not Role.TOOL
-        return alike and not self.tool_calls and not later.tool_calls
-
-    def joined(self, later: "ChatMessage") -> "ChatMessage":
-        """Return both messages as one, with an empty line between their texts."""
-        before = f"{self.content}\n\n" if self.content else ""
-        moved = tuple(len(before) + offset for offset in later.own_control)
-        return ChatMessage(
-            self.role, before + later.content, self.own_control + moved, thought=later.thought or self.thought
-        )
-
-
-class Place(NamedTuple):
+class LookupMatch(NamedTuple):
     """A position in an earlier text where the end of the present text stood.
 
     Attributes:
-        match: Tokens before it that equal those at the end of the text; at most `lookup_estimate.LONGEST_MATCH`.
+        length: Tokens before it that equal those at the end of the text; at most `lookup_estimate.LONGEST_MATCH`.
         following: Tokens that followed; at most `lookup_index.DEEPEST`.
         earlier: Whether it is in an earlier reply.
     """
 
-    match: int
+    length: int
     following: Sequence[int]
     earlier: bool = False
 
@@ -346,19 +255,8 @@ class EarlierReplies(Protocol):
     def memory_bytes(self) -> int:
         """The memory that they take, about."""
 
-    def places(self, ending: Sequence[int]) -> list[Place]:
+    def matches(self, ending: Sequence[int]) -> list[LookupMatch]:
         """Return positions where the last tokens of `ending` stood."""
-
-
-def join_neighbours(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
-    """Return messages with neighbours of one role as one, where they can be joined."""
-    turns: list[ChatMessage] = []
-    for message in messages:
-        if turns and turns[-1].can_be_joined(message):
-            turns[-1] = turns[-1].joined(message)
-        else:
-            turns.append(message)
-    return turns
 
 
 @dataclass(frozen=True, slots=True)

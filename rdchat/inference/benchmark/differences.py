@@ -8,7 +8,8 @@ import mlx.core as mx
 
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, Difference
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reductions import log_denominator
 from rdchat.inference.decoding.reply_iterator import prefill, read_prompt

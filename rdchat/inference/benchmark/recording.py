@@ -13,9 +13,10 @@ from mlx_lm.sample_utils import make_sampler
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 

@@ -21,14 +21,8 @@ from rdchat.inference.api.benchmark import (
     BenchRun,
     Difference,
 )
-from rdchat.inference.api.requests import (
-    ChatMessage,
-    Dtype,
-    GenerationRequest,
-    Mode,
-    Role,
-    SamplingParams,
-)
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Dtype, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.benchmark.differences import first_difference, score_gap
 from rdchat.inference.benchmark.recording import (
     Recording,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import mlx.core as mx
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
-from rdchat.inference.api.requests import GenerationRequest, Mode, ToolCall, parsed_json
+from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.tool_calls import Spans, find_tool_calls

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from rdchat.inference.api.requests import ToolCall
+from rdchat.inference.api.messages import ToolCall
 
 _LOG = logging.getLogger(__name__)
 

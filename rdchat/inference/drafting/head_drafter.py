@@ -174,7 +174,7 @@ class HeadDrafter(Drafter):
         branch = _NO_BRANCH
         if settings.lookup_branch:
             with self._ledger.stage("lookup"):
-                branch = self._index.draft(length - 1, least=_MIN, chain=True)
+                branch = self._index.draft(length - 1, min_chance=_MIN, chain=True)
         return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
     def draft(self, root: int, shape: BeamShape, nodes: int, branch: LookupTree = _NO_BRANCH) -> Draft:

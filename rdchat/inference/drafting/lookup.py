@@ -54,9 +54,9 @@ class LookupDrafter(Drafter):
     def propose(self, root: int, limit: int) -> Draft:
         self._begin(root)
         with self._ledger.stage("lookup"):
-            asked = self._draft_tokens
-            least = 1 / (1 + asked)
-            tree = self._index.draft(max_nodes(asked), min(limit, DEEPEST), least, chain=not self._trees)
+            draft_tokens = self._draft_tokens
+            min_chance = 1 / (1 + draft_tokens)
+            tree = self._index.draft(max_nodes(draft_tokens), min(limit, DEEPEST), min_chance, chain=not self._trees)
             return lookup_draft(root, tree)
 
     def _begin(self, root: int) -> None:

@@ -8,7 +8,7 @@ _IN_REPLIES = (0.15, 0.3, 0.45, 0.55, 0.62, 0.66, 0.74, 0.82, 0.86, 0.9, 0.95)
 _ALIKE = 0.5  # weight of a place's vote in earlier replies: those that agree are often copies of one another
 _WEIGHT, _FADE = 20.0, 0.998  # of these values, in observations; share of what was seen that each new one leaves
 _SUREST = 0.99  # highest chance that is believed
-_CLASSES = [sum(match >= least for least in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
+_CLASSES = [sum(match >= min_length for min_length in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
 
 
 class Rate:
@@ -37,10 +37,10 @@ class Rate:
         self._expected = self._expected * self._fade + expected
         self._came = self._came * self._fade + observed
 
-    def forget(self, kept: float) -> None:
+    def forget(self, share: float) -> None:
         """Keep this share of the observations."""
-        self._expected *= kept
-        self._came *= kept
+        self._expected *= share
+        self._came *= share
 
 
 class LookupEstimate:

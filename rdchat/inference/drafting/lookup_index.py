@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import cycle, islice
 
-from rdchat.inference.api.requests import EarlierReplies, Place
+from rdchat.inference.api.requests import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
 
 DEEPEST = 32  # most tokens of a path below the root
 SEPARATOR = -1  # between texts of `Occurrences`; never a token
 _RUNS = (6, 2, 1)  # tokens of an ending that are looked up, longest first
-_PLACES = 16  # most places that vote
+_MAX_MATCHES = 16
 
 
 def max_nodes(draft_tokens: int) -> int:
@@ -47,15 +47,15 @@ class LookupTree:
 
     def first_subtree(self) -> "LookupTree":
         """Return what may come after the likeliest first token; the chances still contain that token's."""
-        inside, found = {1: 0}, LookupTree()
+        inside, subtree = {1: 0}, LookupTree()
         for node, parent in enumerate(self.parents, start=1):
             if parent in inside:
                 inside[node] = len(inside)
                 token, _, depth, chance, earlier = (column[node - 1] for column in self._columns)
                 row = (token, inside[parent], depth - 1, chance, earlier)
-                for column, value in zip(found._columns, row, strict=True):
+                for column, value in zip(subtree._columns, row, strict=True):
                     column.append(value)
-        return found
+        return subtree
 
     def depth_first(self) -> "LookupTree":
         """Return the tree numbered depth-first, so that the likeliest path is contiguous in the caches' rows."""
@@ -67,8 +67,8 @@ class LookupTree:
             order.append(waiting.pop())
             waiting += reversed(children[order[-1]])
         numbers = {0: 0} | {node: number for number, node in enumerate(order, start=1)}
-        found = LookupTree(*([column[node - 1] for node in order] for column in self._columns))
-        return replace(found, parents=[numbers[parent] for parent in found.parents])
+        ordered = LookupTree(*([column[node - 1] for node in order] for column in self._columns))
+        return replace(ordered, parents=[numbers[parent] for parent in ordered.parents])
 
     @property
     def _columns(self) -> tuple[list, ...]:  # type: ignore[type-arg]
@@ -92,33 +92,33 @@ class Occurrences:
         self._last: list[dict[tuple[int, ...], int]] = [{} for _ in _RUNS]
         self._before: list[list[int]] = [[] for _ in _RUNS]
 
-    def find(self, ending: Sequence[int], most: int = _PLACES) -> list[tuple[int, int]]:
+    def find(self, ending: Sequence[int], limit: int = _MAX_MATCHES) -> list[tuple[int, int]]:
         """Return places where an ending stood.
 
         Args:
             ending: The last tokens of a text, which may be this one; `LONGEST_MATCH` are enough.
-            most: Places wanted.
+            limit: Maximum number of places.
 
         Returns:
             Of each place the index of the token after it, and its match. Those found by longer runs come first.
         """
         self.update()
-        found: dict[int, int] = {}
+        lengths: dict[int, int] = {}
         for run, last, before in zip(_RUNS, self._last, self._before, strict=True):
             if len(ending) < run:
                 continue
-            place = last.get(tuple(ending[-run:]), 0)
-            while place and len(found) < most:
-                if place not in found:
-                    found[place] = self._match(place, ending, run)
-                place = before[place - 1]
-        return list(found.items())
+            end = last.get(tuple(ending[-run:]), 0)
+            while end and len(lengths) < limit:
+                if end not in lengths:
+                    lengths[end] = self._length(end, ending, run)
+                end = before[end - 1]
+        return list(lengths.items())
 
-    def _match(self, place: int, ending: Sequence[int], match: int) -> int:
-        tokens, most = self.tokens, min(LONGEST_MATCH, place, len(ending))
-        while match < most and tokens[place - 1 - match] == ending[-1 - match]:
-            match += 1
-        return match
+    def _length(self, end: int, ending: Sequence[int], length: int) -> int:
+        tokens, limit = self.tokens, min(LONGEST_MATCH, end, len(ending))
+        while length < limit and tokens[end - 1 - length] == ending[-1 - length]:
+            length += 1
+        return length
 
     def update(self) -> None:
         """Index the runs that end before the last token, which has no successor yet. `find` does it too."""
@@ -146,86 +146,87 @@ class LookupIndex:
         self._text = Occurrences(tokens)
         self._estimate = estimate or LookupEstimate()
         self._earlier = earlier
-        self._found: list[Place] | None = None  # places for the present ending, once they were looked up
+        # None until the present ending is looked up.
+        self._matches: list[LookupMatch] | None = None
 
     def extend(self, tokens: Iterable[int]) -> None:
         """Add tokens at the end, and learn from the first if its place was looked up."""
         tokens = list(tokens)
-        best: dict[bool, Place] = {}
-        for place in self._found or ():
-            if place.earlier not in best or place.match > best[place.earlier].match:
-                best[place.earlier] = place
-        for place in best.values() if tokens else ():
-            self._estimate.learn(place.match, place.earlier, place.following[0] == tokens[0])
+        best: dict[bool, LookupMatch] = {}
+        for match in self._matches or ():
+            if match.earlier not in best or match.length > best[match.earlier].length:
+                best[match.earlier] = match
+        for match in best.values() if tokens else ():
+            self._estimate.learn(match.length, match.earlier, match.following[0] == tokens[0])
         self._text.tokens += tokens
-        self._found = None
+        self._matches = None
 
-    def draft(self, nodes: int, deepest: int = DEEPEST, least: float = 0.0, chain: bool = False) -> LookupTree:
+    def draft(self, nodes: int, deepest: int = DEEPEST, min_chance: float = 0.0, chain: bool = False) -> LookupTree:
         """Return the likeliest tree of what may come next, likeliest nodes first.
 
         Args:
             nodes: Most nodes, the root not counted.
             deepest: Most tokens of a path.
-            least: Least chance of a node.
+            min_chance: Minimum chance of a node.
             chain: Whether to return the likeliest chain.
         """
         tree, deepest = LookupTree(), min(deepest, DEEPEST)
-        places, odds = self._places(), self._estimate.odds()
-        if not places:
+        matches, odds = self._find_matches(), self._estimate.odds()
+        if not matches:
             return tree
         # Candidates: less their chance, a number that keeps the order, token, parent, the places behind it, and whether
         # earlier replies spoke for it more than the chat.
-        waiting: list[tuple[float, int, int, int, list[Place], bool]] = []
+        waiting: list[tuple[float, int, int, int, list[LookupMatch], bool]] = []
         node, depth, chance, added = 0, 0, 1.0, 0
         while len(tree.tokens) < nodes:
-            for token, share, theirs, earlier in _votes(places, depth, odds, chain) if depth < deepest else ():
-                if chance * share >= least:
+            for token, share, theirs, earlier in _votes(matches, depth, odds, chain) if depth < deepest else ():
+                if chance * share >= min_chance:
                     added += 1
                     heappush(waiting, (-chance * share, added, token, node, theirs, earlier))
             if not waiting:
                 break
-            less, _, token, parent, places, earlier = heappop(waiting)
+            less, _, token, parent, matches, earlier = heappop(waiting)
             chance, node, depth = -less, len(tree.tokens) + 1, 1 + (tree.depths[parent - 1] if parent else 0)
             for column, value in zip(tree._columns, (token, parent, depth, chance, earlier), strict=True):
                 column.append(value)
         return tree
 
-    def _places(self) -> list[Place]:
+    def _find_matches(self) -> list[LookupMatch]:
         """Return the places where the ending stood, in the chat and in earlier replies."""
-        if self._found is None:
+        if self._matches is None:
             tokens = self._text.tokens
             ending = tokens[-LONGEST_MATCH:]
-            self._found = [Place(match, _followed(tokens, place)) for place, match in self._text.find(ending)]
+            self._matches = [LookupMatch(length, _followed(tokens, end)) for end, length in self._text.find(ending)]
             if self._earlier is not None:
-                self._found += self._earlier.places(ending)
-        return self._found
+                self._matches += self._earlier.matches(ending)
+        return self._matches
 
 
-def _followed(tokens: list[int], place: int) -> list[int]:
+def _followed(tokens: list[int], end: int) -> list[int]:
     """Return what followed a place; at the text's end it continues with itself, as a loop does."""
-    found = tokens[place : place + DEEPEST]
-    return found if len(found) == DEEPEST else list(islice(cycle(found), DEEPEST))
+    following = tokens[end : end + DEEPEST]
+    return following if len(following) == DEEPEST else list(islice(cycle(following), DEEPEST))
 
 
 def _votes(
-    places: list[Place], depth: int, odds: tuple[list[float], list[float]], chain: bool
-) -> list[tuple[int, float, list[Place], bool]]:
+    matches: list[LookupMatch], depth: int, odds: tuple[list[float], list[float]], chain: bool
+) -> list[tuple[int, float, list[LookupMatch], bool]]:
     """Return the tokens that places have at a depth, with their chances, their places, and `LookupTree.earlier`."""
     votes: dict[int, list[float]] = {}  # of the chat, of earlier replies
-    behind: dict[int, list[Place]] = {}
+    behind: dict[int, list[LookupMatch]] = {}
     total = 1.0
-    for place in places:
-        match, following, earlier = place
+    for match in matches:
+        length, following, earlier = match
         if depth >= len(following):
             continue
-        token, vote = following[depth], odds[earlier][min(match + depth, LONGEST_MATCH)]
+        token, vote = following[depth], odds[earlier][min(length + depth, LONGEST_MATCH)]
         total += vote
         if token in votes:
             votes[token][earlier] += vote
-            behind[token].append(place)
+            behind[token].append(match)
         else:
             votes[token] = [0.0, vote] if earlier else [vote, 0.0]
-            behind[token] = [place]
+            behind[token] = [match]
     if chain and votes:
         likeliest = max(votes, key=lambda token: sum(votes[token]))
         votes = {likeliest: votes[likeliest]}

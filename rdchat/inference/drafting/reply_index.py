@@ -5,13 +5,13 @@ from itertools import takewhile
 from threading import Lock
 from typing import override
 
-from rdchat.inference.api.requests import EarlierReplies, Place
+from rdchat.inference.api.requests import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
 
 MAX_TOKENS = 200_000
 BUILT_TOKENS = 180_000  # limit in a new index, so that later replies have room
 _TOKEN_BYTES = 300  # memory of a token, about
-_PLACES = 12  # places that vote
+_MAX_MATCHES = 12
 
 
 class ReplyIndex(EarlierReplies):
@@ -53,11 +53,11 @@ class ReplyIndex(EarlierReplies):
                 self.messages.add(message)
 
     @override
-    def places(self, ending: Sequence[int]) -> list[Place]:
+    def matches(self, ending: Sequence[int]) -> list[LookupMatch]:
         with self._lock:
             tokens = self._text.tokens
-            places = [
-                Place(match, list(takewhile(SEPARATOR.__ne__, tokens[end : end + DEEPEST])), True)
-                for end, match in self._text.find(ending, _PLACES)
+            matches = [
+                LookupMatch(length, list(takewhile(SEPARATOR.__ne__, tokens[end : end + DEEPEST])), True)
+                for end, length in self._text.find(ending, _MAX_MATCHES)
             ]
-        return [place for place in places if place.following]
+        return [match for match in matches if match.following]

@@ -6,7 +6,7 @@ import string
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, join_neighbours
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 
 Messages = tuple[ChatMessage, ...]
 

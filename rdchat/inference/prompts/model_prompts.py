@@ -20,7 +20,8 @@ from rdchat.errors import (
     TemplateRefusedError,
 )
 from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, ThinkingChoice
+from rdchat.inference.api.messages import ChatMessage
+from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, ControlTokens, Marks
 from rdchat.inference.prompts.fitting import calls_as_text, fitted
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT

@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
-from rdchat.inference.api.requests import ChatMessage, Role, ToolCall, join_neighbours
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neighbours
 
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""

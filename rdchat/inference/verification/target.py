@@ -11,8 +11,9 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.model_facts import Capability
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.prefill_pace import PrefillPace

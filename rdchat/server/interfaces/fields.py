@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from rdchat.inference.api.requests import JSON_LIMITS, parsed_json
+from rdchat.inference.api.messages import JSON_LIMITS, parsed_json
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 
 _NUMBER = re.compile(r"\[\d+\]")

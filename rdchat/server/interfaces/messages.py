@@ -6,7 +6,7 @@ from typing import Any
 
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
-from rdchat.inference.api.requests import ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, object_of, part_text
 from rdchat.server.interfaces.fields import Fields

@@ -7,14 +7,12 @@ from typing import Any
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import (
-    ChatMessage,
     DraftSettings,
     GenerationRequest,
-    Role,
     SamplingParams,
     ThinkingChoice,
-    ToolCall,
     fresh_seed,
     reply_seed,
 )

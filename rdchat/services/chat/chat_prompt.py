@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
 from rdchat.chat.conversation import Message, cut_of, uncut
-from rdchat.inference.api.requests import ChatMessage, Role, join_neighbours
+from rdchat.inference.api.messages import ChatMessage, Role, join_neighbours
 
 _SUMMARY_LENGTH = "This is a summary of the conversation so far; what follows goes on from it."
 

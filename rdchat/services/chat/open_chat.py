@@ -20,7 +20,8 @@ from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role, SamplingParams, fresh_seed, reply_seed
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams, fresh_seed, reply_seed
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch

@@ -10,14 +10,8 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Notice
 from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
-from rdchat.inference.api.requests import (
-    DraftSettings,
-    GenerationRequest,
-    Mode,
-    Role,
-    SamplingParams,
-    ThinkingChoice,
-)
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams, ThinkingChoice
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import ChatPrompt, with_summary
 from rdchat.services.chat.open_chat import OpenChat

@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.conversation import uncut
 from rdchat.errors import PromptTooLongError, RdchatError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.replies import Replies

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from rdchat.chat.conversation import ContextCut, Message, cut_of, uncut
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 
 Count = Callable[[Sequence[ChatMessage]], int]

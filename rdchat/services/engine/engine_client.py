@@ -11,8 +11,9 @@ from PySide6.QtCore import QObject, Qt, QThread, QTimer, Signal, Slot
 
 from rdchat import host
 from rdchat.inference.api.benchmark import BenchPlan
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import Engine
-from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest
+from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
 from rdchat.services.engine.engine_request import (
     Command,

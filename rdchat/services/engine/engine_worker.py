@@ -21,9 +21,10 @@ from rdchat.errors import (
 )
 from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.services.engine.engine_events import FINAL, BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
 from rdchat.services.engine.engine_request import (
     EngineRequest,

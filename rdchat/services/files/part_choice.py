@@ -18,7 +18,7 @@ from rdchat.chat.attachments.choosing import (
     whole,
 )
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 
 _FILLED = 0.75  # of the room: the rest is for what comes later in the chat
 _TRIES = 4

@@ -7,7 +7,7 @@ from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.message_bin import DeletedMessage
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.order.chat_list import ChatList
 

@@ -10,7 +10,8 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import TITLE_WISH, begins_in_thought, title_from_model
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.services.chat.replies import Replies
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failure

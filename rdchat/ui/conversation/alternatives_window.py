@@ -7,7 +7,7 @@ from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.conversation.differences import Spans, differences

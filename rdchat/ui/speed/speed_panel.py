@@ -11,8 +11,8 @@ from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState

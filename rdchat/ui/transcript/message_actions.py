@@ -7,7 +7,7 @@ from PySide6.QtCore import QPoint, Qt, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.ui.style.buttons import CopyButton, IconButton
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Part, keep_room, row

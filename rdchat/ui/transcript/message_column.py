@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Message, MessagePath, cut_of
 from rdchat.chat.search_terms import WordMatcher
 from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme
 from rdchat.ui.transcript.markdown.text_body import TextBody

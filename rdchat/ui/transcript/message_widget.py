@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.search_terms import WordMatcher
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.style.layouts import Part, column
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard

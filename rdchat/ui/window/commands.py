@@ -12,7 +12,8 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QPlainTextEd
 import rdchat
 from rdchat import host
 from rdchat.chat.conversation import Conversation
-from rdchat.inference.api.requests import Mode, Role
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import Mode
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.order.chat_order import Place

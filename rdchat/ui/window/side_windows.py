@@ -11,7 +11,8 @@ from PySide6.QtGui import QKeyEvent
 from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.settings import WindowGeometry
-from rdchat.inference.api.requests import DraftSettings, Role
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops

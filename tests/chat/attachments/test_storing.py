@@ -14,7 +14,7 @@ from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import FileReport
 from rdchat.chat.transfer.restore import carry_out, decide
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.chat.transfer import tasks
@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 store = ConversationStore(Path(sys.argv[1]))
 chat = store.create_conversation("killed")

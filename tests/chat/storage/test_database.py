@@ -12,7 +12,7 @@ import pytest
 from rdchat.chat.storage.schema import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
 

@@ -9,7 +9,8 @@ from rdchat.chat.storage.message_bin import erasing_messages
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.clocks import ManualClock
 
@@ -196,7 +197,7 @@ DELETE = """
 import sys
 from pathlib import Path
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 store = ConversationStore(Path(sys.argv[1]))
 chat = store.create_conversation("killed")

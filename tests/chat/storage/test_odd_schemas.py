@@ -14,7 +14,7 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.schema import APPLICATION_ID
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 ENDLESS = "WITH RECURSIVE n (x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT"
 

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.chat.conftest import OpenStore
 from tests.chat.storage.messages import texts
 

@@ -5,7 +5,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, MessageStatus
 from rdchat.chat.storage.search import SearchQuery, SearchReader, rebuild_search
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.stores import finish_message, written_by_hand
 
 

@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.search_terms import WordMatcher
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 TEXTS = {
     "Cooking": "How do I cook a soufflé? It's for a friend's birthday.",

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 
 
 def test_what_was_typed_is_kept_over_a_restart_and_goes_with_its_place(tmp_path: Path) -> None:

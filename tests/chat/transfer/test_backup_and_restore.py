@@ -13,7 +13,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backup_file import BackupFacts
 from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish, withdraw
 from rdchat.errors import StorageError, StorageLockedError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.chat.conftest import StartProcess
 from tests.chat.transfer import tasks
 from tests.chat.transfer.tasks import prepare

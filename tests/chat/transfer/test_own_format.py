@@ -16,8 +16,9 @@ from rdchat.chat.transfer import importing, source_files
 from rdchat.errors import StorageError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
-from rdchat.inference.api.requests import Mode, Role, SamplingParams, ThinkingChoice
+from rdchat.inference.api.requests import Mode, SamplingParams, ThinkingChoice
 from tests.chat.conftest import StartProcess
 from tests.chat.traces import drafted_trace
 from tests.chat.transfer import tasks

@@ -6,7 +6,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.chat.transfer.conftest import ImportFiles
 
 

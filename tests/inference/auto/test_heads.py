@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, Mode, Role
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.auto_iterator import AutoDrafter
 from rdchat.inference.auto.cost_model import NEAR, PLAIN_STEP, CostModel, Part

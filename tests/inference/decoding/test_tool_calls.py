@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.requests import ToolCall
+from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.decoding.tool_calls import find_tool_calls
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

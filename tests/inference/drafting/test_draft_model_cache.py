@@ -9,7 +9,7 @@ import pytest
 from mlx.utils import tree_map
 
 from rdchat.inference.api.events import FinishReason, TokenEvent
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
 from rdchat.inference.verification.target import LoadedModel

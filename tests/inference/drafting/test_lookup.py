@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from rdchat.inference.api.requests import Place
+from rdchat.inference.api.requests import LookupMatch
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
 from rdchat.inference.drafting.lookup_index import DEEPEST, LookupIndex, LookupTree, Occurrences, max_nodes
 
@@ -32,8 +32,8 @@ def test_places_are_those_that_a_plain_search_finds_whenever_it_is_asked(seed: i
         held += added
         if rng.random() < 0.6:
             everything = places_of(tokens[:held], tokens[:held])
-            assert dict(text.find(tokens[:held], most=1000)) == everything
-            few = dict(text.find(tokens[:held], most=4))
+            assert dict(text.find(tokens[:held], limit=1000)) == everything
+            few = dict(text.find(tokens[:held], limit=4))
             assert few.items() <= everything.items()
             assert len(few) == min(4, len(everything))
             if long := [place for place, match in everything.items() if match >= 6]:
@@ -63,7 +63,7 @@ def test_what_followed_is_copied_and_a_loop_goes_on() -> None:
 def test_a_draft_is_a_tree_whose_chances_fall(seed: int) -> None:
     rng = np.random.default_rng(seed)
     tokens = rng.integers(0, 3 + seed, size=100).tolist()
-    tree = LookupIndex(tokens).draft(24, least=0.01)
+    tree = LookupIndex(tokens).draft(24, min_chance=0.01)
     assert 0 < len(tree.tokens) <= 24
     assert len(set(zip(tree.parents, tree.tokens, strict=True))) == len(tree.tokens), "no two nodes are the same"
     assert all(first >= second for first, second in pairwise(tree.chances))
@@ -74,8 +74,8 @@ def test_a_draft_is_a_tree_whose_chances_fall(seed: int) -> None:
         depths.append(depth)
         children[parent] = children.get(parent, 0.0) + chance
     assert all(total < (tree.chances[node - 1] if node else 1.0) for node, total in children.items())
-    assert tree.cut(5) == LookupIndex(tokens).draft(5, least=0.01)
-    likely = LookupIndex(tokens).draft(24, least=0.2)
+    assert tree.cut(5) == LookupIndex(tokens).draft(5, min_chance=0.01)
+    likely = LookupIndex(tokens).draft(24, min_chance=0.2)
     assert likely == tree.cut(sum(chance >= 0.2 for chance in tree.chances))
 
 
@@ -119,10 +119,10 @@ class Earlier:
     def memory_bytes(self) -> int:
         return 1
 
-    def places(self, ending: Sequence[int]) -> list[Place]:
+    def matches(self, ending: Sequence[int]) -> list[LookupMatch]:
         ending = list(ending)
         known = ending[-len(self._ending) :] == self._ending
-        return [Place(len(self._ending), self._following, True)] if known else []
+        return [LookupMatch(len(self._ending), self._following, True)] if known else []
 
 
 def test_earlier_replies_vote_and_are_named() -> None:
@@ -156,7 +156,7 @@ def test_a_tree_is_numbered_depth_first_and_likelier_siblings_stay_first() -> No
         [7, 6, 8, 9, 5], [0, 1, 0, 3, 4], [1, 2, 1, 2, 3], [0.5, 0.2, 0.4, 0.3, 0.1], [False] * 5
     )
     rng = np.random.default_rng(0)
-    drafted = LookupIndex(rng.integers(0, 4, size=100).tolist()).draft(24, least=0.01)
+    drafted = LookupIndex(rng.integers(0, 4, size=100).tolist()).draft(24, min_chance=0.01)
     found = drafted.depth_first()
     assert sorted(zip(found.tokens, found.depths, found.chances, strict=True)) == sorted(
         zip(drafted.tokens, drafted.depths, drafted.chances, strict=True)

@@ -12,11 +12,11 @@ def index_of(*replies: list[int]) -> ReplyIndex:
 
 
 def found(index: ReplyIndex, ending: list[int]) -> list[tuple[int, list[int]]]:
-    return [(place.match, list(place.following)) for place in index.places(ending)]
+    return [(match.length, list(match.following)) for match in index.matches(ending)]
 
 
 def all_places(replies: list[list[int]], ending: list[int]) -> list[tuple[int, list[int]]]:
-    """Return what `places` may return, by comparing every position of every reply."""
+    """Return what `matches` may return, by comparing every position of every reply."""
     every = []
     for reply in replies:
         for end in range(1, len(reply)):
@@ -49,7 +49,7 @@ def test_a_place_does_not_go_beyond_its_reply() -> None:
     assert found(index, [9, 2, 3]) == [(2, [4])]
     assert found(index, [4]) == found(index, [7]) == found(index, [9]) == found(index, []) == []
     assert found(index, [4, 5]) == [(1, [6, 7])], "a match ends where its reply begins"
-    assert [place.earlier for place in index.places([2, 3])] == [True]
+    assert [match.earlier for match in index.matches([2, 3])] == [True]
 
 
 def test_a_later_reply_is_found_too() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
 

@@ -6,7 +6,7 @@ import pytest
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.prompts.encoding import ControlTokens, Marks, is_control
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.inference.prompts.turns import answers_only
 from rdchat.thoughts import split_thoughts

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.child import TokenizerCalls
 from rdchat.inference.prompts.model_prompts import TokenizerProcess

@@ -8,7 +8,8 @@ import pytest
 from transformers import AutoTokenizer
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role, ToolCall
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
 from rdchat.inference.prompts.turns import answers_only
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template

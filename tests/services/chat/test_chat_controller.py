@@ -11,8 +11,9 @@ from rdchat.chat.conversation import Drafting, MadeWith, MessageStatus, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.errors import DoesNotFitError, ModelError, OutOfMemoryError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, Dtype, Role, SamplingDefaults, SamplingParams, reply_seed
+from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams, reply_seed
 from rdchat.services.engine.engine_events import EngineState, Failure
 from tests.listed import listed
 from tests.services.fakes import Reply, ScriptedEngine

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.inference.prompts.model_prompts import shared_tokenizers
 from rdchat.services.chat.earlier_replies import tokenizer_key
 from rdchat.services.engine.engine_events import EngineState

@@ -4,7 +4,8 @@ import pytest
 
 from rdchat.chat.conversation import MadeWith, MessageStatus
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import Role, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.one_reply import Loan, OtherModel, ReplyWish
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import ScriptedEngine

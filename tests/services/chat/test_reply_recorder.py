@@ -9,8 +9,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role
 from rdchat.services.chat.reply import Reply
 from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.chat.storage_watch import StorageWatch

@@ -13,7 +13,8 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace, encode
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
-from rdchat.inference.api.requests import Mode, Role
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState
 from tests.chat.traces import drafted_events, drafted_trace

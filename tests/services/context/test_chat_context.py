@@ -6,7 +6,8 @@ import pytest
 from rdchat.chat.conversation import ContextCut, MessageStatus, cut_of
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import ChatMessage, Role, ThinkingChoice
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.services.context import cutting
 from rdchat.services.context.chat_context import TOO_LONG, Doing, SummaryProgress
 from rdchat.services.context.cutting import pieces_of, summary_request

@@ -8,8 +8,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.benchmark import BenchCell, BenchPlan
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefixCacheFacts, ReplyEnd
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, Dtype, GenerationRequest, Mode, Role
+from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import FINAL, BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
 from rdchat.services.engine.engine_request import Command, EngineRequest, LimitPrefixCaches, LoadModel, UnloadModel

@@ -9,7 +9,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress, ReplyEnd
-from rdchat.inference.api.requests import ChatMessage, Dtype, GenerationRequest, Role
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.services.engine import engine_client
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress

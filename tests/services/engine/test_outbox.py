@@ -1,8 +1,9 @@
 from collections import deque
 
 from rdchat.inference.api.events import LoadProgress, PrefillProgress, TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Role
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
 from rdchat.services.engine.engine_request import EngineRequest, Outbox, take_merged
 

@@ -11,8 +11,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.settings import Settings
 from rdchat.errors import ModelError, PromptTooLongError
 from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd, TokenEvent
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.api.requests import ChatMessage, GenerationRequest, Role
+from rdchat.inference.api.requests import GenerationRequest
 from rdchat.server.gate import EngineFailure
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot

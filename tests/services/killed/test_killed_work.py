@@ -18,7 +18,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.restore import finish
 from rdchat.host import MACOS
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from tests.services.killed import work
 
 KILLS = int(os.environ.get("KILLS", "25"))

@@ -16,7 +16,7 @@ from PySide6.QtCore import QCoreApplication, QEventLoop
 from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_client import EngineClient

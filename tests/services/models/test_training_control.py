@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from rdchat import host, paths
 from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.sources import ModelSources

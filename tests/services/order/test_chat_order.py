@@ -7,7 +7,7 @@ import pytest
 
 from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.order.chat_order import Place, UndoHistory
 from tests.services.window import Window
 

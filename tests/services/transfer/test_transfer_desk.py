@@ -13,7 +13,7 @@ import pytest
 from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.work import frames
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything

@@ -5,7 +5,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import ContextCut
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.transcript.message_parts import CutMark
 from rdchat.ui.transcript.message_widget import MessageWidget

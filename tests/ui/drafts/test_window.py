@@ -14,7 +14,7 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.reply_trace import ReplyTrace
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import TokenEvent
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.ui.drafts.window import DraftsWindow
 from rdchat.ui.style.theme import DARK, LIGHT, Theme

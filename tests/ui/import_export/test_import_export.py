@@ -10,7 +10,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QCheckBox, QFileDialog, QPlainTextEdit, QPushButton, QRadioButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.transfer_desk import TransferDesk
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.import_export import ImportExport

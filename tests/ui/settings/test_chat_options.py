@@ -4,7 +4,8 @@ from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.api.requests import Role, SamplingDefaults, SamplingParams, ThinkingChoice
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style.theme import Theme

@@ -8,7 +8,8 @@ from pytestqt.qtbot import QtBot
 from rdchat import paths
 from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
-from rdchat.inference.api.requests import Dtype, Role, SamplingDefaults, SamplingParams
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.style.opening import show_folder

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.order.chat_order import ChatOrder, Place
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.style.theme import Theme

@@ -12,8 +12,9 @@ from rdchat.chat.storage.search import SearchQuery
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.reports import FileReport, ImportReport, PartialChat, SkippedChat
 from rdchat.errors import ModelError
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, TargetMatch
-from rdchat.inference.api.requests import DraftSettings, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import DraftSettings, Mode, SamplingParams
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.trace_recorder import TraceRecorder
 from rdchat.services.engine.engine_events import EngineState

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work

@@ -13,7 +13,7 @@ from rdchat.chat.storage import message_bin
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search import SearchQuery
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.order.chat_order import Place
 from rdchat.ui.window.main_window import MainWindow
 from tests.stores import written_by_hand

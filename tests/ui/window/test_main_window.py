@@ -10,7 +10,7 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.listing import ChatRow
 from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.style.theme import Theme

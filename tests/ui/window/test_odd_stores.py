@@ -15,8 +15,8 @@ from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState

@@ -16,7 +16,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.storage.database import Database
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageFullError
-from rdchat.inference.api.requests import Role
+from rdchat.inference.api.messages import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.ui.style.theme import Theme

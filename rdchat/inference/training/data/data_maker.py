@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ModelError
-from rdchat.inference.api.requests import ChatMessage, Role
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.training.data.batched_decoding import BatchedDecoder
 from rdchat.inference.training.data.seed_prompts import SeedPrompt
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from rdchat.errors import ModelError, RdchatError
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import ChatMessage, DraftSettings, GenerationRequest, Mode, Role, SamplingParams
+from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.api.training import COMPARED_BEAMS, ComparedGroup, Comparison, Phase, TrainingProgress
 from rdchat.inference.benchmark.recording import record
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.requests import BeamShape, ChatMessage, GenerationRequest, Role
+from rdchat.inference.api.messages import ChatMessage, Role
+from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator

@@ -1,0 +1,112 @@
+"""Messages of a conversation as the model's chat template sees them, and the limits of JSON from outside."""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.answer_shape import is_nested_deeper
+
+# Levels of JSON from outside: code that walks along it calls itself for each level.
+_MAX_NESTED = 100
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+JSON_LIMITS = f"It may be nested {_MAX_NESTED} deep, and may not have half a character (a lone surrogate)."
+"""The limits of JSON from outside, for people."""
+
+
+class Role(StrEnum):
+    """Who wrote a message.
+
+    Attributes:
+        TOOL: A tool; the message is the result of a call.
+    """
+
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call of a tool: written by the model, or sent back with a conversation.
+
+    Attributes:
+        name: Name of the tool.
+        arguments: A JSON object.
+        call_id: Id by which the result refers to the call; empty if the model gave none.
+
+    Raises:
+        InvalidSettingError: If the arguments are not a JSON object.
+    """
+
+    name: str
+    arguments: str
+    call_id: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(parsed_json(self.arguments), dict):
+            raise InvalidSettingError(f"The arguments of a call of the tool {self.name} are not a JSON object.")
+
+
+def parsed_json(text: str) -> object:
+    """Return the value of a JSON text; None also for a text that is no JSON, or is not within `JSON_LIMITS`."""
+    try:
+        value = json.loads(text)
+        if _SURROGATE.search(text):  # A pair of surrogates is a character
+            json.dumps(value, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    return None if is_nested_deeper(value, _MAX_NESTED) else value
+
+
+@dataclass(frozen=True, slots=True)
+class ChatMessage:
+    """One message as the model's chat template sees it.
+
+    Attributes:
+        role: Who wrote the message.
+        content: The text; if it spells a control token, it stays plain text.
+        own_control: Offsets in `content` of control tokens that the model itself wrote; these stay tokens.
+        answer: Ranges of `content` (start, end) that are the answer, where the model also thought; None where all of it
+            is. Chat templates that leave out thoughts get only these.
+        tool_calls: Calls at the end of an assistant's message, whose text may then be empty.
+        tool_call_id: In a tool's message, the call that it answers; empty if unknown.
+        name: In a tool's message, the tool's name; empty if unknown.
+        thought: Thought of an assistant's message that is not in `content`, as programs send it beside calls of tools.
+    """
+
+    role: Role
+    content: str
+    own_control: tuple[int, ...] = ()
+    answer: tuple[tuple[int, int], ...] | None = None
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
+    name: str = ""
+    thought: str = ""
+
+    def can_be_joined(self, later: "ChatMessage") -> bool:
+        """Return whether a later message may be added to this one: both have one role, and no calls or results."""
+        alike = self.role is later.role and self.role is not Role.TOOL
+        return alike and not self.tool_calls and not later.tool_calls
+
+    def joined(self, later: "ChatMessage") -> "ChatMessage":
+        """Return both messages as one, with an empty line between their texts."""
+        before = f"{self.content}\n\n" if self.content else ""
+        moved = tuple(len(before) + offset for offset in later.own_control)
+        return ChatMessage(
+            self.role, before + later.content, self.own_control + moved, thought=later.thought or self.thought
+        )
+
+
+def join_neighbours(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
+    """Return messages with neighbours of one role as one, where they can be joined."""
+    turns: list[ChatMessage] = []
+    for message in messages:
+        if turns and turns[-1].can_be_joined(message):
+            turns[-1] = turns[-1].joined(message)
+        else:
+            turns.append(message)
+    return turns
