@@ -1,19 +1,23 @@
+from importlib import resources
+
 from PySide6.QtGui import QColor, QIcon
 from PySide6.QtWidgets import QApplication
 
-from rdchat.ui.style.icons import _STROKES, app_icon, line_icon, line_pixmap
+from rdchat.ui.style.icons import app_icon, line_icon, line_pixmap
 
 
 def test_every_line_icon_draws_in_its_colour(qapp: QApplication) -> None:
-    for name in _STROKES:
-        image = line_pixmap(name, QColor("#ff0000"), 20, 2).toImage()
+    icons = [*resources.files("rdchat.ui").joinpath("resources/icons").iterdir()]
+    assert len(icons) > 30
+    for icon in icons:
+        image = line_pixmap(icon.name.removesuffix(".svg"), QColor("#ff0000"), 20, 2).toImage()
         inked = {
             image.pixelColor(x, y).name()
             for x in range(image.width())
             for y in range(image.height())
             if image.pixelColor(x, y).alpha() > 250
         }
-        assert "#ff0000" in inked, name
+        assert "#ff0000" in inked, icon.name
 
 
 def test_an_icon_is_drawn_once(qapp: QApplication) -> None:
