@@ -1,19 +1,15 @@
 """The speed panel's sections of figures: drafts, reply, memory and model; and the line of the engine's state."""
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
-
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.events import FinishReason, LoadProgress, ModelInfo, PrefillProgress
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
 from rdchat.services.context.chat_context import SummaryProgress
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart
+from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, SECTIONS, FigureSource
 from rdchat.ui.speed.sections import FigureRow, Section
-from rdchat.ui.style import definitions, formatting
-from rdchat.ui.style.formatting import FINISH_REASONS, FINISH_TEXT
+from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, thin_bar
 from rdchat.ui.style.theme import TIGHT, Theme
@@ -27,101 +23,10 @@ _STATE_TEXT = {
 }
 
 
-class Shown(NamedTuple):
-    """The reply, the model and the engine's state that the panel shows."""
-
-    statistics: Statistics = Statistics()
-    finish: FinishReason | None = None
-    mode: Mode | None = None  # that the reply was drafted with; None where that is not known
-    model: ModelInfo | None = None
-    state: EngineState = EngineState.NO_MODEL
-
-    @property
-    def context(self) -> tuple[int, int]:
-        """Tokens in the context, and the most that it takes; 0 without a model."""
-        return self.statistics.context_tokens, self.model.context_length if self.model else 0
-
-
-def _context_text(shown: Shown) -> str:
-    used, limit = shown.context
-    return f"{used:,} of {limit:,}" if used and limit else f"Up to {limit:,}" if limit else formatting.NONE
-
-
-class Figure(NamedTuple):
-    """A row of a section."""
-
-    name: str
-    definition: str
-    words: Callable[[Shown], str]  # returns the words for its value
-
-
-def _of_reply(name: str, definition: str, words: Callable[[Statistics], str]) -> Figure:
-    return Figure(name, definition, lambda shown: words(shown.statistics))
-
-
-def _of_model(name: str, definition: str, words: Callable[[ModelInfo], str]) -> Figure:
-    return Figure(name, definition, lambda shown: words(shown.model) if shown.model else formatting.NONE)
-
-
-_FIGURES: Mapping[str, Sequence[Figure]] = {  # by section
-    "Drafts": (
-        _of_reply("Drafted from this chat", definitions.FROM_CHAT, lambda s: formatting.count(s.from_chat)),
-        _of_reply("From earlier replies", definitions.FROM_REPLIES, lambda s: formatting.count(s.from_replies)),
-        _of_reply(
-            "By the drafter",
-            definitions.FROM_DRAFTER,
-            lambda s: formatting.count(s.accepted - s.from_chat - s.from_replies),
-        ),
-        _of_reply("Steps with a draft", definitions.ROUNDS, lambda s: formatting.count(s.drafted_rounds)),
-        _of_reply("Checked per step", definitions.NODES, formatting.checked_per_step),
-        _of_reply("Kept per step", definitions.KEPT, formatting.accepted_per_step),
-        _of_reply(
-            "Waits per step",
-            definitions.HOST_SYNCS,
-            lambda s: formatting.decimal(s.host_syncs / s.target_calls if s.target_calls and s.rounds else None),
-        ),
-    ),
-    "Reply": (
-        _of_reply("Tokens written", definitions.TOKENS_WRITTEN, lambda s: formatting.count(s.generated_tokens)),
-        _of_reply(
-            "Prompt tokens",
-            "Tokens of the whole chat that the model was given.",
-            lambda s: formatting.count(s.prompt_tokens),
-        ),
-        _of_reply(
-            "Kept from before",
-            "Prompt tokens that the model remembered and did not read again.",
-            lambda s: formatting.count(s.cached_prompt_tokens),
-        ),
-        _of_reply(
-            "Reading speed",
-            "Prompt tokens read per second, until the first token is known. Tokens kept from before do not count.",
-            lambda s: formatting.reading_speed(s) or formatting.NONE,
-        ),
-        _of_reply("Time to first token", definitions.TTFT, lambda s: formatting.duration(s.ttft_ms)),
-        _of_reply("Writing time", definitions.DECODE_TIME, lambda s: formatting.duration(s.decode_ms)),
-        Figure(
-            "Ended",
-            "\n".join(["Why the reply ended."] + [f"{words}: {FINISH_REASONS[r]}" for r, words in FINISH_TEXT.items()]),
-            lambda shown: FINISH_TEXT[shown.finish] if shown.finish else formatting.NONE,
-        ),
-    ),
-    "Memory": (
-        Figure(
-            "Context",
-            f"{definitions.CONTEXT} The second number is the model's limit.",
-            _context_text,
-        ),
-        _of_model("Weights", "Memory that the model's weights take.", lambda m: formatting.memory(m.weights_bytes)),
-        _of_reply("Peak memory", definitions.PEAK_MEMORY, lambda s: formatting.memory(s.peak_memory_bytes)),
-        _of_reply("Earlier replies", definitions.EARLIER_REPLIES, lambda s: formatting.memory(s.earlier_bytes)),
-    ),
-    "Model": (
-        _of_model("Precision", definitions.PRECISION, lambda m: formatting.dtype_text(m.dtype)),
-        _of_model("Runs on", "The processor that computes the model.", lambda m: m.device),
-        _of_model("Parameters", "Number of weights of the model.", lambda m: formatting.parameters(m.parameters)),
-    ),
-}
+_LENGTHS = (
+    "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
+)
+_POSITIONS = "Acceptance by position, %"
 
 
 class FigureSection(Section):
@@ -129,13 +34,11 @@ class FigureSection(Section):
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__(theme, name)
-        self.rows = {
-            figure.name: self.add(FigureRow(theme, figure.name, figure.definition)) for figure in _FIGURES[name]
-        }
+        self.rows = {figure: self.add(FigureRow(theme, figure)) for figure in SECTIONS[name]}
 
-    def show_figures(self, shown: Shown) -> None:
-        for figure in _FIGURES[self.name]:
-            self.rows[figure.name].show_value(figure.words(shown))
+    def show_figures(self, source: FigureSource) -> None:
+        for name, figure in self.rows.items():
+            figure.show_value(FIGURES[name](source))
 
 
 class DraftFigures(FigureSection):
@@ -143,8 +46,8 @@ class DraftFigures(FigureSection):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Drafts")
-        self.lengths = self._add_chart("Steps by tokens kept", definitions.LENGTHS)
-        self.positions = self._add_chart("Acceptance by position, %", definitions.POSITIONS)
+        self.lengths = self._add_chart("Steps by tokens kept", _LENGTHS)
+        self.positions = self._add_chart(_POSITIONS, DEFINITIONS[_POSITIONS])
 
     def _add_chart(self, name: str, definition: str) -> BarChart:
         heading = self.add(ThemedLabel(self.theme, name, "muted"))
@@ -152,9 +55,9 @@ class DraftFigures(FigureSection):
         heading.setContentsMargins(0, TIGHT, 0, 0)
         return self.add(BarChart(self.theme, name, definition))
 
-    def show_figures(self, shown: Shown) -> None:
-        super().show_figures(shown)
-        statistics = shown.statistics
+    def show_figures(self, source: FigureSource) -> None:
+        super().show_figures(source)
+        statistics = source.statistics
         self.lengths.show_bars(_length_bars(statistics) if statistics.drafted_rounds else ())
         self.positions.show_bars(
             [
@@ -188,9 +91,9 @@ class MemorySection(FigureSection):
         super().__init__(theme, "Memory")
         self.context_bar = self.add(thin_bar("Context used", 6), 1)
 
-    def show_figures(self, shown: Shown) -> None:
-        super().show_figures(shown)
-        used, limit = shown.context
+    def show_figures(self, source: FigureSource) -> None:
+        super().show_figures(source)
+        used, limit = source.context
         self.context_bar.setValue(min(round(used / limit * 1000), 1000) if limit else 0)
 
 
@@ -201,10 +104,10 @@ class ModelSection(FigureSection):
         super().__init__(theme, "Model")
         self.model_name = self.add(ElidedLabel(theme), 0)
 
-    def show_figures(self, shown: Shown) -> None:
-        super().show_figures(shown)
-        none = "None" if shown.state is EngineState.NO_MODEL else formatting.NONE
-        self.model_name.setText(shown.model.name if shown.model else none)
+    def show_figures(self, source: FigureSource) -> None:
+        super().show_figures(source)
+        none = "None" if source.state is EngineState.NO_MODEL else formatting.NONE
+        self.model_name.setText(source.model.name if source.model else none)
 
 
 class StatusLine(QWidget):

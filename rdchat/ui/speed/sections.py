@@ -8,7 +8,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from rdchat.inference.api.ledger_view import Spent, spent_ms
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.speed.charts import Sparkline, TimeBar
-from rdchat.ui.style import definitions, formatting
+from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, FigureSource
+from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import FlatButton, push_button
 from rdchat.ui.style.definitions import stage_text
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
@@ -25,14 +26,16 @@ class FigureRow(QWidget):
     Args:
         theme: The appearance to follow.
         name: The name of the figure.
-        definition: The tooltip.
+        definition: The tooltip; empty for that of `DEFINITIONS`.
         color: Of the name.
         large: Whether the value is large and above the name.
     """
 
-    def __init__(self, theme: Theme, name: str, definition: str, color: str = "muted", *, large: bool = False) -> None:
+    def __init__(
+        self, theme: Theme, name: str, definition: str = "", color: str = "muted", *, large: bool = False
+    ) -> None:
         super().__init__()
-        self._name = name
+        self.name = name
         self.value = ThemedLabel(theme, points_more=6 if large else 0, bold=large, tabular=True)
         label = ElidedLabel(theme, name, color, -1 if large else 0)  # it is cut where there is no room for both
         if large:
@@ -40,14 +43,14 @@ class FigureRow(QWidget):
         else:
             self.value.setAlignment(Qt.AlignmentFlag.AlignRight)
             self.parts = row((label, 1), self.value, within=self)
-        set_tip(self, definition)
+        set_tip(self, definition or DEFINITIONS[name])
         self.show_value(formatting.NONE)
 
     def show_value(self, words: str, more: str = "") -> None:
         """Show a value; `more` follows it for screen readers."""
         if words != self.value.text() or more:
             self.value.show_text(words, "muted" if words == formatting.NONE else "text")
-            self.value.setAccessibleName(f"{self._name}: {words}{more}")  # a bare figure would not say what it is
+            self.value.setAccessibleName(f"{self.name}: {words}{more}")  # a bare figure would not say what it is
 
 
 class SectionHead(FlatButton):
@@ -111,9 +114,10 @@ class SpeedSection(QWidget):
         self.alike.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.reason = ThemedLabel(theme, "", "warning", -1, wraps=True)
         self.reason.hide()
-        self.plain = FigureRow(theme, "Without drafting", definitions.PLAIN)
-        self.acceptance = FigureRow(theme, "Acceptance", definitions.ACCEPTANCE, large=True)
-        self.per_step = FigureRow(theme, "Tokens per step", definitions.TOKENS_PER_STEP, large=True)
+        self.plain, self.acceptance, self.per_step = self.rows = [
+            FigureRow(theme, name, large=large)
+            for name, large in (("Without drafting", False), ("Acceptance", True), ("Tokens per step", True))
+        ]
         self.sparkline = Sparkline(theme)
         unit = ElidedLabel(theme, "tokens/s", "muted")
         unit.setContentsMargins(0, 0, 0, 4)
@@ -121,7 +125,7 @@ class SpeedSection(QWidget):
         head = row(self.decode, (unit, 1), self.ratio, self.alike, spacing=TIGHT + 2)
         for part in (self.decode, unit, self.ratio, self.alike):
             head.setAlignment(part, Qt.AlignmentFlag.AlignBottom)
-            set_tip(part, definitions.SPEED)
+            set_tip(part, DEFINITIONS["Speed"])
         tiles = row((self.acceptance, 1), (self.per_step, 1))
         self.figures = QWidget()
         figures = head, self.reason, self.plain, TIGHT, tiles, self.sparkline
@@ -133,9 +137,8 @@ class SpeedSection(QWidget):
         self.decode.show_text(decode, "muted" if statistics.decode_tps is None else "text")
         self.decode.setAccessibleName(f"Writing: {decode} tokens a second")
         self._show_ratio(statistics)
-        self.plain.show_value(_plain_text(statistics))
-        self.acceptance.show_value(formatting.acceptance(statistics))
-        self.per_step.show_value(formatting.decimal(statistics.tokens_per_target_call))
+        for figure in self.rows:
+            figure.show_value(FIGURES[figure.name](FigureSource(statistics)))
         self.sparkline.show_speeds(statistics.speeds)
 
     def explain(self, reason: str) -> None:
@@ -149,20 +152,12 @@ class SpeedSection(QWidget):
         alike = statistics.as_fast
         self.ratio.setVisible(high > 0 and not alike)
         self.alike.setVisible(alike)
-        lies = f"{definitions.RATIO} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
+        lies = f"{DEFINITIONS['Speed-up']} It is between {formatting.ratio(low)} and {formatting.ratio(high)}."
         set_tip(self.ratio, lies)
         set_tip(self.alike, lies)
         self.ratio.setText(formatting.ratio(ratio))
         self.ratio.setAccessibleName(f"{ratio:.2f} times as fast as without drafting")
         self.ratio.set_color("success" if low > 1 else "warning")
-
-
-def _plain_text(statistics: Statistics) -> str:
-    plain, error = statistics.plain_tps, statistics.speedup_error
-    if plain is None or statistics.speedup_range is None:
-        return formatting.NONE
-    within = f" ± {plain * error:.{formatting.rate_digits(plain)}f}" if error else ""
-    return f"{formatting.rate(plain)}{within} tokens/s"
 
 
 class TimeSection(Section):

@@ -6,8 +6,9 @@ from rdchat.server.facts import Phase, RequestFacts
 from rdchat.services.chat.replies import Replies
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.speed.figures import DEFINITIONS
 from rdchat.ui.speed.sections import FigureRow, Section
-from rdchat.ui.style import definitions, formatting
+from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import ElidedLabel, set_tip
 from rdchat.ui.style.layouts import keep_room, row
@@ -45,8 +46,8 @@ class ServerSection(Section):
         keep_room(self.stop)
         self._rows.addLayout(row((self.client, 1), self.stop))
         self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
-        self.speed = self.add(FigureRow(theme, "Tokens/s", definitions.SPEED))
-        self.accepted = self.add(FigureRow(theme, "Acceptance", definitions.ACCEPTANCE))
+        self.speed = self.add(FigureRow(theme, "Tokens/s", DEFINITIONS["Speed"]))
+        self.accepted = self.add(FigureRow(theme, "Acceptance"))
         self.waiting = self.add(FigureRow(theme, "Waiting", _WAITING))
         for changed in (server.facts_changed, server.changed, replies.state_changed):
             changed.connect(self.refresh)

@@ -17,7 +17,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemorySection, ModelSection, Shown, StatusLine
+from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemorySection, ModelSection, StatusLine
+from rdchat.ui.speed.figures import FigureSource
 from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
 from rdchat.ui.speed.server_section import ServerSection
 from rdchat.ui.style.buttons import TextButton
@@ -46,7 +47,7 @@ class SpeedPanel(QScrollArea):
         self._pending = Statistics()
         self._has_figures = False  # a reply was measured since the app was opened
         self._is_elsewhere = False  # the reply that is or was last being written is in another chat
-        self._shown = Shown(state=controller.replies.state)
+        self._source = FigureSource(state=controller.replies.state)
         self.throttle = Throttle(self)
         self.setAccessibleName("Speed panel")
         self.setMinimumWidth(220)
@@ -132,7 +133,7 @@ class SpeedPanel(QScrollArea):
 
     def _show_state(self) -> None:
         state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere
-        if state is EngineState.PREFILL and self._shown.state is not state:
+        if state is EngineState.PREFILL and self._source.state is not state:
             self._begin(Statistics())  # another reply, or the same one again
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state)
@@ -181,21 +182,21 @@ class SpeedPanel(QScrollArea):
         self._show(statistics=statistics, finish=None, mode=None)
 
     def _show(self, **changes: Any) -> None:
-        """Show the figures with some fields of `Shown` changed."""
+        """Show the figures with some fields of `FigureSource` changed."""
         busy = self._controller.replies.state in _BUSY
         if busy:
             self._is_elsewhere = self._writes_elsewhere()
             changes["mode"] = self._controller.drafting.reply_mode
-        self._shown = self._shown._replace(**changes)
-        self._has_figures |= busy or bool(self._shown.statistics.prompt_tokens)
+        self._source = self._source._replace(**changes)
+        self._has_figures |= busy or bool(self._source.statistics.prompt_tokens)
         for part in (self.speed.figures, self.time, self._lines[0]):
             part.setVisible(self._has_figures)  # on the first run they would be dashes
         self.speed.owner.setText(self._owner(busy))
-        self.speed.show_statistics(self._shown.statistics)
-        self.drafting.show_reply(self._shown.statistics, busy)
-        self.time.show_statistics(self._shown.statistics)
+        self.speed.show_statistics(self._source.statistics)
+        self.drafting.show_reply(self._source.statistics, busy)
+        self.time.show_statistics(self._source.statistics)
         for section in self._figures:
-            section.show_figures(self._shown)
+            section.show_figures(self._source)
 
     def _writes_elsewhere(self) -> bool:
         """Tell whether the reply that is being written is in another chat than the open one."""
@@ -205,12 +206,12 @@ class SpeedPanel(QScrollArea):
     def _owner(self, busy: bool) -> str:
         """Return whose figures are shown, such as `Last reply · Auto`."""
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
-        if not busy and not self._shown.statistics.prompt_tokens:
+        if not busy and not self._source.statistics.prompt_tokens:
             return "No reply yet"
-        option = self._controller.drafting.option(self._shown.mode) if busy and self._shown.mode else None
+        option = self._controller.drafting.option(self._source.mode) if busy and self._source.mode else None
         if option is not None and not option.available:
             return f"{reply} · Nothing is drafted"
-        return f"{reply} · {self._shown.mode.words}" if self._shown.mode else reply
+        return f"{reply} · {self._source.mode.words}" if self._source.mode else reply
 
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._preferences.settings

@@ -7,12 +7,9 @@ from datetime import datetime
 from rdchat import host, paths
 from rdchat.files.sizes import part_text, size_text
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
-_FEW_DRAFTED = 20  # tokens, of which a percentage says nothing
-_FEW_READ = 8  # tokens, which are one call, whose rate says nothing
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
@@ -70,34 +67,6 @@ def rate_digits(tokens_per_second: float) -> int:
 def ratio(times: float) -> str:
     """Return `1.42x`."""
     return f"{times:.2f}x"
-
-
-def speedup(statistics: Statistics) -> str:
-    """Return `1.42x`, or that the speed is about the same within the error; empty where they cannot be compared."""
-    if statistics.speedup is None or statistics.speedup_range is None:
-        return ""
-    return "about the same speed" if statistics.as_fast else ratio(statistics.speedup)
-
-
-def acceptance(statistics: Statistics) -> str:
-    """Return `62 %`, or a dash where too few tokens were drafted for a percentage."""
-    return NONE if statistics.drafted < _FEW_DRAFTED else percent(statistics.acceptance_rate)
-
-
-def accepted_per_step(statistics: Statistics) -> str:
-    """Return the mean number of drafted tokens that a step with a draft kept: `1.10`."""
-    return decimal(statistics.accepted / statistics.drafted_rounds if statistics.drafted_rounds else None)
-
-
-def checked_per_step(statistics: Statistics) -> str:
-    """Return the mean number of tokens that a step checked: `15.7`."""
-    return decimal(statistics.verified_nodes / statistics.rounds if statistics.rounds else None)
-
-
-def reading_speed(statistics: Statistics) -> str:
-    """Return `1,204 tokens/s`, the speed of reading the prompt; empty where too few tokens were read to tell."""
-    read, speed = statistics.prompt_tokens - statistics.cached_prompt_tokens, statistics.prefill_tps
-    return "" if speed is None or read < _FEW_READ else f"{rate(speed)} tokens/s"
 
 
 def percent(share: float | None) -> str:

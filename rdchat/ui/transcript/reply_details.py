@@ -1,5 +1,6 @@
 """Statistics of a finished reply: as a line of text, and in full in a popup."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,8 +10,9 @@ from PySide6.QtWidgets import QFrame, QWidget
 from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
+from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, FigureSource
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.style import definitions, formatting
+from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, row
@@ -18,10 +20,21 @@ from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 
 _NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
 _LAST_PART = "of the last part"
-_POSITIONS_LISTED = 4
-_NAME_SHOWN = 24  # characters; the definition has all of it
+_LIST_LENGTH = 4  # positions
+_NAME_LENGTH = 24  # characters; the definition has the complete name
 _WIDTH = 280
 _FIRST = {"Speed", "Speed-up", "Time to first token"}  # the others are behind More
+_IN_LINE = {
+    "Speed": "{}",
+    "Speed-up": "{}",
+    "Tokens per step": "{} tokens per step",
+    "Acceptance": "{} acceptance",
+    "Steps with a draft": "steps with a draft: {}",
+    "Time to first token": "first token {}",
+    "Reading time": "reading {}",
+}
+_EDITED = "You edited this text. The figures of the model's text are with the original reply."
+_TEMPERATURE = "How freely the model chose: 0 always takes the most likely token."
 
 
 class Fact(NamedTuple):
@@ -37,16 +50,12 @@ def summary(message: Message) -> list[str]:
     s, drafting = message.statistics, message.drafting
     parts = ["edited" if message.edited else ""]
     if s is not None:
+        figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
+        kept = f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else ""
         parts += [
             _mode_text(drafting) if drafting else "",
-            _with_unit(formatting.rate(s.decode_tps), "tokens/s"),
-            formatting.speedup(s),
-            _with_unit(formatting.decimal(s.tokens_per_target_call), "tokens per step"),
-            _with_unit(formatting.acceptance(s), "acceptance"),
-            f"{formatting.counted(s.drafted_rounds, 'step')} with a draft" if s.rounds else "",
-            f"first token {formatting.duration(s.ttft_ms)}" if s.ttft_ms else "",
-            f"reading {formatting.duration(s.prefill_ms)}" if s.prefill_ms else "",
-            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else "",
+            *(form.format(value) for value, form in figures if value != formatting.NONE),
+            kept,
             f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
             _LAST_PART if drafting and drafting.last_part else "",
         ]
@@ -54,13 +63,25 @@ def summary(message: Message) -> list[str]:
 
 
 def facts(message: Message) -> list[Fact]:
-    """Return all that was kept of a reply."""
-    found = [Fact("Text", "Edited by you", definitions.EDITED)] if message.edited else []
+    """Return all that was kept of a reply; what was not measured is left out."""
+    found = [Fact("Text", "Edited by you", _EDITED)] if message.edited else []
     if message.statistics is not None:
         found += [] if message.edited else _options(message.made_with)
-        found += [*_drafting(message.drafting), *_speed(message.statistics), *_drafts(message.statistics)]
-        found += _sizes(message.statistics)
-    return [fact for fact in found if fact.value]
+        found += [*_drafting(message.drafting), *_figures(message.statistics)]
+    return [fact for fact in found if fact.value not in ("", formatting.NONE)]
+
+
+def _figures(statistics: Statistics) -> Iterator[Fact]:
+    """Yield the figures; lists that are too long to show are in the definitions."""
+    for name, text in FIGURES.items():
+        value, definition = text(FigureSource(statistics)), DEFINITIONS[name]
+        if name == "Kept per step" and statistics.accepted_lengths:
+            lengths = ", ".join(map(str, statistics.lengths_of_drafts))
+            definition += f" Steps that kept none, 1 and so on: {lengths}."
+        elif name == "Acceptance by position, %" and value.count(",") >= _LIST_LENGTH:
+            definition += f" From the first position on: {value}."
+            value = f"{', '.join(value.split(', ')[:_LIST_LENGTH])}…"
+        yield Fact(name, value, definition)
 
 
 def drafter_name(drafting: Drafting) -> str:
@@ -73,7 +94,7 @@ def _options(made_with: MadeWith | None) -> list[Fact]:
     """Return the temperature of a reply, and the system prompt if it was of this reply alone."""
     found = []
     if made_with and made_with.sampling is not None:
-        found.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", definitions.TEMPERATURE))
+        found.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", _TEMPERATURE))
     if made_with and made_with.once and made_with.system_prompt is not None:
         prompt = made_with.system_prompt.strip()
         words = _shortened(" ".join(prompt.split()) or "None")
@@ -93,68 +114,13 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
     ]
 
 
-def _speed(s: Statistics) -> list[Fact]:
-    prefill = ", ".join(part for part in (formatting.duration(s.prefill_ms), formatting.reading_speed(s)) if part)
-    plain = _with_unit(formatting.rate(s.plain_tps), "tokens/s") if s.speedup_range else ""
-    return [
-        Fact("Speed", _with_unit(formatting.rate(s.decode_tps), "tokens/s") or formatting.NONE, definitions.SPEED),
-        Fact("Without drafting", plain, definitions.PLAIN),
-        Fact("Speed-up", formatting.speedup(s), definitions.RATIO),
-        Fact("Time to first token", formatting.duration(s.ttft_ms), definitions.TTFT),
-        Fact("Reading", prefill, "Reading the prompt; tokens kept from the turn before do not count."),
-        Fact("Writing time", formatting.duration(s.decode_ms), definitions.DECODE_TIME),
-    ]
-
-
-def _drafts(s: Statistics) -> list[Fact]:
-    """Return how well the drafts did; lists that are too long to show are in the definitions."""
-    if not s.rounds:
-        return []
-    shares = [f"{share * 100:.0f}" for share in s.acceptance_by_position]
-    shown = ", ".join(shares[:_POSITIONS_LISTED]) + ("…" if len(shares) > _POSITIONS_LISTED else "")
-    all_shares = f"{definitions.POSITIONS} From the first place on: {', '.join(shares)}."
-    lengths = ", ".join(map(str, s.lengths_of_drafts))
-    all_lengths = f"{definitions.KEPT} Steps that kept none, 1 and so on: {lengths}."
-    kept = formatting.accepted_per_step(s) if s.accepted_lengths and s.drafted_rounds else ""
-    checked = formatting.checked_per_step(s) if s.verified_nodes else ""
-    syncs = formatting.decimal(s.host_syncs / s.target_calls) if s.host_syncs and s.target_calls else ""
-    dropped = formatting.count(s.dropped_drafts) if s.dropped_drafts else ""
-    return [
-        Fact("Tokens per step", formatting.decimal(s.tokens_per_target_call), definitions.TOKENS_PER_STEP),
-        Fact("Checked per step", checked, definitions.NODES),
-        Fact("Kept per step", kept, all_lengths),
-        Fact("Acceptance", formatting.acceptance(s), definitions.ACCEPTANCE),
-        Fact("Acceptance by position, %", shown, all_shares),
-        Fact("Steps with a draft", formatting.count(s.drafted_rounds), definitions.ROUNDS),
-        Fact("Dropped drafts", dropped, definitions.DROPPED_DRAFTS),
-        Fact("Waits per step", syncs, definitions.HOST_SYNCS),
-    ]
-
-
-def _sizes(s: Statistics) -> list[Fact]:
-    kept = f", {s.cached_prompt_tokens:,} kept" if s.cached_prompt_tokens else ""
-    accepted_text = "Tokens of the conversation. Cached ones were not read again."
-    context = formatting.counted(s.context_tokens, "token") if s.context_tokens else ""
-    memory = formatting.memory(s.peak_memory_bytes) if s.peak_memory_bytes else ""
-    return [
-        Fact("Tokens written", formatting.count(s.generated_tokens), definitions.TOKENS_WRITTEN),
-        Fact("Prompt tokens", f"{formatting.count(s.prompt_tokens)}{kept}", accepted_text),
-        Fact("Context", context, definitions.CONTEXT),
-        Fact("Peak memory", memory, definitions.PEAK_MEMORY),
-    ]
-
-
 def _mode_text(drafting: Drafting) -> str:
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
     return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
 
 
 def _shortened(words: str) -> str:
-    return words if len(words) <= _NAME_SHOWN else f"{words[: _NAME_SHOWN - 1].rstrip(' ,')}…"
-
-
-def _with_unit(figure: str, unit: str) -> str:
-    return "" if figure == formatting.NONE else f"{figure} {unit}"
+    return words if len(words) <= _NAME_LENGTH else f"{words[: _NAME_LENGTH - 1].rstrip(' ,')}…"
 
 
 class ReplyDetails(QFrame):

@@ -130,14 +130,15 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
     assert panel.memory.rows["Weights"].value.text() == formatting.NONE
 
 
-def test_the_context_is_shown_once_the_model_that_gives_its_length_is_there(chat: Chat, panel: SpeedPanel) -> None:
-    chat.controller.replies.statistics_changed.emit(_STATISTICS)
+def test_the_context_has_its_limit_once_the_model_is_there(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.memory.rows["Context"].value.text() == formatting.NONE
+    chat.controller.replies.statistics_changed.emit(_STATISTICS)
+    assert panel.memory.rows["Context"].value.text() == "512"
     chat.start()
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.memory.rows["Context"].value.text() == "512 of 2,048")
     chat.controller.model_slot.retry()
-    assert panel.memory.rows["Context"].value.text() == formatting.NONE
+    assert panel.memory.rows["Context"].value.text() == "512"
     chat.wait_for(EngineState.IDLE)
     assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
 
@@ -262,7 +263,7 @@ def test_a_reply_that_was_stopped_in_its_prompt_says_nothing_of_auto(chat: Chat,
     usual = panel.drafting.explanation.text()
     for statistics in (replace(_DRAFTED, choice=choice), Statistics(prompt_tokens=900, choice=choice)):
         chat.controller.replies.statistics_changed.emit(statistics)
-        chat.qtbot.waitUntil(lambda drawn=statistics: panel._shown.statistics == drawn)
+        chat.qtbot.waitUntil(lambda drawn=statistics: panel._source.statistics == drawn)
     assert panel.drafting.explanation.text() == usual
 
 

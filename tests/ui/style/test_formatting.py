@@ -1,10 +1,8 @@
-from dataclasses import replace
 from datetime import datetime
 
 import pytest
 
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
-from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.ui.style import formatting
 
 
@@ -78,10 +76,3 @@ def test_what_is_counted_has_its_plural(number: int, words: str) -> None:
     assert formatting.counted(number, "token") == words
     assert formatting.counted(1, "reply", "replies") == "1 reply"
     assert formatting.counted(2, "reply", "replies") == "2 replies"
-
-
-def test_a_few_tokens_left_to_read_have_no_speed() -> None:
-    read = Statistics(prompt_tokens=100, prefill_ms=50, ttft_ms=60)
-    assert formatting.reading_speed(read) == "2,000 tokens/s"
-    assert not formatting.reading_speed(replace(read, cached_prompt_tokens=99))
-    assert not formatting.reading_speed(Statistics())

@@ -1,0 +1,19 @@
+"""The table of the figures of a reply."""
+
+from dataclasses import replace
+
+from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, FigureSource
+from rdchat.ui.style.formatting import NONE
+
+
+def test_every_figure_has_a_definition_and_a_dash_before_anything_is_measured() -> None:
+    assert FIGURES.keys() == DEFINITIONS.keys()
+    assert {text(FigureSource()) for text in FIGURES.values()} == {NONE}
+
+
+def test_a_few_tokens_left_to_read_have_no_speed() -> None:
+    read = Statistics(prompt_tokens=100, prefill_ms=50, ttft_ms=60)
+    speed = FIGURES["Reading speed"]
+    assert speed(FigureSource(read)) == "2,000 tokens/s"
+    assert speed(FigureSource(replace(read, cached_prompt_tokens=99))) == NONE
