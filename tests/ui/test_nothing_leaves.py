@@ -53,9 +53,9 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     windows.show_tokens(chat.controller.chat.path[-1].id)
     windows.open_race("Who?")
     show(qtbot, windows.benchmark)
-    show(qtbot, window.preferences)
-    for place in range(window.preferences.tabs.count()):
-        window.preferences.tabs.setCurrentIndex(place)
+    show(qtbot, window.settings_window)
+    for place in range(window.settings_window.tabs.count()):
+        window.settings_window.tabs.setCurrentIndex(place)
         qtbot.wait(20)
     window.commands.show_about()
     models = windows.models

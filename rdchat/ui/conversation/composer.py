@@ -100,7 +100,7 @@ class ShapeChip(QWidget):
 
     def show_shape(self, shape: AnswerShape | None) -> None:
         """Name the shape; hide where the answers may be any text."""
-        self.label.setText(_SHAPES.get(shape.kind, "Another shape") if shape else "")
+        self.label.setText(_SHAPES.get(shape.kind, "Another format") if shape else "")
         self.setVisible(shape is not None)
 
     def paintEvent(self, event: QPaintEvent) -> None:

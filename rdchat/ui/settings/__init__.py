@@ -1,1 +1,1 @@
-"""Preferences, and the options of one chat."""
+"""The settings window, and the options of one chat."""

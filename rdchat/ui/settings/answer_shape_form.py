@@ -1,4 +1,4 @@
-"""The form for the shape that a chat's answers must have."""
+"""The form for the format that a chat's answers must have."""
 
 from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QWidget
@@ -10,7 +10,7 @@ from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_fiel
 from rdchat.ui.style.theme import TIGHT, Theme
 
 _CHOICES = (("Any text", None), ("A JSON object", ShapeKind.JSON), ("JSON with a schema", ShapeKind.SCHEMA))
-_OTHER = "Another shape"  # of an imported chat
+_OTHER = "Another format"
 _TIP = "Answers in this chat have this format, unless they are cut off. Thinking is off for them where possible."
 
 
@@ -20,10 +20,11 @@ class AnswerShapeForm(QWidget):
     Attributes:
         kind: The choice.
         schema: The field for the schema.
-        problem: Says what is wrong with the schema.
+        problem: Explains what is wrong with the schema.
     """
 
-    edited = Signal()  # after each valid change by the person
+    edited = Signal()
+    """Emitted after each valid change by the person."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -47,7 +48,7 @@ class AnswerShapeForm(QWidget):
     def set_shape(self, shape: AnswerShape | None) -> None:
         """Show a shape without emitting `edited`."""
         self._shape, kind = shape, shape and shape.kind
-        known = any(value == kind for _, value in _CHOICES)
+        known = any(value == kind for _, value in _CHOICES)  # An imported chat may have another one.
         fill_box(self.kind, _CHOICES if known else (*_CHOICES, (_OTHER, kind)), kind)
         source = shape.source if shape and kind is ShapeKind.SCHEMA else ""
         if self.schema.toPlainText() != source:

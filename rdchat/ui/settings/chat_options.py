@@ -1,12 +1,14 @@
-"""The popover with one chat's options: system prompt, thinking, the answers' shape and sampling."""
+"""The popover with one chat's options: system prompt, thinking, the answers' format and sampling."""
+
+from typing import Any
 
 from PySide6.QtCore import QPoint, QSignalBlocker, Qt
 from PySide6.QtGui import QPainter, QPaintEvent
 from PySide6.QtWidgets import QLayout, QWidget
 
+from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.order.chat_list import ChatList
 from rdchat.ui.settings.answer_shape_form import AnswerShapeForm
 from rdchat.ui.settings.sampling_form import SamplingForm
 from rdchat.ui.style.buttons import push_button
@@ -18,11 +20,11 @@ _WIDTH = 320
 
 
 class ChatOptions(QWidget):
-    """Shows the effective values and applies each change at once. A value equal to the preferences is not stored."""
+    """Shows the effective values and applies each change at once. Values equal to those of Settings are not stored."""
 
-    def __init__(self, desk: ChatList, preferences: SettingsControl, model: ModelSlot, theme: Theme) -> None:
+    def __init__(self, chat: OpenChat, preferences: SettingsControl, model: ModelSlot, theme: Theme) -> None:
         super().__init__(None, Qt.WindowType.Popup)
-        self._desk, self._preferences, self._model, self._theme = desk, preferences, model, theme
+        self._chat, self._preferences, self._model, self._theme = chat, preferences, model, theme
         self.setAccessibleName("Chat options")
         self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
         self.prompt.setMinimumWidth(_WIDTH)
@@ -54,8 +56,8 @@ class ChatOptions(QWidget):
             margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
         ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)  # it grows when a problem is shown
         self.prompt.textChanged.connect(self._apply)
-        self.thinking.activated.connect(self._apply_thinking)
-        self.shape.edited.connect(self._apply_shape)
+        self.thinking.activated.connect(lambda: self._set(thinking_choice=self.thinking.currentData()))
+        self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape()))
         self.form.edited.connect(self._apply)
 
     def open_below(self, anchor: QWidget) -> None:
@@ -71,32 +73,26 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the effective values."""
-        about = self._desk.chat.about
-        prompt, sampling = about.system_prompt, about.sampling
-        settings = self._preferences.settings
-        shown = settings.system_prompt if prompt is None else prompt
-        if self.prompt.toPlainText() != shown:
+        chat, settings = self._chat.about, self._preferences.settings
+        prompt = settings.system_prompt if chat.system_prompt is None else chat.system_prompt
+        if self.prompt.toPlainText() != prompt:
             with QSignalBlocker(self.prompt):
-                self.prompt.setPlainText(shown)
-        self.form.set_sampling(sampling or settings.sampling_for(self._model.sampling))
+                self.prompt.setPlainText(prompt)
+        self.form.set_sampling(chat.sampling or settings.sampling_for(self._model.sampling))
         self._show_thinking()
-        self.shape.set_shape(about.answer_shape)
+        self.shape.set_shape(chat.answer_shape)
         self._show_source()
 
     def _show_thinking(self) -> None:
         """Offer the choices of the model's chat template; hide the row if there are none."""
-        found = self._model.info.thinking if self._model.info else ()
-        self._thinking_row.setVisible(bool(found))
-        choices = [("Model's default", None), *((each.value.capitalize(), each) for each in found)]
-        chosen = self._desk.chat.about.thinking_choice
-        fill_box(self.thinking, choices, chosen if chosen in found else None)
+        offered = self._model.info.thinking if self._model.info else ()
+        self._thinking_row.setVisible(bool(offered))
+        choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
+        chosen = self._chat.about.thinking_choice
+        fill_box(self.thinking, choices, chosen if chosen in offered else None)
 
-    def _apply_thinking(self) -> None:
-        self._desk.chat.set_options(thinking_choice=self.thinking.currentData())
-        self._show_source()
-
-    def _apply_shape(self) -> None:
-        self._desk.chat.set_options(answer_shape=self.shape.shape())
+    def _set(self, **options: Any) -> None:
+        self._chat.set_options(**options)
         self._show_source()
 
     def paintEvent(self, event: QPaintEvent) -> None:
@@ -113,18 +109,16 @@ class ChatOptions(QWidget):
         prompt = None if text == settings.system_prompt else text
         values = self.form.sampling()
         sampling = None if values == settings.sampling_for(self._model.sampling) else values
-        self._desk.chat.set_options(system_prompt=prompt, sampling=sampling)
-        self._show_source()
+        self._set(system_prompt=prompt, sampling=sampling)
 
     def _use_defaults(self) -> None:
-        self._desk.chat.set_options(system_prompt=None, sampling=None, thinking_choice=None, answer_shape=None)
+        self._chat.set_options(system_prompt=None, sampling=None, thinking_choice=None, answer_shape=None)
         self.refresh()
 
     def _show_source(self) -> None:
-        desk = self._desk
-        about = desk.chat.about
-        own = about.has_own_options
+        chat = self._chat.about
+        own = chat.has_own_options
         self.source.setText("Changed for this chat" if own else "Same as in Settings")
         self.defaults.setEnabled(own)
-        chosen = self.form.fields if about.sampling else self._preferences.settings.chosen_sampling
+        chosen = self.form.fields if chat.sampling else self._preferences.settings.chosen_sampling
         self.form.show_sources(self._model.sampling, chosen)

@@ -1,4 +1,4 @@
-"""The form for sampling parameters, in a chat's options and in the preferences."""
+"""The form for sampling parameters, in a chat's options and in the settings."""
 
 import re
 from collections.abc import Collection
@@ -14,7 +14,6 @@ from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_fiel
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
-# by the name in `SamplingParams`: label; lowest and highest value, step and decimals; explanation
 _NUMBERS: dict[str, tuple[str, tuple[float, float, float, int], str]] = {
     "temperature": (
         "Temperature",
@@ -49,6 +48,7 @@ _NUMBERS: dict[str, tuple[str, tuple[float, float, float, int], str]] = {
     ),
     "max_tokens": ("Maximum tokens", (1, 32768, 64, 0), "A reply ends after this many tokens."),
 }
+"""Label, bounds (lowest and highest value, step, decimals) and explanation, by the name in `SamplingParams`."""
 _STOP = (
     r"The reply ends before any of these. One per line, spaces count. Write \n for a line break, \t for a tab, "
     r"\\ for a backslash."
@@ -87,11 +87,12 @@ class SamplingForm(QWidget):
 
     Attributes:
         fields: The fields of numbers, by their names in `SamplingParams`.
-        sources: What says where each number comes from.
+        sources: Labels that name where each number comes from.
         stop: The field of stop strings.
     """
 
-    edited = Signal(SamplingParams)  # after each valid change by the person
+    edited = Signal(SamplingParams)
+    """Emitted after each valid change by the person."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -120,15 +121,15 @@ class SamplingForm(QWidget):
         self.problem.show_text("")
 
     def show_sources(self, defaults: SamplingDefaults, chosen: Collection[str]) -> None:
-        """Say which values come from the model: those that the person has not chosen."""
+        """Mark the values that come from the model: those that the person has not chosen."""
         for name, label in self.sources.items():
             label.setText("" if name in chosen else defaults.source(name))
 
     def sampling(self) -> SamplingParams:
         """Return the values. Raises InvalidSettingError if one is out of range."""
         numbers = {name: round(field.value(), 4) for name, field in self.fields.items()}
-        whole = {name: int(numbers[name]) for name in ("top_k", "max_tokens")}
-        return SamplingParams(**(numbers | whole), stop=stop_strings(self.stop.toPlainText()))  # type: ignore[arg-type]
+        integers = {name: int(numbers[name]) for name in ("top_k", "max_tokens")}
+        return SamplingParams(**(numbers | integers), stop=stop_strings(self.stop.toPlainText()))  # type: ignore[arg-type]
 
     def _report(self) -> None:
         try:
@@ -150,13 +151,13 @@ def stop_text(stop: tuple[str, ...]) -> str:
     return "\n".join(_UNSHOWABLE.sub(_escape, part) for part in stop)
 
 
-def _escape(found: re.Match[str]) -> str:
-    character = found[0]
+def _escape(match: re.Match[str]) -> str:
+    character = match[0]
     return "\\" + _LETTERS.get(character, f"u{ord(character):04x}")
 
 
-def _unescape(found: re.Match[str]) -> str:
-    return chr(int(found[1], 16)) if found[1] else _CHARACTERS[found[2]]
+def _unescape(match: re.Match[str]) -> str:
+    return chr(int(match[1], 16)) if match[1] else _CHARACTERS[match[2]]
 
 
 def _stop_field() -> QPlainTextEdit:

@@ -1,19 +1,18 @@
 """The settings of the server for other programs. They apply at once."""
 
-from collections.abc import Callable
-
 from PySide6.QtCore import QSignalBlocker, Qt, Slot
-from PySide6.QtWidgets import QCheckBox, QLineEdit, QSpinBox, QWidget
+from PySide6.QtWidgets import QCheckBox, QLineEdit
 
 from rdchat.chat.settings import Settings
 from rdchat.errors import InvalidSettingError
 from rdchat.server.settings import host_names
 from rdchat.services.server.server_control import ServerControl
+from rdchat.ui.settings.settings_page import Change, SettingsPage
 from rdchat.ui.style.buttons import CopyButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, PlainLabel, ThemedLabel, set_tip
-from rdchat.ui.style.layouts import add_row, form_layout, row
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import row
 from rdchat.ui.style.opening import ask
-from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
+from rdchat.ui.style.theme import Theme
 
 _ABOUT = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
@@ -21,7 +20,6 @@ _ABOUT = (
 )
 _PATHS = "Programs made for Anthropic take the address without /v1."
 _MODEL = "The name by which programs call the loaded model."
-_NOTE_WIDTH = 390  # pixels
 _HIDDEN_KEY = "\N{BULLET}" * 16
 _NETWORK = "Let other computers connect?"
 _NETWORK_MEANS = (
@@ -40,8 +38,8 @@ _HOSTS = (
 _LOADS = "If a request names another model on this computer, that model is loaded, and your chats use it too."
 
 
-class ServerPage(QWidget):
-    """A page of the settings window.
+class ServerPage(SettingsPage):
+    """The page of the server.
 
     Args:
         server: The server.
@@ -49,54 +47,57 @@ class ServerPage(QWidget):
         change: Changes settings by their names.
     """
 
-    def __init__(self, server: ServerControl, theme: Theme, change: Callable[..., object]) -> None:
-        super().__init__()
-        self.setMinimumWidth(500)
-        self._server, self._change = server, change
-        self._settings = Settings()
+    def __init__(self, server: ServerControl, theme: Theme, change: Change) -> None:
+        super().__init__(theme, change)
+        self._server, self._settings = server, Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
-        self.problem = _note(theme, "", "danger")
+        self.add("Server", self.on, _ABOUT)
+        self.problem = self.add_note(color="danger")
+        self.add_note(_ABOUT)
         self.address, self.copy_address = ThemedLabel(theme), CopyButton("Copy the address", theme)
         self.copy_address.clicked.connect(lambda: self.copy_address.copy(self.address.text()))
-        self.model = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
-        self.copy_model = CopyButton("Copy the model's name", theme)
-        self.copy_model.clicked.connect(lambda: self.copy_model.copy(self.model.text()))
+        self.add_line(row(self.address, self.copy_address, None), "Address")
+        self.add_note(_PATHS)
         self.key, self.copy_key = ThemedLabel(theme), CopyButton("Copy the key", theme)
         self.copy_key.clicked.connect(lambda: self.copy_key.copy(server.key))
         self.new_key = push_button("New Key…", _NEW_KEY_MEANS, self._ask_for_new_key)
-        self.port = QSpinBox(minimum=1, maximum=2**16 - 1)
+        self.add_line(row(self.key, self.copy_key, None, self.new_key), "Key")
+        self.model = ElidedLabel(theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.copy_model = CopyButton("Copy the model's name", theme)
+        self.copy_model.clicked.connect(lambda: self.copy_model.copy(self.model.text()))
+        self.add("Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
+        for button in (self.copy_address, self.copy_key, self.copy_model):
+            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
         self.port.setKeyboardTracking(False)  # of 8817, the 8 is not a port
         self.port.setGroupSeparatorShown(False)
-        self.port.valueChanged.connect(lambda port: self._restart(server_port=port))
+        self.add("Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         self.hosts = QLineEdit()
         self.hosts.editingFinished.connect(self._choose_hosts)
-        self.wrong_host = _note(theme, "", "danger")
-        self.at_start = QCheckBox("Start with rdchat")
-        self.at_start.toggled.connect(lambda on: change(server_at_start=on))
-        self.loads = QCheckBox("Requests may load other models")
-        self.loads.toggled.connect(lambda on: self._restart(server_loads_models=on))
-        self.substitutes = QCheckBox("Answer for models that are not installed")
-        self.substitutes.toggled.connect(lambda on: self._restart(server_substitutes_models=on))
-        self.network = QCheckBox("Other computers may connect")
-        self.network.toggled.connect(self._choose_network)
-        self._lay_out(theme)
+        self.add("Host names", self.hosts, _HOSTS)
+        self.wrong_host = self.add_note(color="danger")
+        self.at_start = self.check_box("Start with rdchat", "server_at_start")
+        self.add("Options", self.at_start, "The server is on whenever rdchat is open.")
+        self.loads = self._option("Requests may load other models", "server_loads_models", _LOADS)
+        self.substitutes = self._option(
+            "Answer for models that are not installed", "server_substitutes_models", _SUBSTITUTES
+        )
+        self.network = self._option("Other computers may connect", "server_on_network", _NETWORK_MEANS)
+        self.network_note = self.add_note(color="warning")
         server.changed.connect(self._show_server)
         self._show_server()
 
+    def _option(self, text: str, setting: str, tip: str) -> QCheckBox:
+        field = self.check_box(text, setting, self._restart)
+        set_tip(field, tip)
+        field.setAccessibleDescription(tip)
+        self.add_line(field)
+        return field
+
     def show_settings(self, settings: Settings) -> None:
-        """Show the settings."""
+        super().show_settings(settings)
         self._settings = settings
-        for field, on in (
-            (self.at_start, settings.server_at_start),
-            (self.loads, settings.server_loads_models),
-            (self.substitutes, settings.server_substitutes_models),
-            (self.network, settings.server_on_network),
-        ):
-            with QSignalBlocker(field):
-                field.setChecked(on)
-        with QSignalBlocker(self.port):
-            self.port.setValue(settings.server_port)
         self.hosts.setText(", ".join(settings.server_hosts))
         self.wrong_host.show_text("")
         self.network_note.show_text(_NETWORK_MEANS.partition(",")[0] + "." if settings.server_on_network else "")
@@ -105,28 +106,6 @@ class ServerPage(QWidget):
         """Show the name by which programs call the loaded model."""
         self.model.setText(name or "No model is loaded.")
         self.copy_model.setEnabled(name is not None)
-
-    def _lay_out(self, theme: Theme) -> None:
-        form = form_layout(self, spacing=(MEDIUM, SMALL), margin=LARGE)
-        self.network_note = _note(theme, "", "warning")
-        add_row(form, "Server", self.on, _ABOUT)
-        form.addRow("", self.problem)
-        form.addRow("", _note(theme, _ABOUT))
-        for button in (self.copy_address, self.copy_key, self.copy_model):
-            button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
-        form.addRow(PlainLabel("Address"), row(self.address, self.copy_address, None))
-        form.addRow("", _note(theme, _PATHS))
-        form.addRow(PlainLabel("Key"), row(self.key, self.copy_key, None, self.new_key))
-        add_row(form, "Model", self.model, _MODEL, row((self.model, 1), self.copy_model))
-        add_row(form, "Port", self.port, "Change it if another program uses this one.", row(self.port, None))
-        add_row(form, "Host names", self.hosts, _HOSTS)
-        form.addRow("", self.wrong_host)
-        add_row(form, "Options", self.at_start, "The server is on whenever rdchat is open.")
-        for field, tip in ((self.loads, _LOADS), (self.substitutes, _SUBSTITUTES), (self.network, _NETWORK_MEANS)):
-            set_tip(field, tip)
-            field.setAccessibleDescription(tip)
-            form.addRow("", field)
-        form.addRow("", self.network_note)
 
     @Slot()
     def _show_server(self) -> None:
@@ -148,12 +127,17 @@ class ServerPage(QWidget):
         return " The reply that a program is getting now ends." if self._server.facts.running else ""
 
     def _restart(self, **values: object) -> None:
-        """Change settings with which the server starts again; ask first where that ends a reply."""
-        if not self._ends:
+        """Change settings with which the server starts again.
+
+        Ask first where that ends a reply, or lets other computers in.
+        """
+        opens = values.get("server_on_network") is True
+        if not opens and not self._ends:
             self._change(**values)
             return
+        question = (_NETWORK, _NETWORK_MEANS, "Let Them Connect") if opens else (_RESTART, _RESTART_MEANS, "Restart")
         self.show_settings(self._settings)  # until the answer
-        ask(self, _RESTART, f"{_RESTART_MEANS}{self._ends}", "Restart", lambda: self._change(**values))
+        ask(self, question[0], f"{question[1]}{self._ends}", question[2], lambda: self._change(**values))
 
     def _ask_for_new_key(self) -> None:
         ask(self, _NEW_KEY, f"{_NEW_KEY_MEANS}{self._ends}", "Make a New Key", self._server.renew_key)
@@ -169,19 +153,3 @@ class ServerPage(QWidget):
             self._restart(server_hosts=names)
         else:
             self.show_settings(self._settings)
-
-    def _choose_network(self, on: bool) -> None:
-        if not on:
-            self._restart(server_on_network=False)
-            return
-        with QSignalBlocker(self.network):
-            self.network.setChecked(False)  # until the answer
-        means = f"{_NETWORK_MEANS}{self._ends}"
-        ask(self, _NETWORK, means, "Let Them Connect", lambda: self._change(server_on_network=True))
-
-
-def _note(theme: Theme, text: str, color: str = "muted") -> ThemedLabel:
-    """Return a small text that takes the width of the fields."""
-    label = ThemedLabel(theme, text, color, -1, wraps=True)
-    label.setFixedWidth(_NOTE_WIDTH)
-    return label

@@ -12,7 +12,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
-from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style.layouts import splitter
@@ -72,7 +72,7 @@ class MainWindow(QMainWindow):
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)
         self.windows.keys = self.actions_.keys
-        options = ChatOptions(controller.chats, controller.preferences, controller.model_slot, theme)
+        options = ChatOptions(controller.chat, controller.preferences, controller.model_slot, theme)
         self.header = Header(model, options, theme, self.actions_)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()
@@ -86,14 +86,14 @@ class MainWindow(QMainWindow):
         self.conversation.composer.setFocus()
 
     @cached_property
-    def preferences(self) -> Preferences:
+    def settings_window(self) -> SettingsWindow:
         """The settings window, built when it is first needed."""
-        preferences = Preferences(self._controller, self._theme, self)
-        self.windows.place("settings", preferences)
-        preferences.choose_model_requested.connect(self.commands.choose_model)
-        preferences.choose_models_folder_requested.connect(self.commands.choose_models_folder)
-        preferences.token_requested.connect(lambda: self.windows.ask_for_token(self.preferences))
-        return preferences
+        window = SettingsWindow(self._controller, self._theme, self)
+        self.windows.place("settings", window)
+        window.choose_model_requested.connect(self.commands.choose_model)
+        window.choose_models_folder_requested.connect(self.commands.choose_models_folder)
+        window.token_requested.connect(lambda: self.windows.ask_for_token(self.settings_window))
+        return window
 
     def close_soon(self) -> None:
         """Close on a signal of the system, even if nobody answers a question."""
@@ -102,8 +102,8 @@ class MainWindow(QMainWindow):
 
     def _show_settings(self, page: str) -> None:
         if page:
-            self.preferences.show_page(page)
-        show_in_front(self.preferences)
+            self.settings_window.show_page(page)
+        show_in_front(self.settings_window)
 
     def show_side(self, side: QWidget) -> None:
         """Show the sidebar or the panel if it is hidden."""

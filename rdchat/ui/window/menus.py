@@ -208,7 +208,7 @@ def _edit(do: Commands) -> list[Command | None]:
         Command("find_previous", "Find Previous", partial(find_bar.step, -1), _Standard.FindPrevious),
         Command("search", "Search Chats", partial(do.find, in_chat=False), "Ctrl+Alt+F", in_front=True),
         None,
-        Command("preferences", "Settings…", partial(do.settings_requested.emit, ""), "Ctrl+,", role=role),
+        Command("settings", "Settings…", partial(do.settings_requested.emit, ""), "Ctrl+,", role=role),
     ]
 
 

@@ -16,7 +16,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller.chats, chat.controller.preferences, chat.controller.model_slot, theme)
+    options = ChatOptions(chat.controller.chat, chat.controller.preferences, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)
@@ -77,8 +77,8 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
 ) -> None:
     chat.engine.thinking = (ThinkingChoice.OFF, ThinkingChoice.ON)
     chat.start()
-    desk = chat.controller.chats
-    options = ChatOptions(desk, chat.controller.preferences, chat.controller.model_slot, theme)
+    chats = chat.controller.chats
+    options = ChatOptions(chats.chat, chat.controller.preferences, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)
@@ -88,18 +88,18 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     chat.say("As it does")
     assert chat.engine.requests[-1].thinking is None
     qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
-    assert desk.chat.about.thinking_choice is ThinkingChoice.OFF
+    assert chats.chat.about.thinking_choice is ThinkingChoice.OFF
     assert options.source.text() == "Changed for this chat"
     chat.say("Without")
     assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
-    desk.chat.start_new()
+    chats.chat.start_new()
     options.refresh()
     assert options.thinking.currentText() == "Model's default"
-    desk.chat.open(listed(desk)[0].id)
+    chats.chat.open(listed(chats)[0].id)
     options.refresh()
     assert options.thinking.currentText() == "Off"
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert desk.chat.about.thinking_choice is None
+    assert chats.chat.about.thinking_choice is None
 
 
 def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
@@ -123,7 +123,7 @@ def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat
 
 
 def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat, options: ChatOptions) -> None:
-    form, desk = options.shape, chat.controller.chats
+    form, chats = options.shape, chat.controller.chats
     form.kind.setCurrentIndex(1)
     form.kind.activated.emit(1)
     chat.say("Hello")
@@ -132,10 +132,10 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     form.kind.activated.emit(2)
     form.schema.setPlainText('{"type": "object"}')
     wanted = AnswerShape(ShapeKind.SCHEMA, '{"type": "object"}')
-    assert desk.chat.about.answer_shape == wanted
+    assert chats.chat.about.answer_shape == wanted
     form.schema.setPlainText('{"type": ')
     assert form.problem.text() == "The JSON schema is not JSON yet."
-    assert desk.chat.about.answer_shape == wanted
-    desk.chat.start_new()
+    assert chats.chat.about.answer_shape == wanted
+    chats.chat.start_new()
     options.refresh()
     assert form.shape() is None

@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.settings.preferences import Preferences
 from rdchat.ui.settings.server_page import ServerPage
+from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.surroundings import no_keychain
 from tests.services.server.ports import free_port
@@ -25,7 +25,7 @@ def page(qtbot: QtBot, theme: Theme, chat: Chat, no_keychain: None) -> ServerPag
     chat.start()
     control = chat.controller.preferences
     control.change(replace(control.settings, server_port=free_port()))
-    preferences = Preferences(chat.controller, theme)
+    preferences = SettingsWindow(chat.controller, theme)
     qtbot.addWidget(preferences)
     preferences.show_page("Server")
     preferences.show()

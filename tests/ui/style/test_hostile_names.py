@@ -207,11 +207,11 @@ def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat:
     windows.try_in_race(DraftSettings(Mode.DRAFTER, drafter=pipe.named("other")))
     windows.ledger.show()
     windows.benchmark.show()
-    window.preferences.show()
-    for place in range(window.preferences.tabs.count()):
-        window.preferences.tabs.setCurrentIndex(place)
-        check_tips(pipe, shown_tips(window.preferences))
-    for each in (windows.race, windows.ledger, windows.benchmark, window.preferences, window):
+    window.settings_window.show()
+    for place in range(window.settings_window.tabs.count()):
+        window.settings_window.tabs.setCurrentIndex(place)
+        check_tips(pipe, shown_tips(window.settings_window))
+    for each in (windows.race, windows.ledger, windows.benchmark, window.settings_window, window):
         check_tips(pipe, shown_tips(each))
         assert rich_labels(each) == []
     assert not pipe.reads

@@ -72,7 +72,7 @@ def test_the_chat_menu_and_the_context_menu_of_a_chat_have_the_same_actions(chat
 def test_menu_roles_and_keys(window: MainWindow) -> None:
     actions = window.actions_
     assert actions.about.menuRole() is QAction.MenuRole.AboutRole
-    assert actions.preferences.menuRole() is QAction.MenuRole.PreferencesRole
+    assert actions.settings.menuRole() is QAction.MenuRole.PreferencesRole
     assert actions.quit.menuRole() is QAction.MenuRole.QuitRole
     keys = [shortcut.toString() for action in actions.findChildren(QAction) for shortcut in action.shortcuts()]
     assert len(keys) == len(set(keys)), "two actions share a key"
@@ -102,15 +102,15 @@ def test_about_tells_versions(qtbot: QtBot, window: MainWindow) -> None:
     box.close()
 
 
-def test_preferences_open_beside_the_window(qtbot: QtBot, window: MainWindow) -> None:
-    window.actions_.preferences.trigger()
-    assert window.preferences.isVisible()
-    window.preferences.close()
+def test_settings_open_beside_the_window(qtbot: QtBot, window: MainWindow) -> None:
+    window.actions_.settings.trigger()
+    assert window.settings_window.isVisible()
+    window.settings_window.close()
 
 
 def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
-    for opened in (window.actions_.preferences, window.actions_.race, window.actions_.benchmark):
+    for opened in (window.actions_.settings, window.actions_.race, window.actions_.benchmark):
         opened.trigger()
     controls = [
         control
@@ -122,7 +122,7 @@ def test_every_control_has_an_accessible_name(qtbot: QtBot, chat: Chat, window: 
     assert len(controls) > 30
     nameless = [_place(control) for control in controls if not control.accessibleName() and not _label(control)]
     assert nameless == []
-    for opened in (window.preferences, window.windows.race, window.windows.benchmark):
+    for opened in (window.settings_window, window.windows.race, window.windows.benchmark):
         opened.close()
 
 

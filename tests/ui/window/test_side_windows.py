@@ -28,7 +28,7 @@ def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
 @pytest.mark.parametrize("name", ["settings", "ledger", "benchmark", "drafting_help"])
 def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow, name: str) -> None:
     """Command-Option-L did nothing while the tokens window had the focus."""
-    side = window.preferences if name == "settings" else getattr(window.windows, name)
+    side = window.settings_window if name == "settings" else getattr(window.windows, name)
     side.show()
     _in_front(qtbot, side)
     _press(side, "Ctrl+Alt+R")
@@ -139,7 +139,7 @@ def test_help_scrolls_by_home_end_and_space(qtbot: QtBot, window: MainWindow) ->
 
 def test_no_window_stays_when_the_main_one_closes(window: MainWindow) -> None:
     window.windows.models.show()
-    window.preferences.show()
+    window.settings_window.show()
     window.close()
     assert not window.windows.models.isVisible()
-    assert not window.preferences.isVisible()
+    assert not window.settings_window.isVisible()

@@ -8,8 +8,8 @@ from rdchat.hub.updates import Update
 from rdchat.services.app import update_check
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.settings import preferences
-from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.settings import settings_window
+from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window import update_notice
 from rdchat.ui.window.main_window import MainWindow
@@ -65,8 +65,8 @@ def test_a_build_without_an_address_shows_nothing_of_it(theme: Theme, chat: Chat
 def test_settings_have_the_answer_where_there_is_an_address(
     qtbot: QtBot, theme: Theme, chat: Chat, monkeypatch: pytest.MonkeyPatch, address: str
 ) -> None:
-    monkeypatch.setattr(preferences, "updates_address", lambda: address)
-    window = Preferences(chat.controller, theme)
+    monkeypatch.setattr(settings_window, "updates_address", lambda: address)
+    window = SettingsWindow(chat.controller, theme)
     qtbot.addWidget(window)
     window.show()
     assert window.updates.isVisible() is bool(address)

@@ -122,7 +122,7 @@ def test_the_preferences_set_how_many_go_on_and_lead_to_the_token(
     qapp: QApplication, qtbot: QtBot, hub: HubServer
 ) -> None:
     with running(qapp, qtbot) as (app, _):
-        preferences = app.window.preferences
+        preferences = app.window.settings_window
         preferences.show()
         preferences.downloads_at_once.setValue(4)
         assert app.controller.preferences.settings.downloads_at_once == 4

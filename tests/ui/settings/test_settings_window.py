@@ -11,22 +11,22 @@ from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.ui.settings.preferences import Preferences
+from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.opening import show_folder
 from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
 
 
 @pytest.fixture
-def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> Preferences:
+def preferences(qtbot: QtBot, theme: Theme, chat: Chat) -> SettingsWindow:
     chat.start()
-    preferences = Preferences(chat.controller, theme)
+    preferences = SettingsWindow(chat.controller, theme)
     qtbot.addWidget(preferences)
     preferences.show()
     return preferences
 
 
-def test_what_is_in_force_is_shown(preferences: Preferences) -> None:
+def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     assert preferences.appearance.currentText() == "System"
     assert preferences.text_size.value() == 13
     assert preferences.dtype.currentText() == "Automatic"
@@ -35,7 +35,7 @@ def test_what_is_in_force_is_shown(preferences: Preferences) -> None:
     assert preferences.model.text() == "smollm2-135m-instruct (default)"
 
 
-def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences, tmp_path: Path) -> None:
+def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWindow, tmp_path: Path) -> None:
     preferences.appearance.setCurrentIndex(2)
     preferences.text_size.setValue(17)
     preferences.form.fields["temperature"].setValue(0.3)
@@ -45,7 +45,7 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: Preferences
     assert SettingsStore(tmp_path / "settings.json").settings == settings
 
 
-def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
+def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     qtbot.keyClicks(preferences.prompt, "Be kind.")
     qtbot.keyClicks(preferences.seed, "42")
     qtbot.waitUntil(lambda: chat.controller.preferences.settings.seed == 42)
@@ -53,14 +53,16 @@ def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences
     assert preferences.prompt.toPlainText() == "Be kind."
 
 
-def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
+def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     qtbot.keyClicks(preferences.prompt, "Short.")
     preferences.close()
     assert chat.controller.preferences.settings.system_prompt == "Short."
 
 
 @pytest.mark.parametrize("words", ["abc", "-1", "1.5", str(2**64), "²"])
-def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, preferences: Preferences, words: str) -> None:
+def test_a_wrong_seed_is_explained_and_not_kept(
+    qtbot: QtBot, chat: Chat, preferences: SettingsWindow, words: str
+) -> None:
     preferences.tabs.setCurrentIndex(1)
     preferences.seed.setText(words)
     preferences.seed.textEdited.emit(words)
@@ -70,7 +72,7 @@ def test_a_wrong_seed_is_explained_and_not_kept(qtbot: QtBot, chat: Chat, prefer
     assert preferences.seed.text() == words
 
 
-def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: Preferences) -> None:
+def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow) -> None:
     preferences.tabs.setCurrentIndex(1)
     before, gap = preferences.tabs.height(), preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y()
     preferences.form.fields["temperature"].setValue(99)
@@ -78,20 +80,20 @@ def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: Preferences) -
     assert preferences.form.fields["top_k"].y() - preferences.form.fields["top_p"].y() == gap
 
 
-def test_sampling_can_be_restored(chat: Chat, preferences: Preferences) -> None:
+def test_sampling_can_be_restored(chat: Chat, preferences: SettingsWindow) -> None:
     preferences.form.fields["temperature"].setValue(3)
     preferences._restore_sampling()
     assert chat.controller.preferences.settings.sampling == SamplingParams()
     assert preferences.form.fields["temperature"].value() == SamplingParams().temperature
 
 
-def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: Preferences) -> None:
+def test_a_precision_loads_at_once(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     preferences.dtype.setCurrentIndex(preferences.dtype.findData(Dtype.FOUR_BIT))
     qtbot.waitUntil(lambda: chat.engine.loads[-1] == (None, Dtype.FOUR_BIT))
     chat.wait_for(EngineState.IDLE)
 
 
-def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences: Preferences) -> None:
+def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences: SettingsWindow) -> None:
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
     chat.controller.model_slot.load("/models/big")
@@ -104,7 +106,7 @@ def test_a_precision_is_for_the_model_that_did_not_load(chat: Chat, preferences:
     assert preferences.model.text() == "/models/big"
 
 
-def test_each_page_is_as_high_as_it_needs(preferences: Preferences) -> None:
+def test_each_page_is_as_high_as_it_needs(preferences: SettingsWindow) -> None:
     heights = []
     for place in range(preferences.tabs.count()):
         preferences.tabs.setCurrentIndex(place)
@@ -135,13 +137,13 @@ def test_folders_are_shown_even_before_they_exist(qtbot: QtBot) -> None:
     assert paths.log_path().parent.is_dir()
 
 
-def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: Preferences) -> None:
+def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: SettingsWindow) -> None:
     assert preferences.titles.isChecked()
     preferences.titles.click()
     assert not chat.controller.preferences.settings.titles_by_model
 
 
-def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: Preferences) -> None:
+def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: SettingsWindow) -> None:
     settings, earlier = chat.controller.preferences, chat.controller.earlier
     assert preferences.earlier.isChecked()
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
@@ -157,7 +159,7 @@ def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences
     assert not settings.settings.earlier_replies
 
 
-def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat, preferences: Preferences) -> None:
+def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat, preferences: SettingsWindow) -> None:
     chat.engine.sampling = SamplingDefaults(SamplingParams(temperature=0.6), frozenset({"temperature"}))
     chat.start()
     assert preferences.form.sources["temperature"].text() == "From the model"

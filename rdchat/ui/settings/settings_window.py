@@ -1,0 +1,232 @@
+"""The settings window. Changes apply at once; there is nothing to confirm."""
+
+from functools import partial
+from pathlib import Path
+
+from PySide6.QtCore import QEvent, QObject, QSignalBlocker, Qt, QTimer, Signal
+from PySide6.QtGui import QCloseEvent, QShowEvent
+from PySide6.QtWidgets import QDoubleSpinBox, QLineEdit, QTabWidget, QVBoxLayout, QWidget
+
+from rdchat import paths
+from rdchat.chat.settings import MAX_DOWNLOADS, Appearance, Settings
+from rdchat.hub.updates import updates_address
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.services.chat_controller import ChatController
+from rdchat.ui.settings.sampling_form import SamplingForm
+from rdchat.ui.settings.server_page import ServerPage
+from rdchat.ui.settings.settings_page import SettingsPage, combo_box
+from rdchat.ui.style import formatting
+from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.formatting import DEFAULT_MODEL
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel
+from rdchat.ui.style.layouts import row, text_field
+from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
+from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
+
+_MAX_CACHE_GB = 999.0
+_TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
+_SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
+_WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
+_TITLES = "Models of a billion parameters or more write titles. Titles that you wrote stay."
+_EARLIER = "Text from earlier replies that repeats is written faster. Replies do not change or leave this computer."
+_CLEAR = "Forget the earlier replies. Your chats stay."
+_MEMORY = "Memory for chats that the model has read, in this window and for other programs."
+_MODELS_FOLDER = "The Models window lists its models, and Open Model Folder begins there."
+_APPEARANCES = {Appearance.SYSTEM: "System", Appearance.LIGHT: "Light", Appearance.DARK: "Dark"}
+_FILES = (
+    ("Chats", paths.data_dir, "Your chats and these settings."),
+    ("Log", paths.log_path, "Attach it when you report a problem."),
+    ("Converted models", paths.models_dir, "rdchat makes these again when they are missing."),
+)
+
+
+class SettingsWindow(SideWindow):
+    """A window with pages as tabs."""
+
+    choose_model_requested = Signal()
+    choose_models_folder_requested = Signal()
+    token_requested = Signal()
+
+    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
+        super().__init__("Settings", (0, 0), (0, 0), parent)
+        self._settings, self._slot, self._theme = controller.preferences, controller.model_slot, theme
+        self._earlier, self._caches = controller.earlier, controller.prefix_caches
+        self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
+        self._typing.timeout.connect(self._save_text)
+        self.tabs = QTabWidget()
+        self.server = ServerPage(controller.server, theme, self._settings.update)
+        self._pages = {
+            "General": self._build_general(),
+            "New Chats": self._build_chat(),
+            "Model": self._build_model(),
+            "Server": self.server,
+            "Downloads": self._build_downloads(),
+            "Files": self._build_files(),
+        }
+        for name, page in self._pages.items():
+            self.tabs.addTab(page, name)
+            page.installEventFilter(self)
+        self.tabs.currentChanged.connect(self._fit_page)
+        layout = QVBoxLayout(self)
+        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
+        layout.addWidget(self.tabs)
+        self._fit_page()
+        self._settings.changed.connect(self.show_settings)
+        for changed in (self._slot.loaded, self._slot.load_started, self._slot.unload_started):
+            changed.connect(lambda: self.show_settings(self._settings.settings))
+        self._earlier.changed.connect(self._show_earlier)
+        self._caches.changed.connect(self._show_cache_size)
+        self._show_earlier()
+        self._show_cache_size()
+        self.show_settings(self._settings.settings)
+
+    def show_settings(self, settings: Settings) -> None:
+        """Show the settings; fields that are being typed in keep their text."""
+        for page in self._pages.values():
+            page.show_settings(settings)
+        with QSignalBlocker(self.dtype):
+            self.dtype.setCurrentIndex(self.dtype.findData(self._slot.dtype))
+        self.server.show_model(self._slot.name)
+        if not self._typing.isActive():
+            if self.prompt.toPlainText() != settings.system_prompt:
+                with QSignalBlocker(self.prompt):
+                    self.prompt.setPlainText(settings.system_prompt)
+            if not self.seed_problem.isVisibleTo(self):
+                self.seed.setText("" if settings.seed is None else str(settings.seed))
+        if not self.form.problem.isVisibleTo(self.form):
+            self.form.set_sampling(settings.sampling_for(self._slot.sampling))
+            self.form.show_sources(self._slot.sampling, settings.chosen_sampling)
+        self.model.setText(DEFAULT_MODEL if settings.model is None else settings.model)
+        self.use_default.setEnabled(settings.model is not None)
+        self.models_folder.setText(settings.models_folder or str(Path.home()))
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.LayoutRequest:  # a problem appears or disappears
+            self._fit_page()
+        return super().eventFilter(watched, event)
+
+    def show_page(self, name: str) -> None:
+        """Go to a page by its name."""
+        self.tabs.setCurrentWidget(self._pages[name])
+
+    def showEvent(self, event: QShowEvent) -> None:
+        super().showEvent(event)
+        self._caches.look()
+
+    def _fit_page(self) -> None:
+        page = self._pages[self.tabs.tabText(self.tabs.currentIndex())]
+        bar = self.tabs.tabBar().sizeHint().height()
+        self.tabs.setFixedHeight(page.sizeHint().height() + bar + MEDIUM)
+
+    def _page(self) -> SettingsPage:
+        return SettingsPage(self._theme, self._settings.update)
+
+    def _build_general(self) -> SettingsPage:
+        page = self._page()
+        self.appearance = page.choice("appearance", _APPEARANCES)
+        self.text_size = page.number("text_size", SMALLEST_TEXT, LARGEST_TEXT, " pt")
+        self.titles = page.check_box("Let larger models write the titles of new chats", "titles_by_model")
+        self.earlier = page.check_box("Use earlier replies to draft", "earlier_replies")
+        self.clear_earlier = push_button("Clear Earlier Replies", _CLEAR, self._earlier.clear)
+        self.earlier_size = ThemedLabel(self._theme, "", "muted", -1)
+        self.updates = page.check_box("Look for new versions once a day", "looks_for_updates")
+        page.add("Appearance", self.appearance, "Light, dark, or the same as the system.")
+        page.add("Text size", self.text_size, "Size of the text in chats.")
+        page.add("Titles", self.titles, _TITLES)
+        page.add("Speed", self.earlier, _EARLIER)
+        page.add_line(row(self.clear_earlier, self.earlier_size, None))
+        if address := updates_address():
+            page.add("Updates", self.updates, f"Asks {address}. Nothing is installed.")
+        return page
+
+    def _show_earlier(self) -> None:
+        size = self._earlier.bytes
+        self.clear_earlier.setEnabled(size > 0)
+        self.earlier_size.show_text(f"{formatting.file_size(size)} on disk" if size else "Nothing is kept.")
+
+    def _build_chat(self) -> SettingsPage:
+        page = self._page()
+        self.prompt = text_field(4, "None: the model uses its own instructions.")
+        self.prompt.textChanged.connect(self._typing.start)
+        self.seed = QLineEdit(placeholderText="A new one for each reply")
+        self.seed.textEdited.connect(self._typing.start)
+        self.form = SamplingForm(self._theme)
+        self.form.edited.connect(self._choose_sampling)
+        page.add("System prompt", self.prompt, "Instructions that the model reads before each chat.")
+        page.add("Seed", self.seed, _SEED)
+        self.seed_problem = page.add_note(color="danger")
+        page.add_line(self.form, "Sampling")
+        page.add_line(row(push_button("Use the Model's Sampling", act=self._restore_sampling), None))
+        page.add_note("This does not change chats that have their own options.")
+        return page
+
+    def _build_model(self) -> SettingsPage:
+        page = self._page()
+        self.model = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
+        choose = push_button("Choose…", act=self.choose_model_requested.emit)
+        self.use_default = push_button("Use Default Model", act=lambda: self._slot.load(None))
+        self.dtype = combo_box(formatting.DTYPE_TEXT, self._slot.load_precision)
+        self.models_folder = ElidedLabel(self._theme, mode=Qt.TextElideMode.ElideMiddle)
+        self.cache_limit = QDoubleSpinBox(decimals=1, maximum=_MAX_CACHE_GB, singleStep=0.5, suffix=" GB")
+        self.cache_limit.setKeyboardTracking(False)
+        self.cache_limit.valueChanged.connect(lambda size: self._settings.update(prefix_cache_bytes=round(size * 1e9)))
+        self.cache_size = ThemedLabel(self._theme, "", "muted", -1)
+        page.add("Model", self.model, "rdchat loads this model when it starts.")
+        page.add_line(row(choose, self.use_default, None))
+        page.add("Precision", self.dtype, f"Fewer bits need less memory. Automatic suits {formatting.MACHINE}.")
+        page.add_note("Changes here load the model again.")
+        page.add("Memory for chats", self.cache_limit, _MEMORY, row(self.cache_limit, self.cache_size, None))
+        page.add_note("While a chat is in memory, the model need not read it again.")
+        page.add("Models folder", self.models_folder, _MODELS_FOLDER)
+        page.add_line(row(push_button("Choose…", act=self.choose_models_folder_requested.emit), None))
+        return page
+
+    def _show_cache_size(self) -> None:
+        facts = self._caches.facts
+        self.cache_limit.setEnabled(facts is not None)
+        if facts is not None:
+            with QSignalBlocker(self.cache_limit):
+                self.cache_limit.setValue(facts.limit_bytes / 1e9)
+            size = f"{formatting.counted(facts.count, 'chat')}, {formatting.file_size(facts.held_bytes)} now"
+            self.cache_size.show_text(size if facts.count else "None now")
+
+    def _build_downloads(self) -> SettingsPage:
+        page = self._page()
+        self.downloads_at_once = page.number("downloads_at_once", 1, MAX_DOWNLOADS)
+        self.token = push_button("Hugging Face Token…", act=self.token_requested.emit)
+        at_once = "How many models are downloaded at the same time."
+        page.add("Downloads at once", self.downloads_at_once, at_once, row(self.downloads_at_once, None))
+        page.add_line(row(self.token, None), "Access")
+        page.add_note("Only gated and private models need a token.")
+        return page
+
+    def _build_files(self) -> SettingsPage:
+        page = self._page()
+        for name, find, note in _FILES:
+            path = find()
+            label = ElidedLabel(self._theme, str(path), mode=Qt.TextElideMode.ElideMiddle)
+            button = push_button(SHOW_FOLDER, act=partial(show_folder, path))
+            button.setAccessibleName(f"{SHOW_FOLDER}: {name}")
+            page.add_line(row((label, 1), button), name)
+            page.add_note(note)
+        return page
+
+    def _choose_sampling(self, values: SamplingParams) -> None:
+        self._settings.change(self._settings.settings.choosing(values, self._slot.sampling))
+
+    def _restore_sampling(self) -> None:
+        self.form.set_sampling(self._slot.sampling.params)  # first: it clears a problem
+        self._settings.update(sampling=SamplingParams(), sampling_chosen=())
+
+    def _save_text(self) -> None:
+        text = self.seed.text().strip()
+        valid = not text or (text.isascii() and text.isdigit() and int(text) < 2**64)
+        self.seed_problem.show_text("" if valid else _WRONG_SEED)
+        seed = self._settings.settings.seed if not valid else int(text) if text else None
+        self._settings.update(system_prompt=self.prompt.toPlainText(), seed=seed)
+
+    def closeEvent(self, event: QCloseEvent) -> None:
+        if self._typing.isActive():
+            self._typing.stop()
+            self._save_text()
+        super().closeEvent(event)
