@@ -27,26 +27,39 @@ class MessageStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
-    """A chat, as a row of the sidebar."""
+    """A chat, as a row of the sidebar.
 
-    id: int  # primary key
-    title: str  # made from the first message until the person renames it
-    # `created_at`, `updated_at`: Seconds since the epoch; None if the stored value is not a date.
+    Attributes:
+        id: The primary key.
+        title: Made from the first message until the person renames it.
+        created_at: Seconds since the epoch; None if the stored value is not a date.
+        updated_at: Likewise.
+        system_prompt: None for that of the settings; an empty string for none.
+        sampling: None for that of the settings.
+        folder_id: None outside of folders.
+        pinned_at: None if it is not pinned.
+        archived: Whether it is in the archive instead of the list.
+        deleted_at: When it was moved to the bin; None elsewhere.
+        thinking_choice: Whether or how much the model thinks, if it has a switch; None leaves it to the model.
+        answer_shape: The format of its answers; None for any text.
+    """
+
+    id: int
+    title: str
     created_at: float | None
     updated_at: float | None
-    system_prompt: str | None = None  # None for that of the preferences; an empty string for none
-    sampling: SamplingParams | None = None  # None for that of the preferences
-    folder_id: int | None = None  # None outside of folders
-    pinned_at: float | None = None  # None if it is not pinned
-    archived: bool = False  # whether it is in the archive instead of the list
-    deleted_at: float | None = None  # when it was moved to the bin; None elsewhere
-    # Whether or how much the model thinks, if it has a switch; None leaves it to the model.
+    system_prompt: str | None = None
+    sampling: SamplingParams | None = None
+    folder_id: int | None = None
+    pinned_at: float | None = None
+    archived: bool = False
+    deleted_at: float | None = None
     thinking_choice: ThinkingChoice | None = None
-    answer_shape: AnswerShape | None = None  # the shape that its answers must have; None for any text
+    answer_shape: AnswerShape | None = None
 
     @property
     def has_own_options(self) -> bool:
-        """Whether an option differs from the preferences."""
+        """Whether an option differs from the settings."""
         options = (self.system_prompt, self.sampling, self.thinking_choice, self.answer_shape)
         return any(each is not None for each in options)
 
@@ -57,34 +70,53 @@ NEW_CHAT = Conversation(0, "", None, None)
 
 @dataclass(frozen=True, slots=True)
 class Folder:
-    """A folder of chats."""
+    """A folder of chats.
 
-    id: int  # primary key
-    name: str  # shown in the sidebar
-    # The folder around it; None at the top. A folder in a folder cannot contain another one.
+    Attributes:
+        id: The primary key.
+        name: As the sidebar shows it.
+        parent_id: The folder around it; None at the top. A folder in a folder cannot contain another one.
+        expanded: Whether its content is shown.
+        deleted_at: When it was moved to the bin; None elsewhere.
+    """
+
+    id: int
+    name: str
     parent_id: int | None = None
-    expanded: bool = True  # whether its content is shown
-    deleted_at: float | None = None  # when it was moved to the bin; None elsewhere
+    expanded: bool = True
+    deleted_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Drafting:
-    """How a reply was drafted."""
+    """How a reply was drafted.
 
-    mode: Mode = Mode.OFF  # the drafting mode that ran
-    reason: str = ""  # a sentence that says why the mode is not the one asked for; else empty
-    drafter: str = ""  # path or name of the drafter; empty without one
-    # Whether the reply was continued. Then this, and the statistics, describe its last part only.
+    Attributes:
+        mode: The drafting mode that ran.
+        reason: A sentence on why the mode is not the requested one; else empty.
+        drafter: Path or name of the drafter; empty without one.
+        last_part: Whether the reply was continued. Then this, and the statistics, describe its last part only.
+        kind: The kind of the head that drafted, or could draft in mode `auto`; None without one.
+    """
+
+    mode: Mode = Mode.OFF
+    reason: str = ""
+    drafter: str = ""
     last_part: bool = False
-    kind: HeadKind | None = None  # of the head that drafted, or could draft in mode `auto`; None without one
+    kind: HeadKind | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Thinking:
-    """Facts about a reply's thoughts."""
+    """Facts about a reply's thoughts.
 
-    begun: bool = False  # whether the chat template began a thought, so that the reply begins inside one
-    ms: float = 0.0  # how long the model thought; 0 where it was not measured
+    Attributes:
+        begun: Whether the chat template began a thought, so that the reply begins inside one.
+        ms: How long the model thought; 0 where it was not measured.
+    """
+
+    begun: bool = False
+    ms: float = 0.0
 
 
 NO_THINKING = Thinking()
@@ -92,19 +124,34 @@ NO_THINKING = Thinking()
 
 @dataclass(frozen=True, slots=True)
 class ContextCut:
-    """Hides a message and those before it from the model. The last cut of a path counts."""
+    """Hides a message and those before it from the model. The last cut of a path counts.
 
-    summary: str = ""  # what the model gets instead; empty for nothing
-    model: str = ""  # the model that wrote the summary
+    Attributes:
+        summary: What the model gets instead; empty for nothing.
+        model: The model that wrote the summary.
+    """
+
+    summary: str = ""
+    model: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class MadeWith:
-    """The options of a reply besides its model and seed."""
+    """The options of a reply besides its model and seed.
 
-    sampling: SamplingParams | None = None  # how its tokens were chosen; None where unknown
-    system_prompt: str | None = None  # the reply's own system prompt; None for that of the chat
-    once: bool = False  # whether the options were for this reply only
+    Attributes:
+        sampling: How its tokens were chosen; None where unknown.
+        system_prompt: The reply's own system prompt; None for that of the chat.
+        once: Whether the options were for this reply only.
+    """
+
+    sampling: SamplingParams | None = None
+    system_prompt: str | None = None
+    once: bool = False
+
+
+USUAL_OPTIONS = MadeWith()
+"""No options of its own: a reply is made as its chat says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +160,54 @@ class Message:
 
     Each field except `files`, `sibling` and `siblings` is a column of the database, read and written according to its
     type (`storage.rows`): a new field needs one line here and a migration.
+
+    Attributes:
+        id: The primary key.
+        conversation_id: Its chat.
+        parent_id: The message it follows; None for a first message.
+        role: `user` or `assistant`.
+        text: Markdown as written.
+        status: See `MessageStatus`.
+        created_at: Seconds since the epoch; None if the stored value is not a date.
+        model: Name of the model that wrote it; None for the person's messages.
+        seed: The reply seed (`rdchat.inference.api.requests.reply_seed`); None for the person's messages.
+        finish_reason: None while it is written, for the person's messages, and after a crash.
+        error: Why a reply failed, for the person.
+        statistics: The reply's counters.
+        drafting: How it was drafted; None where unknown.
+        control_offsets: Where in `text` the model wrote control tokens.
+        thinking: Facts about its thoughts.
+        context_cut: Hides this message and those before it from the model.
+        edited: Whether the text is the person's version of a reply; a model may have continued it since.
+        made_with: Its options; None for the person's messages, and where unknown.
+        activated: The visible path ends with the message of the chat in which this is highest.
+        files: Attached files, without their texts.
+        sibling: Index among the alternatives with the same parent and role, in order of creation.
+        siblings: Number of those alternatives, including itself.
     """
 
     id: int
     conversation_id: int
-    parent_id: int | None  # the message it follows; None for a first message
-    role: Role  # `user` or `assistant`
-    text: str  # Markdown as written
+    parent_id: int | None
+    role: Role
+    text: str
     status: MessageStatus = MessageStatus.COMPLETE
-    created_at: float | None = None  # seconds since the epoch; None if the stored value is not a date
-    model: str | None = None  # name of the model that wrote it; None for the person's messages
-    # The reply seed (`rdchat.inference.api.requests.reply_seed`); None for the person's messages.
+    created_at: float | None = None
+    model: str | None = None
     seed: int | None = None
-    finish_reason: FinishReason | None = None  # None while it is written, for the person's messages, and after a crash
-    error: str = ""  # why a reply failed, for the person
-    statistics: Statistics | None = None  # the reply's counters, without the ledger in older chats
-    drafting: Drafting | None = None  # None where unknown
-    control_offsets: tuple[int, ...] = ()  # where in `text` the model wrote control tokens
+    finish_reason: FinishReason | None = None
+    error: str = ""
+    statistics: Statistics | None = None
+    drafting: Drafting | None = None
+    control_offsets: tuple[int, ...] = ()
     thinking: Thinking = NO_THINKING
-    context_cut: ContextCut | None = None  # hides this message and those before it from the model
-    edited: bool = False  # whether the text is the person's version of a reply; a model may have continued it since
-    made_with: MadeWith | None = None  # None for the person's messages, and where unknown
-    activated: int = field(default=0, compare=False)  # the shown path ends with the highest one of the chat
-    files: tuple[AttachedFile, ...] = ()  # without their texts
-    sibling: int = 0  # index among the alternatives with the same parent and role, in order of creation
-    siblings: int = 1  # number of those alternatives, including itself
+    context_cut: ContextCut | None = None
+    edited: bool = False
+    made_with: MadeWith | None = None
+    activated: int = field(default=0, compare=False)
+    files: tuple[AttachedFile, ...] = ()
+    sibling: int = 0
+    siblings: int = 1
 
     @property
     def parts(self) -> Thoughts:
@@ -146,7 +216,7 @@ class Message:
         ended = final and (self.edited or self.finish_reason in {FinishReason.EOS, FinishReason.STOP_STRING})
         return split_thoughts(self.text, final, begun=self.thinking.begun, ended=ended)
 
-    def beside(self, other: "Message") -> "Message":
+    def with_siblings_of(self, other: "Message") -> "Message":
         """Return this message with another state's index among the alternatives."""
         return replace(self, sibling=other.sibling, siblings=other.siblings)
 
@@ -156,11 +226,13 @@ class Notice:
     """A message to the person about something that did not stop the app, such as a database that was moved aside."""
 
     title: str
-    detail: str = field(default="")
+    detail: str = ""
 
 
-_PAGE = 128  # messages read together
-_TAIL = 16  # messages at the end read together, about as many as the window shows first
+_PAGE = 128
+"""Messages that are read together."""
+_TAIL = 16
+"""Messages at the end that are read together, about as many as the window shows first."""
 
 
 class MessagePath(Sequence[Message]):
@@ -187,12 +259,13 @@ class MessagePath(Sequence[Message]):
         cuts: Iterable[int] = (),
     ) -> None:
         self.ids = tuple(ids)
-        self._places: dict[int, int] | None = None  # index by id, made when first needed
+        # Index by id, made when first needed.
+        self._indexes: dict[int, int] | None = None
         self._read_ids = read
         self._known: dict[int, Message] = {}
         self._cuts = set(cuts)
         for message in known:
-            self._keep(message)
+            self._add(message)
 
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "MessagePath":
@@ -203,18 +276,18 @@ class MessagePath(Sequence[Message]):
         return len(self.ids)
 
     @overload
-    def __getitem__(self, place: int) -> Message: ...
+    def __getitem__(self, index: int) -> Message: ...
     @overload
-    def __getitem__(self, place: slice) -> "MessagePath": ...
-    def __getitem__(self, place: int | slice) -> "Message | MessagePath":
-        if isinstance(place, slice):
-            part = MessagePath(self.ids[place], self._read_ids, cuts=self._cuts)
+    def __getitem__(self, index: slice) -> "MessagePath": ...
+    def __getitem__(self, index: int | slice) -> "Message | MessagePath":
+        if isinstance(index, slice):
+            part = MessagePath(self.ids[index], self._read_ids, cuts=self._cuts)
             part._known = dict(self._known)
-            part._places = self._places if part.ids is self.ids else None
+            part._indexes = self._indexes if part.ids is self.ids else None
             return part
-        message_id = self.ids[place]
+        message_id = self.ids[index]
         if message_id not in self._known:
-            begin = place % len(self) // _PAGE * _PAGE
+            begin = index % len(self) // _PAGE * _PAGE
             self.read(begin, begin + _PAGE)
         return self._known[message_id]
 
@@ -237,25 +310,25 @@ class MessagePath(Sequence[Message]):
         """Return the last messages, which are needed first."""
         return self.read(max(0, len(self) - _TAIL), len(self))
 
-    def place_of(self, message_id: int) -> int | None:
+    def index_of(self, message_id: int) -> int | None:
         """Return the index of a message; None if it is not on the path."""
-        if self._places is None:
-            self._places = {each: place for place, each in enumerate(self.ids)}
-        return self._places.get(message_id)
+        if self._indexes is None:
+            self._indexes = {each: index for index, each in enumerate(self.ids)}
+        return self._indexes.get(message_id)
 
     def find(self, message_id: int) -> Message | None:
         """Return a message of the path by its id; None if it is not on the path."""
-        place = self.place_of(message_id)
-        return None if place is None else self[place]
+        index = self.index_of(message_id)
+        return None if index is None else self[index]
 
     def has_any(self, other: "MessagePath") -> bool:
         """Return whether the two paths have a message in common."""
-        return any(self.place_of(each) is not None for each in other.ids)
+        return any(self.index_of(each) is not None for each in other.ids)
 
     @property
     def cut_index(self) -> int:
         """Index of the last message hidden from the model; -1 where it gets all."""
-        return max((place for each in self._cuts if (place := self.place_of(each)) is not None), default=-1)
+        return max((index for each in self._cuts if (index := self.index_of(each)) is not None), default=-1)
 
     @property
     def last_measured(self) -> Message | None:
@@ -264,15 +337,15 @@ class MessagePath(Sequence[Message]):
 
     def put(self, message: Message) -> None:
         """Replace a message by its newer state."""
-        if self.place_of(message.id) is not None:
-            self._keep(message)
+        if self.index_of(message.id) is not None:
+            self._add(message)
 
     def append(self, message: Message) -> None:
         """Add a message at the end."""
-        self.ids, self._places = (*self.ids, message.id), None
-        self._keep(message)
+        self.ids, self._indexes = (*self.ids, message.id), None
+        self._add(message)
 
-    def _keep(self, message: Message) -> None:
+    def _add(self, message: Message) -> None:
         self._known[message.id] = message
         if message.context_cut is None:
             self._cuts.discard(message.id)
@@ -292,8 +365,8 @@ def from_cut(path: Sequence[Message]) -> Sequence[Message]:
 
 def cut_of(path: Sequence[Message]) -> Message | None:
     """Return the message with the last context cut; None where the model gets all of the path."""
-    place = _cut_index(path)
-    return path[place] if place >= 0 else None
+    index = _cut_index(path)
+    return path[index] if index >= 0 else None
 
 
 def _cut_index(path: Sequence[Message]) -> int:

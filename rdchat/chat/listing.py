@@ -231,7 +231,7 @@ class Listing(Sequence[Row]):
         above = self._parts[: bisect_right(self._begins, place)]
         return next((part for part in reversed(above) if isinstance(part, SectionRow)), None)
 
-    def place_of(self, key: Key) -> int | None:
+    def index_of(self, key: Key) -> int | None:
         """Return the index of a row; None for a chat or folder that is not listed."""
         kind, number = key
         for begin, part in zip(self._begins, self._parts, strict=True):
@@ -246,7 +246,7 @@ class Listing(Sequence[Row]):
 
     def chat_near(self, conversation_id: int) -> Conversation | None:
         """Return the chat below the given one, or else above it; the first one if that is not listed."""
-        place = self.place_of(("chat", conversation_id))
+        place = self.index_of(("chat", conversation_id))
         if place is None:
             places = chain(range(len(self)))
         else:

@@ -72,7 +72,7 @@ class ConversationStore(Database):
         organiser: Pins, folders, the archive, the bin and copies.
         message_bin: Deleted messages.
         spans: The parts of the sidebar's list.
-        places: Reading positions.
+        reading_positions: Reading positions.
         unsent: Typed texts that were not sent.
         reply_tokens: Token ids of replies, to draft from.
     """
@@ -82,7 +82,7 @@ class ConversationStore(Database):
         self.organiser = ChatOrganiser(self, clock)
         self.message_bin = MessageBin(self, clock)
         self.spans = ChatSpans(self)
-        self.places = ReadingPositions(self)
+        self.reading_positions = ReadingPositions(self)
         self.unsent = UnsentTexts(self)
         self.reply_tokens = ReplyTokens(self)
         super().__init__(path, wait=wait)

@@ -5,17 +5,17 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import MadeWith, Notice
+from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
+from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
 from rdchat.services.chat.chat_prompt import ends_with_question
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
-from rdchat.services.chat.one_reply import BorrowedModel, ReplyWish
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.prefix_caches import PrefixCacheControl
 from rdchat.services.chat.replies import Replies
@@ -33,9 +33,10 @@ from rdchat.services.order.title_writer import TitleWriter
 from rdchat.services.server.server_control import ServerControl
 
 _LOG = logging.getLogger(__name__)
-_EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old one was kept.")
+_EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old message is unchanged.")
 _MEASURING = Notice("A race or a benchmark is running", "Wait for it to end, or stop it in its window.")
-_REMEMBERED_MS = 2000  # after a chat was opened: one that crashes the app is not opened again
+# After a chat was opened: one that crashes the app is not opened again.
+_REMEMBERED_MS = 2000
 _NO_QUESTION = Notice("There is no question to answer", "Type one below, or start a new chat.")
 
 
@@ -47,7 +48,8 @@ class ChatController(QObject):
     """
 
     notice_raised = Signal(Notice)
-    prompt_refused = Signal(str, str)  # the text, and why it was not sent
+    # The text, and why it was not sent.
+    prompt_refused = Signal(str, str)
 
     def __init__(
         self, store: ConversationStore, settings: SettingsStore, engine: EngineClient, parent: QObject | None = None
@@ -74,7 +76,8 @@ class ChatController(QObject):
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         self.editor = MessageEditor(self.chats, self.recorder, self.notice_raised.emit)
         self._closed = False
-        self._next = QTimer(self, singleShot=True, interval=0)  # behind all that follows the end of a reply
+        # Runs after everything that follows the end of a reply.
+        self._next = QTimer(self, singleShot=True, interval=0)
         self._next.timeout.connect(self._send_next)
         self._opened = QTimer(self, singleShot=True, interval=_REMEMBERED_MS)
         self._opened.timeout.connect(self._remember_chat)
@@ -88,7 +91,7 @@ class ChatController(QObject):
         self.model_slot.loaded.connect(self._warn_of_memory)
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
-        self.replies.engine_ended.connect(self.time_ledger.add_end)
+        self.replies.ended.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversations_changed.connect(self.earlier.check_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)
@@ -106,7 +109,7 @@ class ChatController(QObject):
                 self.notice_raised.emit(notice)
         settings = self.preferences.settings
         if settings.last_chat is not None:
-            self.preferences.update(last_chat=None)  # should opening it crash the app
+            self.preferences.update(last_chat=None)  # Opening it may crash the app.
         self.chats.start(settings.last_chat)
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
@@ -122,7 +125,7 @@ class ChatController(QObject):
         """
         self._next.blockSignals(True)
         self._opened.stop()
-        # first the server: its replies end before the engine does
+        # First the server: its replies end before the engine does.
         once = () if self._closed else (self._remember_chat, self.server.close)
         parts = (self.earlier, self.titles, self.context, self.chat.files, self.chats)
         for close in (*once, *(part.close for part in parts)):
@@ -140,7 +143,7 @@ class ChatController(QObject):
 
     @Slot()
     def _remember_chat(self) -> None:
-        """Keep which chat is open for the next start."""
+        """Store which chat is open, for the next start."""
         if self.preferences.settings.last_chat != self.chat.id:
             self.preferences.update(last_chat=self.chat.id)
 
@@ -152,7 +155,7 @@ class ChatController(QObject):
         While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
         """
         if text.strip():
-            self._want_model()
+            self._load_model()
         reason = self.chat.files.reason_to_wait() if text.strip() else "Type something to ask."
         if reason := reason or (TOO_LONG if self.context.refuses(text) else ""):
             self.prompt_refused.emit(text, reason)
@@ -182,7 +185,7 @@ class ChatController(QObject):
         else:
             unsent.end_wait(message)
 
-    def _want_model(self) -> None:
+    def _load_model(self) -> None:
         """Load the chosen model if none is loaded."""
         if self.replies.state is EngineState.NO_MODEL:
             self.model_slot.retry()
@@ -210,7 +213,7 @@ class ChatController(QObject):
             return
         self.replies.stop()
         with self.storage.writing():
-            self.recorder.flush()  # the edit begins with the stored text
+            self.recorder.flush()  # The edit begins with the stored text.
             message = self._store.message(message_id)
             if is_reply and text == message.parts.answer.strip("\n"):
                 return
@@ -219,12 +222,15 @@ class ChatController(QObject):
                 self.chat.answer(self.chat.about, self.chat.path)
 
     @Slot(int)
-    def regenerate(self, message_id: int, wish: ReplyWish = ReplyWish()) -> None:  # noqa: B008  it is frozen
-        """Have another reply written; the old one is kept as an alternative. A prompt without a reply gets one.
+    def regenerate(self, message_id: int, options: MadeWith = USUAL_OPTIONS, other: OtherModel | None = None) -> None:
+        """Have another reply written; the old one stays as an alternative. A prompt without a reply gets one.
 
-        A wish holds for this reply alone. Another model is loaded for it, and the present one again when it has ended.
+        Args:
+            message_id: The reply, or the prompt.
+            options: Options for this reply alone; None takes those of the chat.
+            other: Another model to load for it; the present one is loaded again when the reply has ended.
         """
-        if not self._may_write(load=wish.other is None):
+        if not self._may_write(load=other is None):
             return
         self.replies.stop()
         with self.storage.writing():
@@ -232,12 +238,11 @@ class ChatController(QObject):
             if not ends_with_question(path):
                 self.notice_raised.emit(_NO_QUESTION)
                 return
-            sampling = wish.sampling or self.chat.about.sampling
-            made_with = MadeWith(sampling, wish.system_prompt, once=wish != ReplyWish())
-            name = wish.other.name if wish.other else self.model_slot.name
-            reply = self.chat.add_reply(path, name, made_with)
-            if wish.other:
-                self.borrowed.borrow(wish.other, reply.id)
+            once = other is not None or options != USUAL_OPTIONS
+            made_with = replace(options, sampling=options.sampling or self.chat.about.sampling, once=once)
+            reply = self.chat.add_reply(path, other.name if other else self.model_slot.name, made_with)
+            if other:
+                self.borrowed.borrow(other, reply.id)
             self.chat.write(reply, self.chat.about, path)
 
     @Slot(int)
@@ -252,29 +257,29 @@ class ChatController(QObject):
             return
         self.replies.stop()
         with self.storage.writing():
-            self.recorder.flush()  # the store reopens its own text
+            self.recorder.flush()  # The store reopens its own text.
             reply = self.chat.reopen_reply()
             path = self.chat.path[:-1]
             if reply.text.strip():
-                path.append(replace(reply, context_cut=None))  # the text that is continued is in the prompt
+                path.append(replace(reply, context_cut=None))
             self.chat.write(reply, self.chat.about, path)
 
     def _may_write(self, *, load: bool = True) -> bool:
-        """Whether another reply can be written now; else say why not. Loads the chosen model if none is loaded."""
+        """Whether another reply can be written now; else show why not. Loads the chosen model if none is loaded."""
         if measuring := self.model_slot.engine.measuring:
             self.notice_raised.emit(_MEASURING)
         elif load:
-            self._want_model()
+            self._load_model()
         return not measuring
 
     # Models
 
     @Slot()
     def _remember_model(self) -> None:
-        """Keep the chosen model for the next start, also one that did not load: another precision may mend it.
+        """Store the chosen model for the next start, also one that did not load: another precision may mend it.
 
-        Not before the outcome: a model that takes the whole process down must not do so at every start. One that is
-        borrowed for a reply is kept once the person stays with it.
+        It waits for the outcome: a model that ends the process must not do so at every start. A model that is borrowed
+        for a reply is stored once the person stays with it.
         """
         if self.borrowed.loan is not None or self.model_slot.loading:
             return

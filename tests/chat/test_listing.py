@@ -62,8 +62,8 @@ def test_listing_is_by_pin_folder_and_date(open_store: OpenStore) -> None:
     ]  # fmt: skip
     rows = listing(store)
     assert list(map(content_text, rows)) == expected
-    assert [rows.place_of(key_of(row)) for row in rows] == list(range(len(expected)))
-    assert rows.place_of(("chat", 2)) is None
+    assert [rows.index_of(key_of(row)) for row in rows] == list(range(len(expected)))
+    assert rows.index_of(("chat", 2)) is None
     assert [section.words for place in (1, 4, 11) if (section := rows.section_of(place))] == [
         "Pinned", "Folders", "Today"
     ]  # fmt: skip
@@ -101,7 +101,7 @@ def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: 
     shown = [rows[1], *(rows[place] for place in range(4900, 4930))]
     assert [row.conversation.title for row in shown if isinstance(row, ChatRow)][:2] == ["c0", "c4899"]
     assert sum(read) < 200
-    place = rows.place_of(("chat", 3000))
+    place = rows.index_of(("chat", 3000))
     assert place is not None
     assert key_of(rows[place]) == ("chat", 3000)
     assert sum(read) < 300

@@ -170,13 +170,13 @@ def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(open_store: 
 def test_places_are_those_of_a_list_of_ids(open_store: OpenStore) -> None:
     store = open_store()
     path = MessagePath([9, 4, 7], None)
-    assert [path.place_of(each) for each in (9, 4, 7, 5)] == [0, 1, 2, None]
+    assert [path.index_of(each) for each in (9, 4, 7, 5)] == [0, 1, 2, None]
     message = store.add_message(store.create_conversation().id, None, Role.USER, "more")
     copy = path[:]
     path.append(message)
-    assert (path.place_of(message.id), copy.place_of(message.id)) == (3, None)
+    assert (path.index_of(message.id), copy.index_of(message.id)) == (3, None)
     assert (path.ids, path[1:3].ids, path[::-2].ids) == ((9, 4, 7, message.id), (4, 7), (message.id, 4))
-    assert path[1:3].place_of(7) == 1
+    assert path[1:3].index_of(7) == 1
     with pytest.raises(IndexError):
         path[4]
 

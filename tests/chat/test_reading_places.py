@@ -9,13 +9,13 @@ def test_a_place_is_kept_over_a_restart_and_goes_with_its_chat(tmp_path: Path) -
     store = ConversationStore(tmp_path / "chats.db")
     chat, other = store.create_conversation("One"), store.create_conversation("Two")
     message = store.add_message(chat.id, None, Role.USER, "Hello")
-    assert store.places.find(chat.id) is None
-    store.places.keep(chat.id, ReadingPosition(message.id, 40))
-    store.places.keep(other.id, ReadingPosition(message.id, 40))  # it has no such message
+    assert store.reading_positions.find(chat.id) is None
+    store.reading_positions.save(chat.id, ReadingPosition(message.id, 40))
+    store.reading_positions.save(other.id, ReadingPosition(message.id, 40))  # it has no such message
     store.close()
     store = ConversationStore(tmp_path / "chats.db")
-    assert store.places.find(chat.id) == ReadingPosition(message.id, 40)
-    assert store.places.find(other.id) is None
-    store.places.keep(chat.id, None)
-    assert store.places.find(chat.id) is None
+    assert store.reading_positions.find(chat.id) == ReadingPosition(message.id, 40)
+    assert store.reading_positions.find(other.id) is None
+    store.reading_positions.save(chat.id, None)
+    assert store.reading_positions.find(chat.id) is None
     store.close()

@@ -9,10 +9,15 @@ from rdchat.chat.storage.rows import text_column
 
 @dataclass(frozen=True, slots=True)
 class ReadingPosition:
-    """A reading position in a chat."""
+    """A reading position in a chat.
 
-    message_id: int  # the first message in view
-    above: int  # pixels of it that are above the view
+    Attributes:
+        message_id: The first message in view.
+        above: Pixels of it that are above the view.
+    """
+
+    message_id: int
+    above: int
 
 
 class ReadingPositions:
@@ -28,19 +33,19 @@ class ReadingPositions:
         )
         return ReadingPosition(*rows[0]) if rows else None
 
-    def keep(self, conversation_id: int, place: ReadingPosition | None) -> None:
-        """Store a position; None for the chat's end. Nothing is stored for a message that is gone."""
+    def save(self, conversation_id: int, position: ReadingPosition | None) -> None:
+        """Store a position; None for the chat's end. Nothing is stored for a message that no longer exists."""
 
-        def keep(connection: sqlite3.Connection) -> None:
+        def save(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM reading_places WHERE conversation_id = ?", (conversation_id,))
-            if place is not None:
+            if position is not None:
                 connection.execute(
                     "INSERT INTO reading_places (conversation_id, message_id, above)"
                     " SELECT conversation_id, id, ? FROM messages WHERE id = ? AND conversation_id = ?",
-                    (place.above, place.message_id, conversation_id),
+                    (position.above, position.message_id, conversation_id),
                 )
 
-        self._database.write(keep)
+        self._database.write(save)
 
 
 class UnsentTexts:
@@ -57,21 +62,21 @@ class UnsentTexts:
             message_id: The message being edited; None for the chat's message field.
         """
         sql = "SELECT text FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?"
-        found = self._database.rows(sql, conversation_id, message_id)
-        return found[0][0] if found else ""
+        rows = self._database.rows(sql, conversation_id, message_id)
+        return rows[0][0] if rows else ""
 
-    def keep(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
-        """Replace the stored text. It is not stored if it is empty, or its chat or message is gone."""
-        place = (conversation_id, message_id)
+    def save(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
+        """Replace the stored text. It is not stored if it is empty, or its chat or message no longer exists."""
+        key = (conversation_id, message_id)
 
-        def keep(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?", place)
+        def save(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?", key)
             if text:
                 connection.execute(
                     "INSERT INTO unsent_texts (conversation_id, message_id, text) SELECT ?1, ?2, ?3"
                     " WHERE (?1 IS NULL OR EXISTS (SELECT 1 FROM conversations WHERE id = ?1))"
                     " AND (?2 IS NULL OR EXISTS (SELECT 1 FROM messages WHERE id = ?2))",
-                    (*place, text_column(text)),
+                    (*key, text_column(text)),
                 )
 
-        self._database.write(keep)
+        self._database.write(save)

@@ -1,4 +1,4 @@
-"""The prompt of a chat: the messages that the model is told, and the options of its reply."""
+"""The prompt of a chat: the messages that the model gets, with the texts of their files."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,18 +7,24 @@ from rdchat.chat.attachments.attached_file import AttachedFile, block_of
 from rdchat.chat.conversation import Message, cut_of, uncut
 from rdchat.inference.api.messages import ChatMessage, Role, join_neighbours
 
-_SUMMARY_LENGTH = "This is a summary of the conversation so far; what follows goes on from it."
+_SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
 
 type FileText = Callable[[AttachedFile], str]
 
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError."""
+    """A path of messages with a system prompt. Its messages may be read on any thread, which raises StorageError.
 
-    path: Sequence[Message]  # from the root, or the last context cut, to the last message that the model is told
-    system_prompt: str  # may be blank
-    typed: str = ""  # a question that is not sent yet, with its files; blank for none
+    Attributes:
+        path: From the root, or the last context cut, to the last message that the model gets.
+        system_prompt: It may be blank.
+        typed: A question that is not sent yet, with its files; blank for none.
+    """
+
+    path: Sequence[Message]
+    system_prompt: str
+    typed: str = ""
 
     def with_files(self, text_of: FileText, check: Callable[[], object] = lambda: None) -> "ChatPrompt":
         """Return the prompt with the files of each message before its text.
@@ -51,6 +57,9 @@ class ChatPrompt:
         return (*turns, ChatMessage(Role.USER, typed))
 
 
+EMPTY_PROMPT = ChatPrompt((), "")
+
+
 def history(
     path: Sequence[Message], system_prompt: str, check: Callable[[], object] = lambda: None
 ) -> tuple[ChatMessage, ...]:
@@ -73,7 +82,7 @@ def history(
 
 
 def _answer(message: Message) -> tuple[tuple[int, int], ...] | None:
-    """Return where a reply's answer stands; None where all of it is."""
+    """Return the spans of a reply's answer; None where all of the text is its answer."""
     if message.role is not Role.ASSISTANT:
         return None
     spans = message.parts.spans
@@ -87,7 +96,7 @@ def ends_with_question(path: Sequence[Message]) -> bool:
 
 
 def with_summary(system_prompt: str, summary: str) -> str:
-    """Return a system prompt that has a summary of what was said before."""
+    """Return a system prompt that has a summary of the messages before."""
     if not summary.strip():
         return system_prompt
-    return f"{system_prompt}\n\n{_SUMMARY_LENGTH}\n\n{summary}".strip()
+    return f"{system_prompt}\n\n{_SUMMARY_NOTE}\n\n{summary}".strip()

@@ -33,15 +33,32 @@ class OpenChat(QObject):
     """A conversation of the store, or a new one, which is stored with its first prompt.
 
     Methods that add messages raise StorageError and leave the chat as it was; the others report it to `storage`.
+
+    Attributes:
+        replies: The replies of all chats that are being written.
+        files: The files of the message that is typed.
+        unsent: Typed texts that were neither sent nor saved, of all chats.
+        about: The chat with its options, also before it is stored.
+        path: Its messages, with the text of the reply that is being written. Views hold it.
+
+    Signals:
+        opened: Another conversation is open, or a new one.
+        stored: A new chat was stored, or a chat has another prompt.
+        path_changed: The path has other messages, or another context cut.
+        message_added: A message was added at the end of the path.
+        message_changed: More has changed than the text of a reply that is being written.
+        reply_grew: A message, by its id, has gained this text.
+        options_changed: The chat's own options have changed, or those of the settings.
+        typed_changed: The message field has another text.
     """
 
-    opened = Signal()  # another conversation, or a new one
-    stored = Signal()  # a new chat is in the store now, or has another prompt
-    path_changed = Signal()  # the path has other messages, or another context cut
-    message_added = Signal(Message)  # at the end of the path
-    message_changed = Signal(Message)  # more than the text of a reply that is being written
-    reply_grew = Signal(int, str)  # a message's id, and the text that it has gained
-    options_changed = Signal()  # its own, or those of the preferences
+    opened = Signal()
+    stored = Signal()
+    path_changed = Signal()
+    message_added = Signal(Message)
+    message_changed = Signal(Message)
+    reply_grew = Signal(int, str)
+    options_changed = Signal()
     typed_changed = Signal()
 
     def __init__(
@@ -49,10 +66,10 @@ class OpenChat(QObject):
     ) -> None:
         super().__init__(replies)
         self._store, self._storage, self._preferences, self.replies = store, storage, preferences, replies
-        self.files = PendingFiles(replies.model.engine, replies.model, self)  # of the message that is typed
-        self.unsent = UnsentMemory(store.unsent, self)  # typed texts that were neither sent nor saved, of all chats
-        self.about = NEW_CHAT  # with the options of the chat, also before it is stored
-        self.path = MessagePath()  # with the text of the reply that is being written; views hold it
+        self.files = PendingFiles(replies.model.engine, replies.model, self)
+        self.unsent = UnsentMemory(store.unsent, self)
+        self.about = NEW_CHAT
+        self.path = MessagePath()
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
@@ -88,33 +105,33 @@ class OpenChat(QObject):
     def streaming_id(self) -> int | None:
         """The message of the path that is being written, or waits for the model."""
         live = (reply.message.id for reply in reversed(self.replies.live))
-        return next((message_id for message_id in live if self.has(message_id)), None)
+        return next(filter(self.has, live), None)
 
     def has(self, message_id: int) -> bool:
-        """Tell whether a message is on the path."""
-        return self.path.place_of(message_id) is not None
+        """Return whether a message is on the path."""
+        return self.path.index_of(message_id) is not None
 
     @property
     def reading_position(self) -> ReadingPosition | None:
         """Where the person was reading in this chat; None for its end."""
         with suppress(StorageError):
-            return None if self.id is None else self._store.places.find(self.id)
+            return None if self.id is None else self._store.reading_positions.find(self.id)
         return None
 
     @Slot(int, object)
-    def save_reading_position(self, conversation_id: int, place: ReadingPosition | None) -> None:
-        """Store where the person is reading in a chat; a place that cannot be stored is forgotten."""
+    def save_reading_position(self, conversation_id: int, position: ReadingPosition | None) -> None:
+        """Store where the person is reading in a chat; a position that cannot be stored is forgotten."""
         with suppress(StorageError):
-            if self._store.places.find(conversation_id) != place:
-                self._store.places.keep(conversation_id, place)
+            if self._store.reading_positions.find(conversation_id) != position:
+                self._store.reading_positions.save(conversation_id, position)
 
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
         stored = self._storage.read(lambda: self._store.alternatives(message_id), ())
-        return [self.replies.recorder.shown(each) for each in stored]
+        return [self.replies.recorder.completed(each) for each in stored]
 
     def prompt(self) -> ChatPrompt:
-        """Return what the model would be told with the typed text and its files."""
+        """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
         return ChatPrompt(from_cut(self.path), self.system_prompt_of(self.about), typed)
 
@@ -155,22 +172,22 @@ class OpenChat(QObject):
             self._show_path(self._store.messages(self.about.id))
 
     def show_alternative(self, message_id: int, step: int) -> None:
-        """Show the alternative of a message that is `step` places on, and what was said after it."""
+        """Show the alternative of a message that comes `step` later, and the messages after it."""
         with self._storage.writing():
             self._show_path(self._store.select_sibling(message_id, step))
 
     def _read(self, conversation_id: int) -> tuple[Conversation, MessagePath]:
-        return self._store.conversation(conversation_id), self._whole(self._store.messages(conversation_id))
+        return self._store.conversation(conversation_id), self._completed(self._store.messages(conversation_id))
 
-    def _whole(self, path: MessagePath) -> MessagePath:
+    def _completed(self, path: MessagePath) -> MessagePath:
         """Add the text of replies that the store does not have yet to a path of the store."""
         for reply in self.replies.recorder.held:
             if (stored := path.find(reply.message.id)) is not None:
-                path.put(reply.message.beside(stored))
+                path.put(reply.message.with_siblings_of(stored))
         return path
 
     def _show_path(self, path: MessagePath) -> None:
-        self.path = self._whole(path)
+        self.path = self._completed(path)
         self.path_changed.emit()
 
     def _emit_opened(self) -> None:
@@ -181,7 +198,7 @@ class OpenChat(QObject):
 
     def set_typed(self, text: str) -> None:
         """Take the text of the message field, to be stored soon."""
-        self.unsent.keep(self.id, None, text)
+        self.unsent.save(self.id, None, text)
         self.typed_changed.emit()
 
     def set_options(self, **options: Any) -> None:
@@ -206,8 +223,8 @@ class OpenChat(QObject):
         if not self.about.id:
             typed = self.typed
             self.about = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=self.about)
-            self.unsent.keep(None, None, "")
-            self.unsent.keep(self.id, None, typed)
+            self.unsent.save(None, None, "")
+            self.unsent.save(self.id, None, typed)
             self.files.follow(None, self.id)
             self.files.show_chat(self.id)
             self.stored.emit()
@@ -234,16 +251,16 @@ class OpenChat(QObject):
         self.write(self.add_reply(path, self.replies.model.name, MadeWith(about.sampling)), about, prompts)
 
     def write(self, reply: Message, about: Conversation, path: MessagePath) -> None:
-        """Have a reply written, or written on.
+        """Have a reply written, or continued.
 
         Args:
             reply: The message.
             about: Its chat.
             path: The messages of the prompt; the last one may be the reply itself, with its text.
         """
-        made = reply.made_with or MadeWith()
-        system_prompt = self.system_prompt_of(about) if made.system_prompt is None else made.system_prompt
-        self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), made.sampling, about)
+        own = reply.made_with.system_prompt if reply.made_with is not None else None
+        system_prompt = self.system_prompt_of(about) if own is None else own
+        self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), about)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""
@@ -255,7 +272,7 @@ class OpenChat(QObject):
     def add_version(self, old: Message, text: str) -> None:
         """Add an alternative of a prompt, with the same files, or the person's version of a reply; the path ends so."""
         fields: dict[str, Any] = {"files_of": old.id}
-        if old.role is Role.ASSISTANT:  # the seed is for a later continuation
+        if old.role is Role.ASSISTANT:  # The seed is for a later continuation.
             fields = {"model": old.model, "seed": reply_seed(fresh_seed(), 0, 0), "edited": True}
         new = self._store.add_message(old.conversation_id, old.parent_id, old.role, text, **fields)
         self._show_path(self._store.path_to(new.id))
@@ -292,7 +309,7 @@ class OpenChat(QObject):
         return reply
 
     def reopen_reply(self) -> Message:
-        """Let the reply that ends the path be written on; options that were for it alone hold on."""
+        """Reopen the reply that ends the path, to continue it; options for it alone still hold."""
         before = self.path[-1].made_with
         made_with = before if before is not None and before.once else MadeWith(self.about.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)
@@ -314,8 +331,8 @@ class OpenChat(QObject):
             self.message_changed.emit(self._replace(reply))
 
     def _replace(self, message: Message) -> Message:
-        """Put a message in its place on the path, and return it with its place among the alternatives."""
+        """Replace a message of the path, and return it with its index among the alternatives."""
         if (old := self.path.find(message.id)) is not None:
-            message = message.beside(old)
+            message = message.with_siblings_of(old)
             self.path.put(message)
         return message

@@ -19,7 +19,7 @@ class PrefixCacheControl(QObject):
         parent: The Qt parent.
 
     Attributes:
-        facts: What the engine said last; None before that.
+        facts: The last answer of the engine; None before that.
     """
 
     changed = Signal()
@@ -29,26 +29,20 @@ class PrefixCacheControl(QObject):
         self._slot, self._preferences = slot, preferences
         self._limit = preferences.settings.prefix_cache_bytes
         self.facts: PrefixCacheFacts | None = None
-        slot.loaded.connect(self._set_limit)
+        slot.loaded.connect(self.look)
         preferences.changed.connect(self._on_settings)
 
-    def look(self) -> None:
-        """Ask the engine how much there is; `changed` follows."""
-        self._ask(None)
-
     @Slot()
-    def _set_limit(self) -> None:
-        self._ask(self._limit)
+    def look(self) -> None:
+        """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
+        if self._slot.info is not None:
+            self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
 
     @Slot(Settings)
     def _on_settings(self, settings: Settings) -> None:
         if settings.prefix_cache_bytes != self._limit:
             self._limit = settings.prefix_cache_bytes
-            self._set_limit()
-
-    def _ask(self, limit_bytes: int | None) -> None:
-        if self._slot.info is not None:
-            self._slot.engine.submit(LimitPrefixCaches(limit_bytes), self._take)
+            self.look()
 
     def _take(self, event: EngineEvent) -> None:
         if isinstance(event, PrefixCacheFacts):

@@ -1,7 +1,6 @@
 """Has replies written by the engine as soon as there is a model."""
 
 from collections.abc import Callable
-from functools import partial
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -37,16 +36,24 @@ class Replies(QObject):
         recorder: Stores the replies.
         traces: Stores their tokens.
         file_text: Reads the text of a file in a prompt.
+
+    Signals:
+        begun: A reply is to be written.
+        grew: It has gained this text.
+        changed: Something else than its text has changed, while it is written.
+        ended: It has ended.
+        prefill_progressed: The engine has read more of its prompt.
+        statistics_changed: The engine has other counters of it, or its last ones.
+        state_changed: `state` may have changed.
     """
 
     begun = Signal(Message)
-    grew = Signal(Message, str)  # it has gained this text
-    changed = Signal(Message)  # something else than its text, while it is written
+    grew = Signal(Message, str)
+    changed = Signal(Message)
     ended = Signal(Message)
     prefill_progressed = Signal(PrefillProgress)
-    engine_ended = Signal(object)  # the `ReplyEnd` or `Failure` of a reply that the engine had
-    statistics_changed = Signal(Statistics)  # of the reply that is being written
-    state_changed = Signal()  # the state may be another
+    statistics_changed = Signal(Statistics)
+    state_changed = Signal()
 
     def __init__(
         self,
@@ -98,18 +105,16 @@ class Replies(QObject):
         """The sampling of a chat without one of its own: the person's values over the model's."""
         return self._preferences.settings.sampling_for(self.model.sampling)
 
-    def write(self, reply: Message, prompt: ChatPrompt, sampling: SamplingParams | None, about: Conversation) -> None:
+    def write(self, reply: Message, prompt: ChatPrompt, conversation: Conversation) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.
 
         Args:
-            reply: The message. A text that it has is written on; it is at the end of the prompt then.
+            reply: The message, with its own options. A text that it has is continued, and then ends the prompt.
             prompt: It is read on the engine thread, as all of a long chat is read from the disk.
-            sampling: How tokens are chosen; None for the usual way with the model that writes it.
-            about: The chat, for the person's choice of thinking and of the answers' shape.
+            conversation: The chat, for the person's choice of thinking and of the answer format.
         """
         self.begun.emit(reply)
-        live = self.recorder.begin(reply, sampling)
-        live.prompt, live.conversation = prompt, about
+        live = self.recorder.begin(reply, prompt=prompt, conversation=conversation)
         self.traces.begin(reply.id, live.begins_at)
         if self.model.info is not None:
             self._send(live, self.model.info)
@@ -131,25 +136,24 @@ class Replies(QObject):
 
     def _send(self, live: Reply, model: ModelInfo) -> None:
         """Give a reply to the engine."""
-        prompt, about, message, text_of = live.prompt, live.conversation, live.message, self.file_text
-        draft, sampling = self._drafting.requested, live.sampling or self.usual_sampling
-        chosen = about.thinking_choice
-        thinking = chosen if chosen in model.thinking else None  # it may be chosen for another model
-        request = partial(
-            GenerationRequest,
-            sampling=sampling,
-            seed=message.seed or 0,
-            draft=draft,
-            continue_last=live.begins_at > 0,
-            thinking=thinking,
-            shape=about.answer_shape,
-            earlier=self._earlier.index,
-        )
+        prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
+        draft, sampling = self._drafting.requested, live.set_sampling(self.usual_sampling)
+        seed, continues, earlier = live.message.seed or 0, live.begins_at > 0, self._earlier.index
+        # The choice of thinking may have been made for another model.
+        thinking = conversation.thinking_choice if conversation.thinking_choice in model.thinking else None
 
         def read(check: Callable[[], None]) -> GenerationRequest:
-            return request(prompt.with_files(text_of, check).turns(check))
+            return GenerationRequest(
+                prompt.with_files(text_of, check).turns(check),
+                sampling=sampling,
+                seed=seed,
+                draft=draft,
+                continue_last=continues,
+                thinking=thinking,
+                shape=conversation.answer_shape,
+                earlier=earlier,
+            )
 
-        live.set_sampling(sampling)
         live.request = self.model.engine.submit(WriteReply(read), lambda event: self._on_event(live, event))
         self._drafting.begin(live.request, draft)
 
@@ -166,12 +170,12 @@ class Replies(QObject):
                     self.changed.emit(live.message)
             case ReplyProgress():
                 self._on_progress(live, event)
-            case ReplyEnd() | Failure():
-                self.engine_ended.emit(event)
-                if isinstance(event, ReplyEnd):
-                    self._finish(live, event)
-                else:
-                    self._fail(live, event)
+            case ReplyEnd():
+                self.statistics_changed.emit(event.statistics)
+                self._finish(live, event)
+                self.state_changed.emit()
+            case Failure():
+                self._fail(live, event)
                 self.state_changed.emit()
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
@@ -179,7 +183,7 @@ class Replies(QObject):
         self.recorder.add_text(live, progress.text, progress.written_at)
         self.traces.add(live.message.id, progress.tokens)
         if in_thought and not live.in_thought:
-            self.changed.emit(live.message)  # how long it thought is known now
+            self.changed.emit(live.message)
         elif progress.text:
             self.grew.emit(live.message, progress.text)
         self.statistics_changed.emit(progress.statistics)
@@ -188,16 +192,16 @@ class Replies(QObject):
 
     def _finish(self, live: Reply, end: ReplyEnd | None) -> None:
         """End a reply as the engine says, or as stopped where the engine never had it."""
-        kept, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
-        self.traces.end(live.message.id, kept, trailing_text)
+        tokens, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
+        self.traces.end(live.message.id, tokens, trailing_text)
         cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED
-        if cancelled and not (kept or live.stopping):  # nobody stopped it: rdchat closes before it has begun
+        if cancelled and not (tokens or live.stopping):  # Nobody stopped it: rdchat closes before it has begun.
             live.break_off(MessageStatus.INTERRUPTED)
         else:
             live.finish(end, self.model.name)
         self.recorder.save()
         if end is not None and not live.begins_at and live.message.status is MessageStatus.COMPLETE:
-            # of a continued reply the engine has the last part only
+            # The engine has only the last part of a continued reply.
             self._earlier.add(live.message.id, end.token_ids)
         self.ended.emit(live.message)
 
@@ -213,7 +217,7 @@ class Replies(QObject):
         """Send the replies that waited for the model, or end them where none comes."""
         for live in self.live:
             if live.request is not None:
-                if self.model.info is None and not live.stopping:  # the engine stops what runs before it loads or frees
+                if self.model.info is None and not live.stopping:  # The engine stops it before it loads or frees.
                     why = "another model was loaded" if self.model.loading else "the model was unloaded"
                     live.stop_because(f"Stopped: {why}.")
                     if not live.request.begun:

@@ -1,7 +1,7 @@
-"""One reply, from its first token until the store has it whole."""
+"""One reply, from its prompt until the store has all of it."""
 
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from typing import Any
 
 from rdchat.chat.conversation import (
     NEW_CHAT,
@@ -15,43 +15,56 @@ from rdchat.chat.conversation import (
 )
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.chat_prompt import ChatPrompt
+from rdchat.services.chat.chat_prompt import EMPTY_PROMPT, ChatPrompt
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
 
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """A reply that is being written, or that the store does not have whole; its message is changed here alone."""
+    """A reply that is being written, or that the store lacks in part; its message is changed here alone.
 
-    message: Message  # with all of its text
-    begins_at: int = 0  # characters that were there before, where the reply is continued
-    sampling: SamplingParams | None = None  # that it is asked for with; None for the usual one of its model
-    prompt: ChatPrompt = field(default_factory=partial(ChatPrompt, (), ""))
-    conversation: Conversation = NEW_CHAT  # its chat
-    request: EngineRequest | None = None  # None until there is a model
+    Attributes:
+        message: The message, with all of its text.
+        begins_at: Characters that were there before, where the reply is continued.
+        prompt: What the model gets.
+        conversation: The chat.
+        request: The request to the engine; None until there is a model.
+        stopping: Whether the reply was told to stop.
+        writing: Whether the first token has come.
+        saved_text: The text that the store has.
+        unsaved_since: When the first text was written that the store lacks.
+        in_thought: Whether the text ends inside a thought.
+        thought_until: When the model was last known to think; None outside of thoughts.
+    """
+
+    message: Message
+    begins_at: int = 0
+    prompt: ChatPrompt = EMPTY_PROMPT
+    conversation: Conversation = NEW_CHAT
+    request: EngineRequest | None = None
     stopping: bool = False
-    writing: bool = False  # the first token has come
-    saved_text: str = ""  # the text that the store has
-    unsaved_since: float | None = None  # when the first text was written that the store lacks
-    in_thought: bool = False  # the text ends inside a thought
-    thought_until: float | None = None  # when it was last known to think; None outside of thoughts
+    writing: bool = False
+    saved_text: str = ""
+    unsaved_since: float | None = None
+    in_thought: bool = False
+    thought_until: float | None = None
 
     @classmethod
-    def continuing(cls, message: Message, sampling: SamplingParams | None = None) -> "Reply":
+    def continuing(cls, message: Message, **fields: Any) -> "Reply":
         """Return a reply that continues the text that a message has."""
         continued = message
         if not message.text.strip():
             continued = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
-        length, in_thought = len(continued.text), continued.parts.open
-        return cls(continued, length, sampling, saved_text=message.text, in_thought=in_thought)
+        in_thought = continued.parts.open
+        return cls(continued, len(continued.text), saved_text=message.text, in_thought=in_thought, **fields)
 
     @property
     def missing(self) -> int:
         """Number of characters that the store does not have."""
         text, saved = self.message.text, self.saved_text
-        kept = min(len(text), len(saved)) if text.startswith(saved) or saved.startswith(text) else 0
-        return len(text) - kept
+        is_saved = text.startswith(saved) or saved.startswith(text)
+        return max(0, len(text) - len(saved)) if is_saved else len(text)
 
     @property
     def ended(self) -> bool:
@@ -68,18 +81,20 @@ class Reply:
         self.thought_until = at if self.in_thought else None
 
     def begin_thought(self) -> None:
-        """Take note that the chat template began a thought, if there is no text yet."""
+        """Record that the chat template began a thought, if there is no text yet."""
         if not self.message.text:
             self.in_thought = True
             self.message = replace(self.message, thinking=Thinking(begun=True))
 
-    def set_sampling(self, sampling: SamplingParams) -> None:
-        """Take note of how the tokens are chosen."""
-        made_with = replace(self.message.made_with or MadeWith(), sampling=sampling)
-        self.message = replace(self.message, made_with=made_with)
+    def set_sampling(self, usual: SamplingParams) -> SamplingParams:
+        """Record how the tokens are chosen: as the reply's own options say, or else in the usual way."""
+        made_with = self.message.made_with or MadeWith()
+        sampling = made_with.sampling or usual
+        self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
+        return sampling
 
     def stop_because(self, error: str) -> None:
-        """Take note of why the reply is stopped."""
+        """Record why the reply is stopped."""
         self.stopping, self.message = True, replace(self.message, error=error)
 
     def finish(self, end: ReplyEnd | None = None, model: str | None = None) -> None:

@@ -1,24 +1,21 @@
-"""Keeps replies that are being written until the store has them."""
+"""Stores replies while they are written, and holds those that the store lacks."""
 
 import logging
 import math
 import time
+from typing import Any
 
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
 
-from rdchat.chat.conversation import (
-    Message,
-    MessageStatus,
-    Notice,
-)
+from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
-from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat.reply import Reply
 from rdchat.services.chat.storage_watch import StorageWatch
 
 _LOG = logging.getLogger(__name__)
-_SAVE_AFTER_S = 0.3  # a crash may lose half a second of text, and a busy machine is late
+# A crash may lose half a second of text, and a busy machine is late.
+_SAVE_AFTER_S = 0.3
 _RETRY_INTERVAL_MS = 1000
 
 
@@ -31,14 +28,16 @@ class ReplyRecorder(QObject):
         parent: The Qt parent.
 
     Attributes:
-        clock: Seconds, as `ReplyProgress.written_at` has them.
+        clock: Returns seconds, as in `ReplyProgress.written_at`.
+        held: Replies that the store does not have as they are, oldest first.
+        trouble: Why the store does not take them; None while it does.
     """
 
     def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._store, self._storage, self.clock = store, storage, time.monotonic
-        self.held: list[Reply] = []  # replies that the store does not have as they are, oldest first
-        self.trouble: Notice | None = None  # why the store does not take them; None while it does
+        self.held: list[Reply] = []
+        self.trouble: Notice | None = None
         self._closed = False
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save)
@@ -53,14 +52,14 @@ class ReplyRecorder(QObject):
         """The replies with text that the store does not have, oldest first."""
         return [reply for reply in self.held if reply.missing]
 
-    def shown(self, message: Message) -> Message:
-        """Return a stored message with what the store does not have yet."""
-        held = (reply.message for reply in reversed(self.held) if reply.message.id == message.id)
-        return next(held, message).beside(message)
+    def completed(self, message: Message) -> Message:
+        """Return a stored message with the text that the store does not have yet."""
+        unsaved = (reply.message for reply in reversed(self.held) if reply.message.id == message.id)
+        return next(unsaved, message).with_siblings_of(message)
 
-    def begin(self, message: Message, sampling: SamplingParams | None = None) -> Reply:
-        """Take charge of a reply, which continues the text that it has."""
-        reply = Reply.continuing(message, sampling)
+    def begin(self, message: Message, **fields: Any) -> Reply:
+        """Return a reply, to be stored from now on, that continues the text that a message has."""
+        reply = Reply.continuing(message, **fields)
         self.held.append(reply)
         return reply
 
@@ -73,13 +72,10 @@ class ReplyRecorder(QObject):
         reply.grow(text, at)
         if reply.unsaved_since is None:
             reply.unsaved_since = at
-        if self.trouble is None:
-            self._save_in_time(reply.unsaved_since)
-
-    def _save_in_time(self, unsaved_since: float) -> None:
-        """Save what has waited long enough: a busy event loop may hold the timer up, but not while text comes in."""
-        left_s = unsaved_since + _SAVE_AFTER_S - self.clock()
-        if left_s <= 0:
+        left_s = reply.unsaved_since + _SAVE_AFTER_S - self.clock()
+        if self.trouble is not None:
+            return
+        if left_s <= 0:  # A busy event loop may hold the timer up, but not while text comes in.
             self.save()
         elif not self._timer.isActive():
             self._timer.start(math.ceil(left_s * 1000))
@@ -114,7 +110,7 @@ class ReplyRecorder(QObject):
     def close(self) -> None:
         """End open replies as interrupted and save for the last time."""
         self._closed = True
-        self._timer.stop()  # the store may be closed before it could be tried again
+        self._timer.stop()
         for reply in self.live:
             reply.break_off(MessageStatus.INTERRUPTED)
         self.save()

@@ -4,12 +4,11 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Signal, Slot
 
-from rdchat.inference.api.events import ReplyEnd
+from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.ledger_view import LedgerRow, added_up, ledger_rows, shown
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.engine.engine_events import Failure
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +37,14 @@ class TimeLedger(QObject):
     def __init__(self, drafting: DraftControl) -> None:
         super().__init__(drafting)
         self._drafting = drafting
-        self._before: tuple[LedgerEntry, ...] = ()  # of ended replies, less what `_running` had spent at the last reset
+        # Of ended replies, less what `_running` had spent at the last reset.
+        self._before: tuple[LedgerEntry, ...] = ()
         self._running: tuple[LedgerEntry, ...] = ()
-        self._mixed = False  # the reply under way began with times of the other kind
+        # Whether the reply under way began with times of the other kind.
+        self._mixed = False
         self._rates: dict[tuple[Mode, bool], float] = {}
-        self._mode = Mode.OFF  # of the last reply
+        # Of the last reply.
+        self._mode = Mode.OFF
         drafting.exact_times_changed.connect(self._begin_other_kind)
 
     @property
@@ -53,7 +55,7 @@ class TimeLedger(QObject):
 
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
-        """The stages in words for people, each directly followed by its parts."""
+        """The stages with their names for people, each directly followed by its parts."""
         return ledger_rows(shown(self.entries))
 
     @property
@@ -84,19 +86,19 @@ class TimeLedger(QObject):
         self._running = statistics.ledger
         self.changed.emit()
 
-    @Slot(object)
-    def add_end(self, end: ReplyEnd | Failure) -> None:
+    @Slot(Message)
+    def add_end(self, reply: Message) -> None:
         """Take the end of the reply under way."""
-        if isinstance(end, ReplyEnd):
-            self._running = end.statistics.ledger
-            if not self._mixed and end.statistics.decode_tps:
-                self._mode = end.mode
-                self._rates[end.mode, self._drafting.exact_times] = end.statistics.decode_tps
+        statistics, drafting = reply.statistics, reply.drafting
+        measured = reply.status is MessageStatus.COMPLETE and bool(self._running) and not self._mixed
+        if measured and statistics is not None and drafting is not None and statistics.decode_tps:
+            self._mode = drafting.mode
+            self._rates[drafting.mode, self._drafting.exact_times] = statistics.decode_tps
         self._before, self._running, self._mixed = self.entries, (), False
         self.changed.emit()
 
     @Slot()
     def forget_rates(self) -> None:
-        """Another model is loaded: the speeds of the last one say nothing of it."""
+        """Forget the speeds of the last model, after another one was loaded."""
         self._rates = {}
         self.changed.emit()

@@ -9,16 +9,17 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.storage.reader_notes import UnsentTexts
 from rdchat.errors import StorageError
 
-_WAIT_MS = 500  # until typed text is stored, also while the person types on
+_WAIT_MS = 500
+"""Until typed text is stored, also while the person types on."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WaitingMessage:
-    """A message that is sent as soon as the engine is free."""
+    """A message that is sent as soon as the engine is free; each file comes with its text."""
 
     chat: int
     text: str
-    files: tuple[tuple[AttachedFile, str], ...] = ()  # each with its text
+    files: tuple[tuple[AttachedFile, str], ...] = ()
 
 
 class UnsentMemory(QObject):
@@ -29,7 +30,7 @@ class UnsentMemory(QObject):
     notice: it is still where it was typed.
 
     Args:
-        stored: Outlasts the app; None keeps them until then.
+        stored: Stores the texts; None has them end with the app.
         parent: The Qt parent.
 
     Attributes:
@@ -42,20 +43,22 @@ class UnsentMemory(QObject):
         super().__init__(parent)
         self._stored = stored
         self.waiting: list[WaitingMessage] = []
-        self._texts: dict[tuple[int | None, int | None], str] = {}  # by chat and message, where the store has others
-        self._changed: set[tuple[int | None, int | None]] = set()  # of these, what is not stored yet
+        # By chat and message, where the store has other texts.
+        self._texts: dict[tuple[int | None, int | None], str] = {}
+        # Those of them that are not stored yet.
+        self._changed: set[tuple[int | None, int | None]] = set()
         self._timer = QTimer(self, singleShot=True, interval=_WAIT_MS)
         self._timer.timeout.connect(self.store)
 
     def text(self, conversation_id: int | None, message_id: int | None = None) -> str:
         """Return the text in the message field of a chat, or in the editor of a message; empty for none."""
-        place = conversation_id, message_id
-        if place not in self._texts and self._stored is not None:
+        key = conversation_id, message_id
+        if key not in self._texts and self._stored is not None:
             with suppress(StorageError):
-                return self._stored.find(*place)
-        return self._texts.get(place, "")
+                return self._stored.find(*key)
+        return self._texts.get(key, "")
 
-    def keep(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
+    def save(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
         """Take the text that is typed there now, to be stored soon; an empty one is removed."""
         if text != self.text(conversation_id, message_id):
             self._texts[conversation_id, message_id] = text
@@ -72,7 +75,7 @@ class UnsentMemory(QObject):
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message before the text that is typed in its chat."""
         typed = self.text(message.chat).strip()
-        self.keep(message.chat, None, "\n\n".join(text for text in (message.text, typed) if text))
+        self.save(message.chat, None, "\n\n".join(text for text in (message.text, typed) if text))
         self.end_wait(message)
 
     def end_wait(self, message: WaitingMessage) -> None:
@@ -94,17 +97,17 @@ class UnsentMemory(QObject):
         self._timer.stop()
         if self._stored is None:
             return
-        for place in list(self._changed):
-            waiting = [] if place[1] is not None else [message.text for message in self.waiting_in(place[0])]
+        for key in list(self._changed):
+            waiting = [] if key[1] is not None else [message.text for message in self.waiting_in(key[0])]
             with suppress(StorageError):
-                self._stored.keep(*place, "\n\n".join(text for text in (*waiting, self._texts[place]) if text))
-                self._changed.remove(place)
+                self._stored.save(*key, "\n\n".join(text for text in (*waiting, self._texts[key]) if text))
+                self._changed.remove(key)
                 if not waiting:
-                    del self._texts[place]
+                    del self._texts[key]
 
     def begin_anew(self, typed: str) -> None:
-        """Forget all texts after the store was replaced, but keep the one that is typed for a new chat."""
+        """Forget all texts after the store was replaced, except the one that is typed for a new chat."""
         typed = typed or self._texts.get((None, None), "")
         self._texts, self._changed, self.waiting = {}, set(), []
-        self.keep(None, None, typed or self.text(None))
+        self.save(None, None, typed or self.text(None))
         self.waiting_changed.emit()

@@ -50,11 +50,13 @@ class EngineClient(QObject):
     """
 
     thread_died = Signal(Failure)
-    request_ended = Signal()  # it has had its last event
+    request_ended = Signal()
     request_accepted = Signal()
 
-    _requested = Signal(object)  # a request comes, perhaps from another thread
-    _submitted = Signal()  # the inbox has a request more
+    # A request comes, perhaps from another thread.
+    _requested = Signal(object)
+    # The inbox has a request more.
+    _submitted = Signal()
 
     def __init__(
         self,
@@ -65,7 +67,8 @@ class EngineClient(QObject):
         super().__init__(parent)
         self._inbox: deque[EngineRequest | None] = deque()
         self._outbox: Outbox = deque()
-        self._open: list[EngineRequest] = []  # without their last event, oldest first
+        # Requests without their last event, oldest first.
+        self._open: list[EngineRequest] = []
         self._closing = False
         self._delivered_at = 0.0
         self._delivery = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
@@ -132,7 +135,7 @@ class EngineClient(QObject):
             self._fail(request)
 
     def set_hidden(self, hidden: bool) -> None:
-        """Tell whether nobody can see the window; background work waits until it is seen."""
+        """Set whether nobody can see the window; background work waits until it is seen."""
         self._worker.hidden = hidden
         if not hidden:
             self._worker.idle_requested.emit()
@@ -178,7 +181,7 @@ class EngineClient(QObject):
         for request in list(requests):
             request.cancel(reason)
             if not (request.direct or isinstance(request.command, Writing)):
-                self._open.remove(request)  # it has no more events
+                self._open.remove(request)  # It has no more events.
 
     def _fail(self, request: EngineRequest) -> None:
         self._outbox.append((request, _DEAD))

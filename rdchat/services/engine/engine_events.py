@@ -29,23 +29,38 @@ class EngineState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReplyProgress:
-    """The tokens that a reply gained since the last event of its kind."""
+    """The tokens that a reply gained since the last event of its kind.
 
-    text: str  # the new characters; empty where a token finished no character
-    statistics: Statistics  # the reply's counters, up to a tenth of a second old
+    Attributes:
+        text: The new characters; empty where a token finished no character.
+        statistics: The reply's counters, up to a tenth of a second old.
+        tokens: The new tokens.
+        written_at: When the first of them was written, by `time.monotonic`.
+    """
+
+    text: str
+    statistics: Statistics
     tokens: tuple[TokenEvent, ...] = ()
-    written_at: float = field(default_factory=time.monotonic, compare=False)  # when the first of them was written
+    written_at: float = field(default_factory=time.monotonic, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that failed, in words for the person."""
+    """A request that failed.
+
+    Attributes:
+        message: What failed, for the person.
+        hint: What to do about it; may be empty.
+        can_load_anyway: The model seems too large for the memory, and can be loaded all the same.
+        refused: The request itself is wrong: another one may succeed.
+        too_long: The prompt does not fit into the model's context.
+    """
 
     message: str
-    hint: str  # what to do about it; may be empty
-    can_load_anyway: bool = False  # the model seems too large for the memory, and can be loaded all the same
-    refused: bool = False  # the request itself is wrong: another one may succeed
-    too_long: bool = False  # the prompt does not fit into the model's context
+    hint: str
+    can_load_anyway: bool = False
+    refused: bool = False
+    too_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +81,5 @@ EngineEvent = (
     LoadProgress | ModelInfo | Unloaded | PrefillProgress | ReplyProgress | ReplyEnd
     | DraftOptions | PrefixCacheFacts | BenchEvent | BenchEnd | Failure
 )  # fmt: skip
-FINAL = (
-    ModelInfo,
-    Unloaded,
-    ReplyEnd,
-    DraftOptions,
-    PrefixCacheFacts,
-    BenchEnd,
-    Failure,
-)  # the kinds that end a request
+FINAL = (ModelInfo, Unloaded, ReplyEnd, DraftOptions, PrefixCacheFacts, BenchEnd, Failure)
+"""The kinds of events that end a request."""

@@ -14,11 +14,17 @@ from rdchat.services.engine.engine_events import EngineEvent, ReplyProgress
 
 @dataclass(frozen=True, slots=True)
 class LoadModel:
-    """Load a model in place of the present one."""
+    """Load a model in place of the present one.
 
-    model: str | None  # a folder or hub id; None is the default model
+    Attributes:
+        model: A folder or hub id; None is the default model.
+        dtype: Its precision.
+        anyway: Load it also where it seems too large for the memory.
+    """
+
+    model: str | None
     dtype: Dtype
-    anyway: bool = False  # also where it seems too large for the memory
+    anyway: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +34,17 @@ class UnloadModel:
 
 @dataclass(frozen=True, slots=True)
 class FindDraftOptions:
-    """Find out how the loaded model can be drafted, and which of some drafters fit it; perhaps load a drafter."""
+    """Find out how the loaded model can be drafted, and which of some drafters fit it.
+
+    Attributes:
+        settings: The draft settings.
+        drafters: Folders of the drafters to check.
+        load: Load the drafter of the mode first.
+    """
 
     settings: DraftSettings
     drafters: tuple[str, ...] = ()
-    load: bool = False  # what the mode drafts with, first
+    load: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +81,29 @@ class Cancellable(Protocol):
 
 @dataclass(slots=True, eq=False)
 class EngineRequest:
-    """A submitted command. The main thread may cancel it at any time; the engine thread carries it out."""
+    """A submitted command. The main thread may cancel it at any time; the engine thread carries it out.
+
+    Attributes:
+        command: What to do.
+        on_event: Called on the main thread, or on the engine thread if the request is direct.
+        background: Nobody waits for it: a reply or a benchmark for the person cancels it.
+        direct: It is the server's; see `EngineClient.submit`.
+        cancelled: Whether it is to end early.
+        begun: Whether the prompt of a reply is read.
+        reason: Why somebody else cancelled it; empty where its sender did.
+        ended: Whether a direct one has had its last event.
+        draft: New settings of a running reply, from its next round on.
+    """
 
     command: Command
-    on_event: Callable[[EngineEvent], object]  # called on the main thread, or on the engine thread if it is direct
-    background: bool = False  # nobody waits for it: a reply or a benchmark for the person cancels it
-    direct: bool = False  # the server's; see `EngineClient.submit`
+    on_event: Callable[[EngineEvent], object]
+    background: bool = False
+    direct: bool = False
     cancelled: bool = False
-    begun: bool = False  # what it needs is read
-    reason: str = ""  # why somebody else cancelled it; empty where its sender did
-    ended: bool = False  # whether a direct one has had its last event
-    draft: DraftSettings | None = None  # new settings of a running reply, from its next round on
+    begun: bool = False
+    reason: str = ""
+    ended: bool = False
+    draft: DraftSettings | None = None
     _running: Cancellable | None = None
 
     def cancel(self, reason: str = "") -> None:
@@ -109,7 +133,8 @@ class EngineRequest:
             running.cancel()
 
 
-Outbox = deque[tuple[EngineRequest, EngineEvent]]  # events on their way to the main thread
+Outbox = deque[tuple[EngineRequest, EngineEvent]]
+"""Events on their way to the main thread."""
 
 
 def take_merged(outbox: Outbox) -> tuple[EngineRequest, EngineEvent]:

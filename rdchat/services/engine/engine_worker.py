@@ -39,7 +39,7 @@ from rdchat.services.engine.engine_request import (
 _LOG = logging.getLogger(__name__)
 _STATISTICS_INTERVAL_S = 0.1
 _REFUSALS = (InvalidSettingError, PromptTooLongError, ShapeRefusedError, TemplateRefusedError)
-_WHAT_FAILED = {
+_FAILURES = {
     LoadModel: "The model did not load",
     UnloadModel: "The model was not unloaded",
     WriteReply: "The reply stopped",
@@ -61,11 +61,16 @@ class EngineWorker(QObject):
 
     Attributes:
         hidden: Whether nobody can see the window: macOS may slow the app down then (App Nap), so nothing is measured.
+
+    Signals:
+        posted: An event is in the outbox.
+        idle_requested: There may be background work to do.
+        rest_requested: There was no request during some minutes.
     """
 
-    posted = Signal()  # an event is in the outbox
-    idle_requested = Signal()  # there may be background work to do
-    rest_requested = Signal()  # nothing was asked for during some minutes
+    posted = Signal()
+    idle_requested = Signal()
+    rest_requested = Signal()
 
     def __init__(
         self,
@@ -77,8 +82,9 @@ class EngineWorker(QObject):
         super().__init__()
         self._engine_factory, self._keep_awake = engine_factory, keep_awake
         self._inbox, self._outbox = inbox, outbox
-        self._engine: Engine | None = None  # made on the first request: a window is shown before MLX is imported
-        self._problem = ""  # why it could not be made
+        # Made on the first request: a window is shown before MLX is imported.
+        self._engine: Engine | None = None
+        self._problem = ""
         self.hidden = False
         self.rest_requested.connect(self._rest, Qt.ConnectionType.QueuedConnection)
         self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
@@ -105,9 +111,9 @@ class EngineWorker(QObject):
             kinds = (DoesNotFitError, _REFUSALS, PromptTooLongError)
             last = Failure(error.message, error.hint, *(isinstance(error, kind) for kind in kinds))
         except Exception:
-            what = _WHAT_FAILED[type(request.command)]
-            _LOG.exception("%s unexpectedly", what)
-            last = Failure(f"{what} because of a mistake in rdchat.", _unexpected_hint())
+            failure = _FAILURES[type(request.command)]
+            _LOG.exception("%s unexpectedly", failure)
+            last = Failure(f"{failure} because of a mistake in rdchat.", _unexpected_hint())
         if request.direct:
             last = _last_of_direct(request, last)
         if last is not None:
@@ -144,7 +150,7 @@ class EngineWorker(QObject):
     def _load(self, request: EngineRequest, engine: Engine, load: LoadModel) -> ModelInfo:
         report = partial(self._report_load, request)
         if request.direct:
-            report(LoadProgress("Loading the model", None))  # before the model from before is gone
+            report(LoadProgress("Loading the model", None))  # The model from before is still loaded.
         return engine.load(load.model, load.dtype, report, load.anyway)
 
     def _report_load(self, request: EngineRequest, progress: LoadProgress) -> None:
@@ -154,8 +160,8 @@ class EngineWorker(QObject):
     def _post_tokens(self, request: EngineRequest, iterator: TokenIterator) -> ReplyEnd:
         statistics, taken, draft = Statistics(), -_STATISTICS_INTERVAL_S, None
         for event in iterator:
-            if (wanted := request.draft) is not None and wanted is not draft:
-                iterator.update(draft := wanted)
+            if (changed := request.draft) is not None and changed is not draft:
+                iterator.update(draft := changed)
             if isinstance(event, ReplyEnd):
                 return event
             if isinstance(event, TokenEvent):

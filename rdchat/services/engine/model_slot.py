@@ -15,25 +15,35 @@ _RECENT_MODELS = 8
 
 
 class ModelSlot(QObject):
-    """Loads and unloads models, and has the state of the last one."""
+    """Loads and unloads models, and has the state of the last one.
+
+    Attributes:
+        chosen: The model that was requested last; None is the default one.
+        dtype: The precision that was requested last.
+        loading: A model is being loaded, or none was requested yet.
+        info: The loaded model.
+        failure: Why no model is loaded.
+    """
 
     load_started = Signal()
     load_progressed = Signal(LoadProgress)
     loaded = Signal(ModelInfo)
     failed = Signal(Failure)
     unload_started = Signal()
-    unloaded = Signal(object)  # the bytes of memory that came back, perhaps beyond 32 bits
+    # Bytes of memory that were freed; an object, as they may exceed 32 bits.
+    unloaded = Signal(object)
 
     def __init__(self, engine: EngineClient, settings: Settings, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self.engine = engine
-        self.chosen = settings.model  # the model that was asked for last; None is the default one
-        self.dtype = settings.dtype  # the precision that was asked for last
-        self.loading = True  # a model is being loaded, or none was asked for yet
-        self.info: ModelInfo | None = None  # of the loaded model
-        self.failure: Failure | None = None  # why there is none
-        self._followed: EngineRequest | None = None  # the load of another program that the present state comes from
-        self._before: tuple[str | None, Dtype] | None = None  # what was loaded before it
+        self.chosen = settings.model
+        self.dtype = settings.dtype
+        self.loading = True
+        self.info: ModelInfo | None = None
+        self.failure: Failure | None = None
+        # The load of another program that the present state comes from, and the model and precision before it.
+        self._followed: EngineRequest | None = None
+        self._before: tuple[str | None, Dtype] | None = None
         engine.thread_died.connect(self._on_event)
 
     @property
@@ -56,7 +66,7 @@ class ModelSlot(QObject):
         self.engine.submit(LoadModel(model, self.dtype, anyway), self._on_event)
 
     def follow(self, request: EngineRequest, event: EngineEvent) -> None:
-        """Take an event of a load that another program asked for. If that fails, the model from before comes back."""
+        """Take an event of a load that another program requested. If that fails, the model from before comes back."""
         if request is not self._followed:
             if request.reason or isinstance(event, Failure):  # the person chose another model, or it did not begin
                 return

@@ -66,7 +66,7 @@ class MessageEditor(QObject):
 
     def _is_written_below(self, message_id: int) -> bool:
         paths = (self._store.path_to(reply.message.id) for reply in self._recorder.live)
-        return any(path.place_of(message_id) is not None for path in paths)
+        return any(path.index_of(message_id) is not None for path in paths)
 
     def _show_again(self, conversation_id: int, change: Callable[[], object]) -> None:
         change()

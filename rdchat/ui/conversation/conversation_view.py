@@ -114,7 +114,7 @@ class ConversationView(Ground):
         """Add another version of a message; where that is refused, or fails, the editor keeps its text."""
         self._controller.edit_message(message_id, text)
         if not self._chat.has(message_id):
-            self._chat.unsent.keep(self._chat.id, message_id, "")
+            self._chat.unsent.save(self._chat.id, message_id, "")
             self._go_on_writing()
 
     # What is shown

@@ -4,18 +4,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from PySide6.QtCore import Signal
-from PySide6.QtWidgets import (
-    QCheckBox,
-    QComboBox,
-    QDialog,
-    QDoubleSpinBox,
-    QFormLayout,
-    QVBoxLayout,
-    QWidget,
-)
+from PySide6.QtWidgets import QCheckBox, QComboBox, QDialog, QDoubleSpinBox, QFormLayout, QVBoxLayout, QWidget
 
+from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.one_reply import OtherModel, ReplyWish
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.ui.style.buttons import dialog_buttons, push_button
 from rdchat.ui.style.labels import ThemedLabel, button_text, set_tip
 from rdchat.ui.style.layouts import column, form_layout, text_field
@@ -31,6 +24,8 @@ type ModelChoice = tuple[str, str | None]  # its name, and as it is loaded
 class RegenerateSheet(QDialog):
     """Shows the chat's options; changes hold for the one reply.
 
+    `submitted` has the changed options, and the `OtherModel` to load or None.
+
     Args:
         own_model: Name of the model that is loaded; empty where there is none.
         models: Returns the others to choose from.
@@ -40,7 +35,7 @@ class RegenerateSheet(QDialog):
         parent: What it stands in front of.
     """
 
-    wished = Signal(ReplyWish)
+    submitted = Signal(MadeWith, object)
 
     def __init__(
         self,
@@ -75,7 +70,7 @@ class RegenerateSheet(QDialog):
         self.prompt.setPlainText(system_prompt)
         self.prompt.setAccessibleName("System prompt")
         self.prompt.setMinimumWidth(_FIELD_WIDTH)
-        self.regenerate = push_button("Regenerate", act=self._wish)
+        self.regenerate = push_button("Regenerate", act=self._submit)
         self.regenerate.setDefault(True)
         self._lay_out(theme)
         self.model.currentIndexChanged.connect(self._refresh)
@@ -84,14 +79,11 @@ class RegenerateSheet(QDialog):
     def _lay_out(self, theme: Theme) -> None:
         form = form_layout()
         form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-        for name, field in (
-            ("Model", self.model),
-            ("", self.loading),
-            ("", self.back),
-            ("Temperature", self.temperature),
-            ("System prompt", self.prompt),
-        ):
-            form.addRow(name, field)
+        form.addRow("Model", self.model)
+        form.addRow("", self.loading)
+        form.addRow("", self.back)
+        form.addRow("Temperature", self.temperature)
+        form.addRow("System prompt", self.prompt)
         title = ThemedLabel(theme, "Regenerate this reply", points_more=2, bold=True)
         note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
         buttons = dialog_buttons(reject=push_button("Cancel", act=self.reject), accept=self.regenerate)
@@ -114,16 +106,15 @@ class RegenerateSheet(QDialog):
         self.loading.setVisible(is_other)
         self.back.setVisible(is_other and bool(self._own))
 
-    def _wish(self) -> None:
+    def _submit(self) -> None:
         self.temperature.interpretText()
         temperature, prompt = round(self.temperature.value(), 4), self.prompt.toPlainText()
         other = self._choice(self.model.currentIndex())
         stays = not (self._own and self.back.isChecked())
         same_temperature = temperature == round(self._sampling.temperature, 4)
-        wish = ReplyWish(
+        options = MadeWith(
             None if same_temperature else replace(self._sampling, temperature=temperature),
             None if prompt == self._system_prompt else prompt,
-            None if other is None else OtherModel(other[1], other[0], stays),
         )
         self.accept()
-        self.wished.emit(wish)
+        self.submitted.emit(options, None if other is None else OtherModel(other[1], other[0], stays))

@@ -94,14 +94,14 @@ class SidebarListView(QListView):
         self.viewport().update()
 
     def _make_current(self, key: Key | None) -> None:
-        place = None if key is None else self.rows.place_of(key)
+        place = None if key is None else self.rows.index_of(key)
         self.setCurrentIndex(QModelIndex() if place is None else self.rows.index(place))
         if place is None:
             self.selectionModel().clear()
 
     def rename(self, key: Key) -> None:
         """Open the editor of a row's title."""
-        place = self.rows.place_of(key)
+        place = self.rows.index_of(key)
         if place is not None:
             self.setFocus()
             self.scrollTo(self.rows.index(place))

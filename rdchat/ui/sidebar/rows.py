@@ -56,10 +56,10 @@ class SidebarRows(QStringListModel):
             self.dataChanged.emit(self.index(0), self.index(len(rows) - 1))
         return False
 
-    def place_of(self, key: Key) -> int | None:
+    def index_of(self, key: Key) -> int | None:
         """Return the row number of a chat or folder; None if it is not listed."""
         try:
-            return self._rows.place_of(key)
+            return self._rows.index_of(key)
         except StorageError:  # the caller's own read of the store reports the error
             return None
 

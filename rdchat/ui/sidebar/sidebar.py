@@ -221,7 +221,7 @@ class Sidebar(Ground):
 
     def rename(self, key: Key) -> None:
         """Open the editor of a title; list the chat first if it is not listed."""
-        if key[0] == "chat" and self.list.rows.place_of(key) is None and isinstance(key[1], int):
+        if key[0] == "chat" and self.list.rows.index_of(key) is None and isinstance(key[1], int):
             self._list_chat(key[1])
         self.list.rename(key)
 

@@ -58,7 +58,7 @@ class MessageColumn(MessageArea):
         self.setAccessibleName("Chat")
         self.verticalScrollBar().valueChanged.connect(self._on_value_changed)
         self.verticalScrollBar().setSingleStep(24)
-        self.edited.connect(lambda message, text: unsent.keep(message.conversation_id, message.id, text))
+        self.edited.connect(lambda message, text: unsent.save(message.conversation_id, message.id, text))
         self.height_changed.connect(self._anchor_around)
         self.caret_moved.connect(self._show_caret)
         self._recolor()

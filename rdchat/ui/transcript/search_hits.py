@@ -26,7 +26,7 @@ class SearchHits:
 
     def show(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word in a message, or to its top if none of them is drawn."""
-        view, place = self._view, self._view.messages.place_of(message_id)
+        view, place = self._view, self._view.messages.index_of(message_id)
         if before := view.widgets.get(self._message_id):
             _unmark(before)
         self._message_id = -1

@@ -65,13 +65,13 @@ class TranscriptView(MessageColumn):
         self._report_position()
         before, self.messages = self.messages, MessagePath.of(messages)
         known = self.messages.has_any(before)
-        shown = (self.messages.place_of(message_id) for message_id in self.widgets)
+        shown = (self.messages.index_of(message_id) for message_id in self.widgets)
         kept = [each for each in shown if each is not None]
         if known and kept:
             self.range.keep(len(messages), kept, at_end=self.follows)
         else:
             self.range.show_latest(len(messages))
-        if not known and place is not None and self.messages.place_of(place.message_id) is not None:
+        if not known and place is not None and self.messages.index_of(place.message_id) is not None:
             self._return_to(place)
             return
         if not known:
@@ -80,7 +80,7 @@ class TranscriptView(MessageColumn):
         self._fill()
 
     def _return_to(self, place: ReadingPosition) -> None:
-        if not self.show_around(self.messages.place_of(place.message_id) or 0):
+        if not self.show_around(self.messages.index_of(place.message_id) or 0):
             self.scroll_to_end()
             return
         widget = self.widgets[place.message_id]

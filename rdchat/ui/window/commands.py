@@ -210,7 +210,7 @@ class Commands(QObject):
         sheet = RegenerateSheet(own, model.choices, prompt, chat.sampling, theme=self._theme, parent=self._window)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_drafters)
-        sheet.wished.connect(lambda wish: controller.regenerate(reply, wish))
+        sheet.submitted.connect(lambda *options: controller.regenerate(reply, *options))
         sheet.open()
 
     def choose_mode(self, mode: Mode) -> None:

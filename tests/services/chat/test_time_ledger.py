@@ -4,19 +4,19 @@ from collections.abc import Callable
 
 import pytest
 
+from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.chat.settings import Settings
-from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.ledger_view import added_up
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.time_ledger import TimeLedger
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import Failure
 from rdchat.services.engine.model_slot import ModelSlot
 
 
-class Desk:
+class WrittenReplies:
     """A ledger; no reply is really written."""
 
     def __init__(self, engine: EngineClient) -> None:
@@ -29,8 +29,11 @@ class Desk:
 
     def finish(self, rounds: int, verify_ms: float, tps: float = 10.0, mode: Mode = Mode.LOOKUP) -> None:
         statistics = Statistics(generated_tokens=11, decode_ms=10_000 / tps, ledger=_entries(rounds, verify_ms))
-        end = ReplyEnd(1, "", (), "", FinishReason.EOS, statistics, mode)
-        self.ledger.add_end(end)
+        self.ledger.add_statistics(statistics)
+        self.ledger.add_end(Message(1, 1, None, Role.ASSISTANT, "", statistics=statistics, drafting=Drafting(mode)))
+
+    def fail(self) -> None:
+        self.ledger.add_end(Message(1, 1, None, Role.ASSISTANT, "", MessageStatus.FAILED))
 
     @property
     def verify(self) -> tuple[int, float]:
@@ -44,78 +47,78 @@ def _entries(rounds: int, verify_ms: float) -> tuple[LedgerEntry, ...]:
 
 
 @pytest.fixture
-def desk(make_client: Callable[..., EngineClient]) -> Desk:
-    return Desk(make_client())
+def replies(make_client: Callable[..., EngineClient]) -> WrittenReplies:
+    return WrittenReplies(make_client())
 
 
-def test_replies_add_up_the_one_under_way_included(desk: Desk) -> None:
-    assert desk.ledger.rows == ()
-    desk.progress(2, 20.0)
-    assert desk.verify == (2, 20.0)
-    desk.finish(3, 30.0)
-    desk.progress(1, 5.0)
-    assert desk.verify == (4, 35.0)
-    assert [(row.name, row.depth, row.total_ms) for row in desk.ledger.rows] == [
+def test_replies_add_up_the_one_under_way_included(replies: WrittenReplies) -> None:
+    assert replies.ledger.rows == ()
+    replies.progress(2, 20.0)
+    assert replies.verify == (2, 20.0)
+    replies.finish(3, 30.0)
+    replies.progress(1, 5.0)
+    assert replies.verify == (4, 35.0)
+    assert [(row.name, row.depth, row.total_ms) for row in replies.ledger.rows] == [
         ("Reply", 0, 70.0),
         ("Checking", 1, 35.0),
         ("Other", 1, 35.0),
     ]
 
 
-def test_time_that_was_not_measured_is_kept_over_a_reset(desk: Desk) -> None:
+def test_time_that_was_not_measured_is_kept_over_a_reset(replies: WrittenReplies) -> None:
     def progress(ms: float) -> None:
         entries = (*_entries(1, 5.0), LedgerEntry("not measured", "", 1, ms))
-        desk.ledger.add_statistics(Statistics(ledger=entries))
+        replies.ledger.add_statistics(Statistics(ledger=entries))
 
     progress(2.0)
-    desk.ledger.reset()
+    replies.ledger.reset()
     progress(5.0)
-    assert [(row.name, row.total_ms) for row in desk.ledger.rows] == [("Reply", 3.0), ("Other", 3.0)]
+    assert [(row.name, row.total_ms) for row in replies.ledger.rows] == [("Reply", 3.0), ("Other", 3.0)]
 
 
-def test_a_reset_midway_counts_from_then_on(desk: Desk) -> None:
-    desk.finish(3, 30.0)
-    desk.progress(2, 20.0)
-    desk.ledger.reset()
-    assert desk.ledger.rows == ()
-    desk.progress(5, 44.0)
-    assert desk.verify == (3, 24.0)
-    desk.finish(6, 50.0)
-    assert desk.verify == (4, 30.0)
-    desk.progress(1, 5.0)
-    assert desk.verify == (5, 35.0)
+def test_a_reset_midway_counts_from_then_on(replies: WrittenReplies) -> None:
+    replies.finish(3, 30.0)
+    replies.progress(2, 20.0)
+    replies.ledger.reset()
+    assert replies.ledger.rows == ()
+    replies.progress(5, 44.0)
+    assert replies.verify == (3, 24.0)
+    replies.finish(6, 50.0)
+    assert replies.verify == (4, 30.0)
+    replies.progress(1, 5.0)
+    assert replies.verify == (5, 35.0)
 
 
-def test_what_a_failed_reply_took_is_kept(desk: Desk) -> None:
-    desk.progress(2, 20.0)
-    desk.ledger.add_end(Failure("Broke off.", ""))
-    desk.progress(1, 10.0)
-    assert desk.verify == (3, 30.0)
+def test_what_a_failed_reply_took_is_kept(replies: WrittenReplies) -> None:
+    replies.progress(2, 20.0)
+    replies.fail()
+    replies.progress(1, 10.0)
+    assert replies.verify == (3, 30.0)
 
 
-def test_switching_exact_times_begins_anew(desk: Desk) -> None:
-    desk.finish(3, 30.0)
-    desk.drafting.set_exact_times(True)
-    assert desk.ledger.rows == ()
+def test_switching_exact_times_begins_anew(replies: WrittenReplies) -> None:
+    replies.finish(3, 30.0)
+    replies.drafting.set_exact_times(True)
+    assert replies.ledger.rows == ()
 
 
-def test_the_cost_of_exact_times_is_known_after_a_reply_of_either_kind_in_one_mode(desk: Desk) -> None:
-    desk.finish(3, 30.0, tps=40.0)
-    assert desk.ledger.cost is None
-    desk.drafting.set_exact_times(True)
-    desk.finish(3, 30.0, tps=10.0, mode=Mode.OFF)
-    assert desk.ledger.cost is None, "another mode says nothing of the cost"
-    desk.finish(3, 30.0, tps=30.0)
-    assert desk.ledger.cost is not None
-    assert desk.ledger.cost.ratio == pytest.approx(0.75)
+def test_the_cost_of_exact_times_is_known_after_a_reply_of_either_kind_in_one_mode(replies: WrittenReplies) -> None:
+    replies.finish(3, 30.0, tps=40.0)
+    assert replies.ledger.cost is None
+    replies.drafting.set_exact_times(True)
+    replies.finish(3, 30.0, tps=10.0, mode=Mode.OFF)
+    assert replies.ledger.cost is None, "another mode says nothing of the cost"
+    replies.finish(3, 30.0, tps=30.0)
+    assert replies.ledger.cost is not None
+    assert replies.ledger.cost.ratio == pytest.approx(0.75)
 
 
-def test_a_reply_of_both_kinds_is_no_measure(desk: Desk) -> None:
-    desk.finish(3, 30.0, tps=40.0)
-    desk.progress(1, 5.0)
-    desk.drafting.set_exact_times(True)
-    desk.finish(3, 30.0, tps=30.0)
-    assert desk.ledger.cost is None
-    desk.finish(3, 30.0, tps=20.0)
-    assert desk.ledger.cost is not None
-    assert desk.ledger.cost.ratio == pytest.approx(0.5)
+def test_a_reply_of_both_kinds_is_no_measure(replies: WrittenReplies) -> None:
+    replies.finish(3, 30.0, tps=40.0)
+    replies.progress(1, 5.0)
+    replies.drafting.set_exact_times(True)
+    replies.finish(3, 30.0, tps=30.0)
+    assert replies.ledger.cost is None
+    replies.finish(3, 30.0, tps=20.0)
+    assert replies.ledger.cost is not None
+    assert replies.ledger.cost.ratio == pytest.approx(0.5)

@@ -4,7 +4,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import MadeWith
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.one_reply import OtherModel, ReplyWish
+from rdchat.services.chat.borrowed_model import OtherModel
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.style.theme import Theme
@@ -12,27 +12,28 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 BIG = ("Big", "/models/big")
+type Submitted = tuple[MadeWith, OtherModel | None]
 
 
-def sheet_on(qtbot: QtBot, theme: Theme, own: str = "Small") -> tuple[RegenerateSheet, list[ReplyWish]]:
+def sheet_on(qtbot: QtBot, theme: Theme, own: str = "Small") -> tuple[RegenerateSheet, list[Submitted]]:
     sheet = RegenerateSheet(own, lambda: [BIG], "Be brief.", SamplingParams(temperature=0.7, top_k=5), theme=theme)
     qtbot.addWidget(sheet)
     sheet.open()
-    wishes: list[ReplyWish] = []
-    sheet.wished.connect(wishes.append)
-    return sheet, wishes
+    submitted: list[Submitted] = []
+    sheet.submitted.connect(lambda *options: submitted.append(options))
+    return sheet, submitted
 
 
-def test_what_is_not_changed_is_no_wish(qtbot: QtBot, theme: Theme) -> None:
-    sheet, wishes = sheet_on(qtbot, theme)
+def test_options_that_are_unchanged_are_not_submitted(qtbot: QtBot, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, theme)
     assert not sheet.back.isVisible()
     qtbot.keyClick(sheet, Qt.Key.Key_Return)
-    assert wishes == [ReplyWish()]
+    assert submitted == [(MadeWith(), None)]
     assert sheet.result() == QDialog.DialogCode.Accepted
 
 
-def test_what_is_changed_is_wished(qtbot: QtBot, theme: Theme) -> None:
-    sheet, wishes = sheet_on(qtbot, theme)
+def test_changed_options_are_submitted(qtbot: QtBot, theme: Theme) -> None:
+    sheet, submitted = sheet_on(qtbot, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "1.5")
     sheet.prompt.clear()
@@ -41,32 +42,32 @@ def test_what_is_changed_is_wished(qtbot: QtBot, theme: Theme) -> None:
     assert sheet.back.text() == "Go back to Small afterwards"
     qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
     sampling = SamplingParams(temperature=1.5, top_k=5)
-    assert wishes == [ReplyWish(sampling, "", OtherModel("/models/big", "Big"))]
+    assert submitted == [(MadeWith(sampling, ""), OtherModel("/models/big", "Big"))]
 
 
 def test_one_may_stay_with_the_other_model(qtbot: QtBot, theme: Theme) -> None:
-    sheet, wishes = sheet_on(qtbot, theme)
+    sheet, submitted = sheet_on(qtbot, theme)
     qtbot.keyClick(sheet.model, Qt.Key.Key_Down)
     qtbot.keyClick(sheet.back, Qt.Key.Key_Space)
     qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
-    assert wishes == [ReplyWish(other=OtherModel("/models/big", "Big", stay=True))]
+    assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
 def test_without_a_model_another_one_is_chosen_and_stays(qtbot: QtBot, theme: Theme) -> None:
-    sheet, wishes = sheet_on(qtbot, theme, own="")
+    sheet, submitted = sheet_on(qtbot, theme, own="")
     assert sheet.model.currentText() == "Big"
     assert not sheet.back.isVisible()
     qtbot.mouseClick(sheet.regenerate, Qt.MouseButton.LeftButton)
-    assert wishes == [ReplyWish(other=OtherModel("/models/big", "Big", stay=True))]
+    assert submitted == [(MadeWith(), OtherModel("/models/big", "Big", stay=True))]
 
 
 def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, theme: Theme) -> None:
-    sheet, wishes = sheet_on(qtbot, theme)
+    sheet, submitted = sheet_on(qtbot, theme)
     sheet.temperature.selectAll()
     qtbot.keyClicks(sheet.temperature, "11")
     qtbot.keyClick(sheet.temperature, Qt.Key.Key_Return)
     assert 0 <= sheet.temperature.value() <= 10
-    assert all(wish.sampling is None or wish.sampling.temperature <= 10 for wish in wishes)
+    assert all(options.sampling is None or options.sampling.temperature <= 10 for options, _ in submitted)
 
 
 def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:

@@ -63,10 +63,10 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     rows = window.sidebar.list.rows
 
     def activity(chat_id: int) -> str:
-        return str(rows.index(rows.place_of(("chat", chat_id)) or 0).data(ACTIVITY))
+        return str(rows.index(rows.index_of(("chat", chat_id)) or 0).data(ACTIVITY))
 
     assert (activity(first), activity(second)) == ("a reply is being written", "a message is waiting")
-    place = rows.index(rows.place_of(("chat", first)) or 0)
+    place = rows.index(rows.index_of(("chat", first)) or 0)
     assert place.data(Qt.ItemDataRole.AccessibleTextRole) == "One, a reply is being written"
     assert window.conversation.waiting.words.text() == "Sent when the reply in another chat is finished"
     assert not window.conversation.welcome.isVisible(), "the chat has begun"

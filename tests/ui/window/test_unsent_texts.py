@@ -158,8 +158,8 @@ def test_another_store_has_texts_of_its_own(app: App, messages: list[Message]) -
     chat = messages[0].conversation_id
     with app.running() as (_, controller):
         unsent = controller.chat.unsent
-        unsent.keep(chat, messages[0].id, "of the store before")
-        unsent.keep(None, None, "typed for a new chat")
+        unsent.save(chat, messages[0].id, "of the store before")
+        unsent.save(None, None, "typed for a new chat")
         unsent.begin_anew("")
         assert unsent.text(chat, messages[0].id) == ""
         assert unsent.text(None) == "typed for a new chat"

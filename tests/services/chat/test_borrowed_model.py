@@ -2,21 +2,21 @@
 
 import pytest
 
-from rdchat.chat.conversation import MadeWith, MessageStatus
+from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, MessageStatus
 from rdchat.errors import ModelError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.chat.one_reply import Loan, OtherModel, ReplyWish
+from rdchat.services.chat.borrowed_model import Loan, OtherModel
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window
 
 HOT = SamplingParams(temperature=1.5)
-OTHER = ReplyWish(other=OtherModel("big", "Big"))
+OTHER = OtherModel("big", "Big")
 
 
-def regenerate(window: Window, wish: ReplyWish) -> None:
-    window.controller.regenerate(window.controller.chat.path[-1].id, wish)
+def regenerate(window: Window, other: OtherModel | None, options: MadeWith = USUAL_OPTIONS) -> None:
+    window.controller.regenerate(window.controller.chat.path[-1].id, options, other)
 
 
 def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) -> None:
@@ -24,13 +24,13 @@ def wait_for_loads(window: Window, engine: ScriptedEngine, *models: str | None) 
     window.wait_for(EngineState.IDLE)
 
 
-def test_a_wish_holds_for_one_reply_and_the_chat_stays_as_it_is(window: Window, engine: ScriptedEngine) -> None:
+def test_options_hold_for_one_reply_and_the_chat_stays_as_it_is(window: Window, engine: ScriptedEngine) -> None:
     window.controller.chat.set_options(system_prompt="Be brief.")
     window.ask("Hi")
-    regenerate(window, ReplyWish(HOT, "Rhyme."))
+    regenerate(window, None, MadeWith(HOT, "Rhyme."))
     window.wait_for(EngineState.IDLE)
-    wished = engine.requests[-1]
-    assert (wished.sampling, wished.messages[0].content) == (HOT, "Rhyme.")
+    request = engine.requests[-1]
+    assert (request.sampling, request.messages[0].content) == (HOT, "Rhyme.")
     assert window.controller.chat.path[-1].made_with == MadeWith(HOT, "Rhyme.", once=True)
     assert window.controller.chat.path[-1].siblings == 2
     window.ask("More")
@@ -42,7 +42,7 @@ def test_a_wish_holds_for_one_reply_and_the_chat_stays_as_it_is(window: Window, 
 
 def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine) -> None:
     window.ask("Hi")
-    regenerate(window, ReplyWish(HOT, ""))
+    regenerate(window, None, MadeWith(HOT, ""))
     window.wait_for(EngineState.IDLE)
     window.controller.continue_reply(window.controller.chat.path[-1].id)
     window.wait_for(EngineState.IDLE)
@@ -86,7 +86,7 @@ def test_one_stays_with_the_other_model(window: Window, engine: ScriptedEngine) 
     assert window.controller.preferences.settings.model == "big"
     engine.gate.open()
     window.wait_for(EngineState.IDLE)
-    regenerate(window, ReplyWish(other=OtherModel("other", "Other", stay=True)))
+    regenerate(window, OtherModel("other", "Other", stay=True))
     wait_for_loads(window, engine, None, "big", "other")
     assert window.controller.preferences.settings.model == "other"
 
@@ -144,7 +144,7 @@ def test_a_second_loan_brings_the_first_own_model_back(window: Window, engine: S
     engine.gate.shut()
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
-    regenerate(window, ReplyWish(other=OtherModel("huge", "Huge")))
+    regenerate(window, OtherModel("huge", "Huge"))
     assert window.controller.borrowed.loan is not None
     assert window.controller.borrowed.loan.own_name == "tiny"
     engine.gate.open()

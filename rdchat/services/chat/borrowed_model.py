@@ -1,39 +1,43 @@
-"""Options of one reply, and the model that is borrowed for it."""
+"""Another model, borrowed for one reply."""
 
 from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.conversation import Message
-from rdchat.inference.api.requests import Dtype, SamplingParams
+from rdchat.inference.api.requests import Dtype
 from rdchat.services.chat.replies import Replies
 
 
 @dataclass(frozen=True, slots=True)
 class OtherModel:
-    """Another model to load for one reply."""
+    """Another model to load for one reply.
 
-    model: str | None  # as `ModelSlot.load` takes it; None is the default one
-    name: str  # for people
-    stay: bool = False  # it answers from then on
+    Attributes:
+        model: A folder or hub id; None is the default model.
+        name: Its name, for people.
+        stay: Whether it also writes the replies after that one.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class ReplyWish:
-    """Options of one reply; None takes those of the chat."""
-
-    sampling: SamplingParams | None = None
-    system_prompt: str | None = None
-    other: OtherModel | None = None
+    model: str | None
+    name: str
+    stay: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Loan:
-    """A model that is borrowed for one reply."""
+    """A model that is borrowed for one reply.
+
+    Attributes:
+        reply_id: The reply.
+        borrowed: The borrowed model.
+        own: The chat's own model and its precision, loaded again afterwards.
+        own_name: Its name, for people.
+    """
 
     reply_id: int
     borrowed: OtherModel
-    own: tuple[str | None, Dtype]  # the chat's own model, which comes back
+    own: tuple[str | None, Dtype]
     own_name: str
 
 
@@ -44,11 +48,12 @@ class BorrowedModel(QObject):
     person chooses meanwhile, or that they stay with, ends the loan.
 
     Args:
-        replies: Tell when the reply has ended, and have the model.
+        replies: The replies, and the model.
     """
 
     changed = Signal()
-    stayed = Signal()  # the borrowed model is the chat's own from now on
+    # The borrowed model is the chat's own from now on.
+    stayed = Signal()
 
     def __init__(self, replies: Replies) -> None:
         super().__init__(replies)
@@ -62,7 +67,7 @@ class BorrowedModel(QObject):
     def borrow(self, other: OtherModel, reply_id: int) -> None:
         """Load a model for a reply that waits for it."""
         own, own_name = (self._slot.chosen, self._slot.dtype), self._slot.name or ""
-        if self.loan is not None:  # an earlier loan has not ended
+        if self.loan is not None:
             own, own_name = self.loan.own, self.loan.own_name
         self._set(None if other.stay else Loan(reply_id, other, own, own_name))
         self._slot.load(other.model)
@@ -88,7 +93,7 @@ class BorrowedModel(QObject):
     @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:
         if self.loan is not None and reply.id == self.loan.reply_id:
-            QTimer.singleShot(0, self, self.give_back)  # behind all others that follow the model or the reply
+            QTimer.singleShot(0, self, self.give_back)  # Behind all others that follow the model or the reply.
 
     @Slot()
     def _on_load(self) -> None:
