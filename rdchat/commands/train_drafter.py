@@ -50,9 +50,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="the same seed gives the same drafter on a CPU")
     parser.add_argument("--prompts", metavar="FILE", help="questions to mix in: one per line, or JSON lines")
     parser.add_argument("--from-my-chats", action="store_true", help="mix in the questions of your stored chats")
-    parser.add_argument(
-        "--start-from", metavar="DRAFTER", help="train this recurrent drafter further instead of a new one"
-    )
     parser.add_argument("--epochs", type=int, help="passes over the data")
 
 
@@ -88,18 +85,17 @@ def run(args: argparse.Namespace) -> int:
 
 def _settings(args: argparse.Namespace) -> "TrainingSettings":
     """Read the arguments and the files they name."""
-    from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415  MLX
+    from rdchat.inference.training.heads.recipes import default_recipe  # noqa: PLC0415  MLX
+    from rdchat.inference.training.run.training_plan import TrainingSettings  # noqa: PLC0415
 
-    settings = TrainingSettings.of_kind(
-        HeadKind(args.kind),
-        paths.expanded(args.out, "--out").absolute(),
-        tokens=args.tokens,
-        seed=args.seed,
-        start=paths.expanded(args.start_from, "--start-from").absolute() if args.start_from else None,
-        anyway=args.load_anyway,
-    )
+    kind = HeadKind(args.kind)
+    recipe = default_recipe(kind, args.seed, args.tokens)
     if args.epochs is not None:
-        settings = replace(settings, recipe=replace(settings.recipe, epochs=args.epochs))
+        recipe = replace(recipe, epochs=args.epochs)
+    out = paths.expanded(args.out, "--out").absolute()
+    settings = TrainingSettings(
+        out, args.tokens, args.seed, kind=kind, recipe=recipe, anyway=args.load_anyway
+    )  # checks the numbers before files are read
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     asked = answered_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), asked=tuple(asked))

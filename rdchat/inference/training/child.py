@@ -32,6 +32,7 @@ from rdchat.inference.api.training import (
     TrainingStart,
 )
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.evaluation import compare_drafters
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
@@ -119,7 +120,8 @@ def window_hint(hint: str) -> str:
 
 def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
     """Return the order as settings of `rdchat train-drafter`."""
-    return TrainingSettings.of_kind(order.kind, folder / DRAFTER, tokens=order.tokens, seed=order.seed, asked=asked)
+    recipe = default_recipe(order.kind, order.seed, order.tokens)
+    return TrainingSettings(folder / DRAFTER, order.tokens, order.seed, asked=asked, kind=order.kind, recipe=recipe)
 
 
 def _memory_bytes() -> int:

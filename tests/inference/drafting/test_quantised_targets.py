@@ -87,7 +87,7 @@ def quick() -> Iterator[None]:
 @pytest.mark.parametrize(("mode", "bits", "group"), [("affine", 4, 64), *KINDS[-3:]])
 def test_a_drafter_is_trained(mode: str, bits: int, group: int, quick: None, tmp_path: Path) -> None:
     model = lenient(quantised(mode, bits, group, tied=True))
-    recipe = Recipe(epochs=1, batch=64, warm_up=5)
-    settings = TrainingSettings(tmp_path / "out", tokens=1000, sequences=16, vocabulary=32, recipe=recipe)
+    recipe = Recipe(epochs=1, batch=64, warm_up=5, vocabulary=32)
+    settings = TrainingSettings(tmp_path / "out", tokens=1000, sequences=16, recipe=recipe)
     list(DrafterTraining(model, make_plan(model, settings, resume=False)).run())
     assert load_drafter(tmp_path / "out", model).vocabulary.shape[0] <= 32

@@ -17,8 +17,8 @@ _plain_settings = child.settings_of
 
 def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
     settings = _plain_settings(order, folder, asked)
-    recipe = replace(settings.recipe, epochs=4 if settings.kind is HeadKind.RECURRENT else 1)
-    return replace(settings, sequences=8, vocabulary=64, recipe=recipe)
+    epochs = 4 if settings.kind is HeadKind.RECURRENT else 1
+    return replace(settings, sequences=8, recipe=replace(settings.recipe, epochs=epochs, vocabulary=64))
 
 
 def main() -> None:
@@ -27,7 +27,7 @@ def main() -> None:
     evaluation._EVALUATED = 1
     evaluation._EVALUATED_TOKENS = evaluation._COMPARED_TOKENS = 8
     evaluation.EVERYDAY_PROMPTS = evaluation.EVERYDAY_PROMPTS[:2]
-    phases._LOOK_EVERY = 0.5
+    phases._EVALUATE_EVERY = 0.5
     Pace.EVERY = 0.05
     child.main()
 

@@ -98,10 +98,10 @@ def _fit(network: nn.Module) -> None:
 
 
 def training(model: LoadedModel, out: Path, resume: bool, kind: HeadKind = HeadKind.RECURRENT) -> DrafterTraining:
-    tokens, recipe = 6000, Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, seed=1)
+    tokens, recipe = 6000, Recipe(epochs=6, batch=64, learning_rate=4e-3, warm_up=20, vocabulary=32, seed=1)
     if kind is HeadKind.EAGLE3:  # its steps take longer
-        tokens, recipe = 3000, replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20)
-    settings = TrainingSettings(out, tokens=tokens, seed=1, sequences=16, vocabulary=32, recipe=recipe, kind=kind)
+        tokens, recipe = 3000, replace(default_recipe(kind, seed=1), learning_rate=4e-3, warm_up=20, vocabulary=32)
+    settings = TrainingSettings(out, tokens=tokens, seed=1, sequences=16, recipe=recipe, kind=kind)
     return DrafterTraining(model, make_plan(model, settings, resume))
 
 

@@ -24,7 +24,7 @@ from rdchat.inference.verification.target import LoadedModel
 Halves = npt.NDArray[np.float16]
 
 _CALL_TOKENS = 2048  # prompt tokens of one call, padding included
-_STATE_TOKENS = 4096  # the same, where hidden states are read again
+_STATE_TOKENS = 4096  # the same, where hidden states are read
 _PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
 _STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
 
@@ -38,7 +38,7 @@ class BatchedDecoder:
     """
 
     def __init__(self, model: LoadedModel, layers: list[BatchKVCache]) -> None:
-        self._network, self._hooks, self._layers = model.network, model.hooks, layers
+        self._network, self._layers = model.network, layers
 
     @classmethod
     def read(cls, model: LoadedModel, prefix: Sequence[int], prompts: Sequence[Sequence[int]]) -> "BatchedDecoder":
@@ -71,11 +71,10 @@ class BatchedDecoder:
             parts = parts[::2]
         return cls(model, parts[0])
 
-    def step(self, tokens: Sequence[int]) -> tuple[mx.array, mx.array]:
-        """Feed one token of each sequence; return (batch, vocabulary) logits and (batch, width) hidden states, lazy."""
+    def step(self, tokens: Sequence[int]) -> mx.array:
+        """Feed one token of each sequence; return the (batch, vocabulary) logits, lazy."""
         logits: mx.array = self._network(mx.array(list(tokens))[:, None], cache=self._layers)
-        assert self._hooks.hidden is not None
-        return logits[:, -1], self._hooks.hidden[:, -1]
+        return logits[:, -1]
 
     def keep(self, sequences: Sequence[int]) -> None:
         """Drop all sequences but these indices."""
@@ -141,32 +140,27 @@ def _compare(model: LoadedModel) -> tuple[float, float]:
     """Return how far sequences in a batch are from those fed alone, in standard deviations, and the limit."""
     decoder = BatchedDecoder.read(model, _PREFIX, _PROMPTS)
     decoder.step(_STEPS[0])
-    logits, hidden = decoder.step(_STEPS[1])
-    found = [on_host(logits), on_host(hidden)]
+    logits = decoder.step(_STEPS[1])
+    rows = on_host(logits)
     errors, noise = list[float](), list[float]()
     for sequence, prompt in enumerate(_PROMPTS):
         tokens = [*_PREFIX, *prompt, *(step[sequence] for step in _STEPS)]
-        at_once, one_by_one = _alone(model, [tokens]), _alone(model, [[token] for token in tokens])
-        for rows, expected, again in zip(found, at_once, one_by_one, strict=True):
-            errors += row_errors(rows[sequence : sequence + 1], expected)
-            noise += row_errors(again, expected)
+        expected = _alone(model, [tokens])
+        errors += row_errors(rows[sequence : sequence + 1], expected)
+        noise += row_errors(_alone(model, [[token] for token in tokens]), expected)
     return median_error(errors), rounding_limit(noise, logits.dtype)
 
 
-def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> list[npt.NDArray[np.float32]]:
-    """Return the logits and the hidden state, (1, width), of the last token of a sequence fed in several calls."""
+def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
+    """Return the (1, vocabulary) logits after the last token of a sequence fed in several calls."""
     caches = make_prompt_cache(model.network)
     for tokens in calls:
         logits = model.network(mx.array([tokens]), cache=caches)
-    assert model.hooks.hidden is not None
-    return [on_host(array[0, -1:]) for array in (logits, model.hooks.hidden)]
+    return on_host(logits[0, -1:])
 
 
 def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> Halves:
-    """Return (answer tokens, width): the hidden states from which the answers' tokens were chosen, answer by answer.
-
-    They equal those stored with the data up to rounding: the sums are added in another order.
-    """
+    """Return (answer tokens, width): the hidden states from which the answers' tokens were chosen, answer by answer."""
     pairs = zip(_states(model, conversations, reads), conversations, strict=True)
     return np.concatenate([row[item.answer_start - 1 : -1] for row, item in pairs])
 

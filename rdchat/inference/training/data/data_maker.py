@@ -49,7 +49,6 @@ class TokenSequence:
 
     Attributes:
         tokens: Token ids of the conversation so far.
-        states: For each token of the answer, (width,) float16: the hidden state from which it was chosen.
         over: Whether the answer has ended.
     """
 
@@ -57,7 +56,6 @@ class TokenSequence:
         self, number: int, template: Template, question: list[int], *, more_tokens: int, temperature: float, seed: int
     ) -> None:
         self.tokens = [*template.before, *question]
-        self.states: list[npt.NDArray[np.float16]] = []
         self.over = False
         self._number = number
         self._template = template
@@ -76,13 +74,8 @@ class TokenSequence:
         self._fed = min(self._fed + 1, len(self.tokens))
         return self.tokens[self._fed - 1]
 
-    def take(self, logits: npt.NDArray[np.float32], state: npt.NDArray[np.float16]) -> None:
-        """Choose the token after the last input.
-
-        Args:
-            logits: (vocabulary,).
-            state: (width,) the hidden state of these logits.
-        """
+    def take(self, logits: npt.NDArray[np.float32]) -> None:
+        """Choose the token after the last input from its (vocabulary,) logits."""
         if self._fed < len(self.tokens):
             return  # the template decides the next token
         if self._answer_start is None:
@@ -95,7 +88,6 @@ class TokenSequence:
             return
         token = sample(logits, self._temperature, self._draw)
         self.tokens.append(token)
-        self.states.append(state)
         length = self.answer_tokens
         self.over = token in self._template.ends or length >= MAX_ANSWER_TOKENS or self._loops(length)
 
@@ -199,7 +191,6 @@ class DataMaker:
     _: KW_ONLY
     seed: int  # of the training; from 0 to 2**31 - 1
     sequences: int  # conversations in a batch
-    keep_states: bool  # whether the answers' hidden states are kept on disk, as float16
     passages: list[str] = field(default_factory=list)  # answers that later questions may be about
 
     def resume(self) -> list[list[TrainingConversation]]:
@@ -218,12 +209,10 @@ class DataMaker:
         running = sorted(sequences, key=lambda sequence: len(sequence.tokens))
         decoder = BatchedDecoder.read(self.model, shared, [each.tokens[len(shared) : -1] for each in running])
         while running:
-            logits, hidden = decoder.step([sequence.next_input() for sequence in running])
-            for sequence, row, state in zip(
-                running, *fetch(logits.astype(mx.float32), hidden.astype(mx.float16)), strict=True
-            ):
+            logits = fetch(decoder.step([sequence.next_input() for sequence in running]).astype(mx.float32))
+            for sequence, row in zip(running, logits, strict=True):
                 if not sequence.over:
-                    sequence.take(row, state)
+                    sequence.take(row)
             rows = [row for row, sequence in enumerate(running) if not sequence.over]
             if len(rows) <= len(running) * _FULL_ENOUGH:
                 running = [running[row] for row in rows]
@@ -231,8 +220,7 @@ class DataMaker:
                     decoder.keep(rows)
             yield sum(sequence.answer_tokens for sequence in sequences)
         made = [sequence.conversation() for sequence in sequences]
-        states = [state for sequence in sequences for state in sequence.states]
-        self.shards.append(made, np.stack(states) if self.keep_states else None)
+        self.shards.append(made)
         self._remember(made)
 
     def _sequence(self, number: int, long: bool) -> TokenSequence:

@@ -1,14 +1,7 @@
-"""Conversations on disk: the shards of a training, each written whole or not at all, and answers shipped with rdchat.
+"""Conversations on disk: the shards of a training, each written completely or not at all."""
 
-Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's shards without hidden
-states, which are computed again: an `npz` of the same columns, compressed by LZMA, named by the target's hash.
-"""
-
-import io
-import lzma
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,23 +9,27 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import rdchat
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
 
 _COLUMNS = ("tokens", "facts", "temperatures")
-_HASH_DIGITS = 16
-TEMPERATURE_STEPS = 100  # shipped answers store temperatures in hundredths
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingConversation:
-    """One question and its answer."""
+    """One question and its answer.
 
-    number: int  # number of the conversation in the training, from which its seed prompt is drawn
-    tokens: list[int]  # question and answer as the target saw them, the chat template's tokens included
-    answer_start: int  # index of the answer's first token
-    temperature: float  # of the answer
+    Attributes:
+        number: Number of the conversation in the training, from which its seed prompt is drawn.
+        tokens: Question and answer as the target saw them, the chat template's tokens included.
+        answer_start: Index of the answer's first token.
+        temperature: Temperature of the answer.
+    """
+
+    number: int
+    tokens: list[int]
+    answer_start: int
+    temperature: float
 
     @property
     def answer(self) -> list[int]:
@@ -71,10 +68,21 @@ class ShardFolder:
     def read(self, number: int) -> list[TrainingConversation]:
         """Return the conversations of shard `number`, from 0."""
         path = self._path(number)
-        with _readable(path), path.open("rb") as file, np.load(file) as stored:
-            tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
-            self._check(tokens, facts, temperatures)
-        return _conversations(tokens, facts, temperatures)
+        try:
+            with path.open("rb") as file, np.load(file) as stored:
+                tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
+                self._check(tokens, facts, temperatures)
+        except (OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, zipfile.BadZipFile) as error:
+            raise StorageError(
+                f"{path} is damaged: {error}.",
+                "Delete it and the later files in that folder, then resume the training.",
+            ) from error
+        ends = np.cumsum(facts[:, 1]).tolist()
+        rows = zip(ends, facts.tolist(), temperatures.tolist(), strict=True)
+        return [
+            TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
+            for end, (number, length, answer_start), temperature in rows
+        ]
 
     def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
         """Refuse columns that `append` never writes, since MLX looks up tokens without a bounds check."""
@@ -86,93 +94,13 @@ class ShardFolder:
         if temperatures.shape != facts.shape[:1]:
             raise ValueError("its conversations have no temperatures")
 
-    def append(self, made: Sequence[TrainingConversation], states: npt.NDArray[np.float16] | None = None) -> None:
-        """Add a shard; a crash leaves all of it or nothing.
-
-        Args:
-            made: At least one conversation.
-            states: (answer tokens, width): the hidden states from which the answers' tokens were chosen.
-        """
-        number = len(self)
-        if states is None:
-            # Left by a run that kept states and was killed at this point.
-            self._states_path(number).unlink(missing_ok=True)
-        else:
-            self.keep_states(number, states)
-        tokens, facts = columns(made, self._dtype)
+    def append(self, made: Sequence[TrainingConversation]) -> None:
+        """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
+        tokens = np.concatenate([np.array(item.tokens, self._dtype) for item in made])
+        facts = np.array([[item.number, len(item.tokens), item.answer_start] for item in made], np.int32)
         temperatures = np.array([item.temperature for item in made], np.float64)
-        with atomic_file(self._path(number)) as temporary, temporary.open("wb") as file:
+        with atomic_file(self._path(len(self))) as temporary, temporary.open("wb") as file:
             np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
-
-    def keep_states(self, number: int, states: npt.NDArray[np.float16]) -> None:
-        """Write the hidden states of a shard's answers; see `append`."""
-        with atomic_file(self._states_path(number)) as temporary, temporary.open("wb") as file:
-            np.save(file, states)
-
-    def states(self, number: int) -> npt.NDArray[np.float16] | None:
-        """Return the hidden states of a shard's answers, mapped from disk; None where they are not stored."""
-        path = self._states_path(number)
-        with _readable(path):
-            return np.load(path, mmap_mode="r") if path.exists() else None
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:05d}.npz"
-
-    def _states_path(self, number: int) -> Path:
-        return self._folder / f"{number:05d}.states.npy"
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ValueError, LookupError, TypeError, ArithmeticError, EOFError, zipfile.BadZipFile) as error:
-        raise StorageError(
-            f"{path} is damaged: {error}.", "Delete it and the later files in that folder, then resume the training."
-        ) from error
-
-
-def columns(
-    made: Sequence[TrainingConversation], dtype: npt.DTypeLike
-) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
-    """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
-    facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
-    return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
-
-
-def _conversations(
-    tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]
-) -> list[TrainingConversation]:
-    ends = np.cumsum(facts[:, 1]).tolist()
-    rows = zip(ends, facts.tolist(), temperatures.tolist(), strict=True)
-    return [
-        TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
-        for end, (number, length, answer_start), temperature in rows
-    ]
-
-
-def shipped_path(target_hash: str, folder: Path | None = None) -> Path:
-    """Return the path of the shipped answers of a target, whether or not they exist.
-
-    Args:
-        target_hash: See `models.model_files`.
-        folder: Where to look; None is the installed package.
-    """
-    folder = folder or Path(rdchat.__file__).parent / "training_texts" / "answers"
-    return folder / f"{target_hash[:_HASH_DIGITS]}.xz"
-
-
-def read_answers(path: Path) -> list[TrainingConversation]:
-    """Return the conversations in a file made by `scripts/pack_answers.py`; none where there is no file.
-
-    Raises:
-        StorageError: If it is damaged.
-    """
-    if not path.exists():
-        return []
-    try:
-        with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as stored:
-            tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
-    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
-    return _conversations(tokens, facts, temperatures / TEMPERATURE_STEPS)

@@ -24,6 +24,7 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, Eagle3Network
 from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import output_preconditioner
@@ -73,12 +74,9 @@ class Sample:
 
 
 class Eagle3Objective(Objective):
-    """Data, loss and head of an EAGLE-3 training; see `Objective` for the other arguments.
+    """Data, loss and head of an EAGLE-3 training.
 
     The head has one layer and no embeddings. Its output rows are stored with it, so its MLP is smaller than usual.
-
-    Args:
-        layers: Layers of the target that the head reads; `read_states` returns them after the trunk's output.
 
     Attributes:
         held_out: Samples of answers at temperature 0 that are not trained on.
@@ -92,8 +90,7 @@ class Eagle3Objective(Objective):
     network: Eagle3Network
 
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
-        super().__init__(target, data, recipe)
-        self.layers, self.recipe = layers, recipe
+        super().__init__(target, data, recipe, layers)
         self._starts = [0, *accumulate(map(self.state_tokens, self.conversations))]
         self._squares, self._tokens = np.zeros(0), 0
         self.held_out: list[Sample] = []
@@ -102,6 +99,8 @@ class Eagle3Objective(Objective):
     def state_tokens(item: TrainingConversation) -> int:
         """See `Objective`: all tokens are read."""
         return len(item.tokens)
+
+    read_states = staticmethod(conversation_states)
 
     def _states(self, window: int, number: int) -> Halves:
         """Return (tokens, width): the hidden states of a conversation in a window."""
@@ -141,7 +140,7 @@ class Eagle3Objective(Objective):
         self.embedding_weights = mx.array((1 / _floored(sizes)).astype(np.float32))
         self.whitened = self.rows @ output_preconditioner(fetch(self.rows))
         mx.eval(self.whitened)
-        mx.random.seed(self._seed)
+        mx.random.seed(self.recipe.seed)
         self.network = self._fresh_network()
         norm = self.network.norm  # logits begin with a standard deviation of 1
         norm.weight = norm.weight * (1 / float(mx.mean(mx.linalg.norm(self.whitened, axis=-1))))

@@ -4,11 +4,6 @@ from dataclasses import dataclass, replace
 
 from rdchat.inference.api.model_facts import HeadKind
 
-# The largest number of tokens that can be drafted. An EAGLE-3 head stores an output row for each of them, and stays
-# below 16 MB with the default model.
-DRAFT_VOCABULARY = {HeadKind.RECURRENT: 12288, HeadKind.EAGLE3: 7168}
-
-_FURTHER_RATE = 1.5e-4  # highest learning rate for a head that is trained further; chosen, not tuned
 _LITTLE_DATA, _MORE_EPOCHS = 50_000, 8
 
 
@@ -27,6 +22,8 @@ class Recipe:
         steps: Tokens drafted after the root.
         step_decay: Factor on the loss of each further token, since fewer drafts reach it.
         question_tokens: Tokens at the end of a question that an EAGLE-3 head attends to; the target reads all.
+        vocabulary: Limit of the tokens that can be drafted. An EAGLE-3 head stores an output row for each of them, and
+            stays below 16 MB with the default model.
         seed: Seed of all random draws.
     """
 
@@ -40,19 +37,19 @@ class Recipe:
     steps: int = 4
     step_decay: float = 0.8
     question_tokens: int = 512
+    vocabulary: int = 12288
     seed: int = 0
 
 
-_EAGLE3 = Recipe(epochs=3, batch=1, learning_rate=1e-3, warm_up=50, dropout=0.1, steps=5)
+_EAGLE3 = Recipe(epochs=3, batch=1, learning_rate=1e-3, warm_up=50, dropout=0.1, steps=5, vocabulary=7168)
 
 
-def default_recipe(kind: HeadKind, seed: int = 0, tokens: int = 1_000_000, *, further: bool = False) -> Recipe:
+def default_recipe(kind: HeadKind, seed: int = 0, tokens: int = 1_000_000) -> Recipe:
     """Return the recipe of a kind of head for a number of answer tokens.
 
     A step of EAGLE-3 is a conversation. With the default model it learns only word frequencies in the first 80 steps or
-    so, so a training on little data takes more passes. A recurrent head that is trained `further` learns more slowly,
-    so that it keeps what it knows.
+    so, so a training on little data takes more passes.
     """
     if kind is HeadKind.RECURRENT:
-        return Recipe(seed=seed, learning_rate=_FURTHER_RATE) if further else Recipe(seed=seed)
+        return Recipe(seed=seed)
     return replace(_EAGLE3, seed=seed, epochs=_MORE_EPOCHS if tokens <= _LITTLE_DATA else _EAGLE3.epochs)

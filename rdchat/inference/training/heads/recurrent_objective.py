@@ -19,8 +19,9 @@ from mlx.utils import tree_flatten, tree_map
 
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
+from rdchat.inference.training.data.batched_decoding import answer_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
@@ -114,60 +115,21 @@ def fold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
         head: Trained with this whitening; it has an input layer, a cell with weights, and tied output.
         whitening: From `Whitening.of`.
     """
-    hidden, embeddings = whitening.hidden, whitening.embeddings
-    inputs = {"from_hidden": (-hidden.mean / hidden.scale, 1 / hidden.scale)}
-    inputs["from_token"] = (-embeddings.mean / embeddings.scale, 1 / embeddings.scale)
-    return _rewritten(head, inputs, whitening.preconditioner)
-
-
-def unfold_weights(head: RecurrentHead, whitening: Whitening) -> RecurrentHead:
-    """Return a head whose logits on whitened inputs equal those of `head` on plain ones: the inverse of `fold_weights`.
-
-    Args:
-        head: Folded; in any floating-point precision.
-        whitening: That of the new training, not the one the head was trained with.
-
-    Returns:
-        A head in float32.
-    """
-    hidden, embeddings = whitening.hidden, whitening.embeddings
-    inputs = {"from_hidden": (hidden.mean, hidden.scale), "from_token": (embeddings.mean, embeddings.scale)}
-    inverse = np.linalg.inv(fetch(whitening.preconditioner).astype(np.float64)).astype(np.float32)
-    return _rewritten(head, inputs, mx.array(inverse))
-
-
-def _rewritten(head: RecurrentHead, inputs: dict[str, tuple[mx.array, mx.array]], output: mx.array) -> RecurrentHead:
-    """Return a float32 head for shifted and scaled inputs, and for output rows times the inverse of `output`.
-
-    Args:
-        head: It has an input layer, a cell with weights, and tied output.
-        inputs: For each input layer the (width,) shift and factor of its input.
-        output: (hidden_size, hidden_size).
-    """
-    config = head.config
-    assert config.project_input
-    assert not config.input_rank
-    assert config.cell is not Cell.SUM
-    assert config.output is Output.TIED
     weights = {name: array.astype(mx.float32) for name, array in tree_flatten(head.parameters())}
-    for name, (shift, factor) in inputs.items():
-        read = weights[f"{name}.weight"]
-        weights[f"{name}.bias"] = weights[f"{name}.bias"] + read @ shift
-        weights[f"{name}.weight"] = read * factor
+    for name, standard in (("from_hidden", whitening.hidden), ("from_token", whitening.embeddings)):
+        read = weights[f"{name}.weight"] / standard.scale
+        weights[f"{name}.weight"] = read
+        weights[f"{name}.bias"] = weights[f"{name}.bias"] - read @ standard.mean
     for name in ("output.weight", "output.bias"):
-        weights[name] = output @ weights[name]
-    made = RecurrentHead(config)
+        weights[name] = whitening.preconditioner @ weights[name]
+    made = RecurrentHead(head.config)
     made.load_weights(list(weights.items()))
     mx.eval(made.parameters())
     return made
 
 
 class RecurrentObjective(Objective):
-    """Data, loss and head of a recurrent drafter's training; see `Objective` for the other arguments.
-
-    Args:
-        shape: Shape of the head; the data decides the size of the draft vocabulary.
-        start: A drafter of that shape to train further; None for a fresh one.
+    """Data, loss and head of a recurrent drafter's training.
 
     Attributes:
         held_out: (n,) int64: roots of held-out answers at temperature 0.
@@ -176,15 +138,10 @@ class RecurrentObjective(Objective):
     licence = "The head holds no weights of the target."
     compiled = True
     network: RecurrentHead
-    whitening: Whitening  # of hidden states, embeddings and output rows
+    whitening: Whitening
 
-    def __init__(
-        self, target: Target, data: TrainingData, recipe: Recipe, shape: HeadConfig, start: StoredDrafter | None = None
-    ) -> None:
-        if start is not None:
-            data = replace(data, candidates=start.head.config.draft_vocabulary_size)
-        super().__init__(target, data, recipe, None if start is None else fetch(start.vocabulary))
-        self._shape, self._start, self._dropout, self._batch = shape, start, recipe.dropout, recipe.batch
+    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
+        super().__init__(target, data, recipe, layers)
         self.tokens_per_step = recipe.batch
         self._some: list[Halves] = []
         self.held_out = np.empty(0, np.int64)
@@ -195,6 +152,8 @@ class RecurrentObjective(Objective):
     def state_tokens(item: TrainingConversation) -> int:
         """See `Objective`: only answers are read."""
         return len(item.answer)
+
+    read_states = staticmethod(answer_states)
 
     def trunk_states(self, window: int) -> Halves:
         return self.windows.load(window)[:, : self.rows.shape[1]]
@@ -221,19 +180,21 @@ class RecurrentObjective(Objective):
         measured = np.concatenate(self._some).astype(np.float32)
         self._some = []
         self.whitening = Whitening.of(measured, table, self.counts, fetch(self.rows))
-        mx.random.seed(self._seed)
-        if self._start is None:
-            self.network = RecurrentHead(replace(self._shape, draft_vocabulary_size=len(self.vocabulary)))
-            self.network.output.weight = self.network.output.weight * _FIRST_OUTPUT
-        else:
-            self.network = unfold_weights(self._start.head, self.whitening)
-        head = self.network  # dropout spares the recurrence, where errors would add up
-        drop_inputs((head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), self._dropout)
+        mx.random.seed(self.recipe.seed)
+        width = embeddings.width
+        head = self.network = RecurrentHead(
+            HeadConfig(width, len(self.vocabulary), width, width, target_layers=self.layers)
+        )
+        head.output.weight = head.output.weight * _FIRST_OUTPUT
+        # dropout spares the recurrence, where errors would add up
+        drop_inputs(
+            (head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), self.recipe.dropout
+        )
 
     def steps_in(self, window: int) -> int:
         """See `Objective`; samples that do not fill a batch wait for another epoch."""
         there = len(self.samples[window])
-        return max(there // self._batch, min(there, 1))
+        return max(there // self.recipe.batch, min(there, 1))
 
     def batch(self, window: int, numbers: Ints) -> tuple[Inputs, Goals]:
         states = self.windows.load(window)[numbers - self.windows.span(window)[0]]
@@ -241,7 +202,7 @@ class RecurrentObjective(Objective):
 
     def inputs(self, roots: npt.NDArray[np.integer], states: Halves) -> Inputs:
         """Return the arguments of `features` for roots, (n,), with their hidden states, (n, width)."""
-        path = np.minimum(np.add.outer(roots, np.arange(self._steps)), len(self.answers) - 1)
+        path = np.minimum(np.add.outer(roots, np.arange(self.recipe.steps)), len(self.answers) - 1)
         return mx.array(states.astype(np.float32)), mx.array(self.answers.tokens[path])
 
     def features(self, hidden: mx.array, path: mx.array) -> mx.array:

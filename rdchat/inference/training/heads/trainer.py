@@ -38,6 +38,7 @@ from rdchat.inference.training.heads.samples import (
     draft_vocabulary,
 )
 from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 
@@ -120,13 +121,17 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """The data of a training."""
+    """The data of a training.
+
+    Attributes:
+        shards: The conversations.
+        read_states: Returns the (tokens, width) hidden states of a shard; the first columns are the trunk's.
+        window_tokens: Tokens whose hidden states are in memory at a time.
+    """
 
     shards: Sequence[Sequence[TrainingConversation]]
-    # returns the (tokens, width) hidden states of a shard; the first columns are the trunk's
     read_states: Callable[[int], Halves]
-    window_tokens: int  # tokens whose hidden states are in memory at a time
-    candidates: int  # most tokens that can be drafted
+    window_tokens: int
 
 
 class Goals(NamedTuple):
@@ -149,7 +154,7 @@ class Objective(ABC):
         target: The target model.
         data: The data.
         recipe: The hyperparameters.
-        known: Ids that a head could draft before it is trained further; see `draft_vocabulary`.
+        layers: Layers of the target that the head reads, after the trunk's output.
 
     Attributes:
         samples: Numbers of the samples of each window.
@@ -167,11 +172,11 @@ class Objective(ABC):
     network: nn.Module  # the weights that are trained
     tokens_per_step: float  # answer tokens of a step, on average
 
-    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, known: Ints | None = None) -> None:
-        self.target = target
+    def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
+        self.target, self.recipe, self.layers = target, recipe, layers
         self.conversations = list(chain.from_iterable(data.shards))
         self.answers = Answers.of(self.conversations)
-        self.vocabulary = draft_vocabulary(self.answers, data.candidates, known)
+        self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
@@ -182,7 +187,6 @@ class Objective(ABC):
         self._first_of_shard = [0, *accumulate(map(len, data.shards))]
         self.answer_starts = [0, *accumulate(len(item.answer) for item in self.conversations)]
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
-        self._seed, self._steps = recipe.seed, recipe.steps
 
     def prepare(self) -> Generator[TrainingProgress]:
         """Read all data once and make the head; yield progress after each window."""
@@ -212,7 +216,7 @@ class Objective(ABC):
 
     def _ahead(self, roots: npt.NDArray[np.integer]) -> tuple[npt.NDArray[np.integer], npt.NDArray[np.bool_]]:
         """Return (n, steps): the indices after each root, and whether they belong to its answer."""
-        steps = np.arange(1, self._steps + 1)
+        steps = np.arange(1, self.recipe.steps + 1)
         return np.minimum(np.add.outer(roots, steps), len(self.answers) - 1), steps <= self.answers.left[roots][:, None]
 
     def loss(self, inputs: tuple[Any, ...], goals: Goals) -> mx.array:
@@ -223,7 +227,7 @@ class Objective(ABC):
     def accuracy(self) -> tuple[float, ...]:
         """Return the share of correct tokens by position of held-out drafts, where all earlier ones are correct."""
         self.network.eval()
-        right, reached = np.zeros(self._steps), np.zeros(self._steps)
+        right, reached = np.zeros((2, self.recipe.steps))
         for roots, inputs in self.held_out_inputs():
             guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows().T, axis=-1))
             goals = self.next_tokens(roots)  # -1 after the answer's end
@@ -238,6 +242,11 @@ class Objective(ABC):
     @abstractmethod
     def state_tokens(item: TrainingConversation) -> int:
         """Return how many hidden states of a conversation are read, one per token."""
+
+    @staticmethod
+    @abstractmethod
+    def read_states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> Halves:
+        """Return the (tokens, width) hidden states of a shard's conversations."""
 
     @abstractmethod
     def trunk_states(self, window: int) -> Halves:

@@ -4,11 +4,9 @@ from collections.abc import Mapping, Sequence
 
 from rdchat import __version__
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
-from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
-from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
+from rdchat.inference.training.run.phases import OBJECTIVES
 from rdchat.inference.training.run.training_plan import TrainingPlan
 
 
@@ -32,7 +30,6 @@ def card(
         evaluation: Their counts by setup; see `evaluate`.
     """
     settings, target = plan.settings, plan.binding
-    objective = RecurrentObjective if settings.kind is HeadKind.RECURRENT else Eagle3Objective
     fields = {
         "kind": settings.kind.value,
         "target": target.name,
@@ -43,7 +40,6 @@ def card(
         "answer tokens": f"{answer_tokens(conversations):,}",
         "own questions from a file": f"{len(settings.prompts):,}",
         "own questions from chats": f"{len(settings.asked):,}",
-        "trained further from": settings.start.name if settings.start else "no drafter",
         "target layers read": ", ".join(map(str, plan.reads.layers)),
         "epochs": settings.recipe.epochs,
         "learning rate": settings.recipe.learning_rate,
@@ -68,7 +64,7 @@ position:
 {_figures(prompts, evaluation)}
 
 ## Licence
-{objective.licence} It was trained on the target's own answers: use it under the target's licence.
+{OBJECTIVES[settings.kind].licence} It was trained on the target's own answers: use it under the target's licence.
 """
 
 

@@ -15,15 +15,19 @@ _FILE = "begun.json"
 
 @dataclass(slots=True)
 class RunRecord:
-    """The record of a training, kept in `begun.json` of its folder."""
+    """The record of a training, stored as `begun.json` in its folder.
 
-    keep_states: bool  # whether hidden states are kept on disk, decided by the free space at the start
-    dtype: str  # precision of the target
-    # Tokens around a question; some chat templates include the date.
+    Attributes:
+        dtype: Precision of the target.
+        before, after: Tokens around a question; some chat templates include the date.
+        asked: Questions from stored chats, fixed at the start since chats change.
+        trained: Steps done and planned of each recipe whose training has ended.
+    """
+
+    dtype: str
     before: tuple[int, ...]
     after: tuple[int, ...]
-    asked: tuple[str, ...] = ()  # questions from stored chats, fixed at the start since chats change
-    # Steps done and planned of each recipe whose training has ended.
+    asked: tuple[str, ...] = ()
     trained: dict[str, list[int]] = field(default_factory=dict)
 
     def template(self, model: LoadedModel) -> Template:

@@ -5,7 +5,6 @@ import json
 import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 
@@ -15,16 +14,12 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter, target_named_in
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
+from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
-from rdchat.inference.training.data.shards import TrainingConversation, read_answers, shipped_path
-from rdchat.inference.training.heads.recipes import DRAFT_VOCABULARY, Recipe, default_recipe
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS
-from rdchat.inference.training.run.budget import Budget, TrainingMemory
+from rdchat.inference.training.heads.recipes import Recipe
+from rdchat.inference.training.run.budget import Budget, make_budget
 from rdchat.inference.training.run.run_record import RunRecord
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
@@ -33,83 +28,70 @@ _MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
 # Longer questions of the person's own are left out, because their whole batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
-_OTHER_START = "Give a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingSettings:
     """Settings of a training.
 
+    Attributes:
+        out: Folder of the drafter.
+        tokens: Answer tokens to train on.
+        seed: Seed of all random draws.
+        prompts: The person's own questions, mixed with the built-in ones.
+        asked: More of them, from stored chats; the card says that there were some. A resumed training uses those it
+            began with.
+        sequences: Conversations decoded in one batch; fewer where memory is short.
+        kind: The kind of head.
+        recipe: The hyperparameters for that kind.
+        anyway: Whether to begin even if memory seems too small.
+
     Raises:
         InvalidSettingError: If a number is out of range.
     """
 
-    out: Path  # folder of the drafter
-    tokens: int = DEFAULT_TOKENS  # answer tokens to train on
-    seed: int = 0  # of all random draws
-    prompts: tuple[str, ...] = ()  # the person's own questions, mixed with the built-in ones
-    # More of them, from stored chats; the card says that there were some. A resumed training keeps those it began with.
+    out: Path
+    tokens: int = DEFAULT_TOKENS
+    seed: int = 0
+    prompts: tuple[str, ...] = ()
     asked: tuple[str, ...] = ()
-    sequences: int = 128  # conversations decoded in one batch; fewer where memory is short
-    vocabulary: int = 12288  # most tokens that can be drafted
-    # Layers of the target that are read; a recurrent head also reads the trunk's output. None leaves the choice to
-    # `spread_layers` or, for EAGLE-3, to `eagle3_layers`.
-    target_layers: tuple[int, ...] | None = None
-    recipe: Recipe = field(default_factory=Recipe)  # the hyperparameters, for `kind`
-    kind: HeadKind = HeadKind.RECURRENT  # of the head
-    anyway: bool = False  # whether to begin even if memory seems too small
-    # Folder of a recurrent drafter of the same target to train further. Its shape replaces `vocabulary` and
-    # `target_layers`.
-    start: Path | None = None
-
-    @classmethod
-    def of_kind(
-        cls,
-        kind: HeadKind,
-        out: Path,
-        *,
-        tokens: int = DEFAULT_TOKENS,
-        seed: int = 0,
-        start: Path | None = None,
-        **others: Any,
-    ) -> "TrainingSettings":
-        """Return the usual settings of a kind of head."""
-        recipe = default_recipe(kind, seed, tokens, further=start is not None)
-        return cls(
-            out, tokens, seed, vocabulary=DRAFT_VOCABULARY[kind], recipe=recipe, kind=kind, start=start, **others
-        )
+    sequences: int = 128
+    kind: HeadKind = HeadKind.RECURRENT
+    recipe: Recipe = field(default_factory=Recipe)
+    anyway: bool = False
 
     def __post_init__(self) -> None:
         bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
         require(_MIN_TOKENS <= self.tokens <= _MAX_TOKENS, "tokens", self.tokens, bounds)
         require(self.kind in TRAINED_KINDS, "kind", self.kind, " or ".join(TRAINED_KINDS))
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
-        require(self.sequences >= 1, "sequences", self.sequences, "at least 1")
-        require(self.vocabulary >= 2 * TEACHER_TOKENS, "vocabulary", self.vocabulary, f"at least {2 * TEACHER_TOKENS}")
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan:
-    """A training that can begin."""
+    """A training that can begin.
 
-    settings: TrainingSettings  # as asked for, with as many sequences as fit and without questions that are too long
-    binding: TargetBinding  # the target
-    folder: Path  # folder of the data and the unfinished training, one for each target and kind of data
-    record: RunRecord  # state of earlier runs, or a new record
-    budget: Budget  # disk space and memory
-    left_out: int  # questions of the person's own that are too long
-    resumed: bool  # whether an earlier training continues
-    reads: HiddenReads  # the hidden states that are read: the trunk's output, for the teacher, then the layers'
-    start: StoredDrafter | None  # the drafter to train further; None for a fresh head
+    Attributes:
+        settings: The given settings, with as many sequences as fit and without questions that are too long.
+        binding: The target.
+        folder: Folder of the data and the unfinished training, one for each target and kind of data.
+        record: State of earlier runs, or a new record.
+        budget: Disk space and memory.
+        left_out: Number of the person's own questions that are too long.
+        resumed: Whether an earlier training continues.
+        reads: The hidden states that are read: the trunk's output, for the teacher, then the layers'.
+    """
 
-    def head_config(self, model: LoadedModel) -> HeadConfig:
-        """Return the shape of a recurrent head; the data may turn out to have fewer draftable tokens."""
-        if self.start is not None:
-            return self.start.head.config
-        width = TargetEmbeddings(model.network, model.info.vocabulary_size).width
-        return HeadConfig(width, self.settings.vocabulary, width, width, target_layers=self.reads.layers)
+    settings: TrainingSettings
+    binding: TargetBinding
+    folder: Path
+    record: RunRecord
+    budget: Budget
+    left_out: int
+    resumed: bool
+    reads: HiddenReads
 
 
 def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:
@@ -117,7 +99,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
 
     Args:
         model: The target.
-        settings: As asked for.
+        settings: The given settings.
         resume: Whether an interrupted training may be continued.
 
     Raises:
@@ -128,47 +110,30 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    recurrent, start = settings.kind is HeadKind.RECURRENT, None
-    if settings.start is not None:
-        start = _startable(settings.start, model, settings.kind)
-        settings = replace(settings, target_layers=start.head.config.target_layers)
-    layers = settings.target_layers
-    if layers is None:
-        layers = spread_layers(model) if recurrent else eagle3_layers(model)
-        settings = replace(settings, target_layers=layers)
-    reads = HiddenReads(layers, normalised=recurrent)
+    recurrent = settings.kind is HeadKind.RECURRENT
+    reads = HiddenReads(spread_layers(model) if recurrent else eagle3_layers(model), normalised=recurrent)
     width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
-    need = TrainingMemory(model, width)
-    fitting = replace(settings, sequences=need.sequences(settings.sequences))
-    folder = _folder(binding, fitting)
-    record = _begun(folder, binding, model, resume)
-    asked = record.asked if record else settings.asked
-    fitting = replace(fitting, prompts=_short(model, settings.prompts), asked=_short(model, asked))
-    left_out = len(settings.prompts) - len(fitting.prompts) + len(asked) - len(fitting.asked)
-    if left_out and not fitting.prompts and not fitting.asked:
+    trainings = paths.cache_dir() / "training" / f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
+    budget = make_budget(model, trainings, width, settings.tokens, settings.sequences, anyway=settings.anyway)
+    folder = trainings / _data_key(settings, budget.sequences)
+    record = _read_record(folder, binding, model, resume)
+    given = settings.prompts, record.asked if record else settings.asked
+    prompts, asked = (_short(model, questions) for questions in given)
+    left_out = sum(map(len, given)) - len(prompts) - len(asked)
+    if left_out and not prompts and not asked:
         raise RdchatError(
             f"All questions are longer than {MAX_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
         )
-    keep_states = record.keep_states if record else None
-    if not recurrent:
-        keep_states = False  # those of whole conversations would need several times the space
-    budget = need.budget(settings.tokens, fitting.sequences, folder, keep_states, anyway=settings.anyway)
-    known = record
-    if known is None:
+    resumed = record is not None
+    if record is None:
         template = chat_template(model)
-        known = RunRecord(budget.keep_states, model.info.dtype, template.before, template.after)
-    known = replace(known, keep_states=budget.keep_states, asked=fitting.asked)
-    return TrainingPlan(
-        fitting, binding, folder, known, budget, left_out, resumed=record is not None, reads=reads, start=start
-    )
-
-
-def shipped_answers(binding: TargetBinding, settings: TrainingSettings) -> list[TrainingConversation]:
-    """Return the conversations shipped with rdchat for a target; none if the person's own questions are used."""
-    return [] if settings.prompts or settings.asked else read_answers(shipped_path(binding.hash))
+        record = RunRecord(model.info.dtype, template.before, template.after)
+    record = replace(record, asked=asked)
+    settings = replace(settings, sequences=budget.sequences, prompts=prompts, asked=asked)
+    return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads)
 
 
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:
@@ -189,28 +154,6 @@ def eagle3_layers(model: LoadedModel) -> tuple[int, ...]:
     """
     count = len(getattr(model.network, "layers", ()))
     return tuple(sorted({min(layer, count - 1) for layer in (count // 4, count // 2, max(count - 2, 0))}))
-
-
-def _startable(folder: Path, model: LoadedModel, kind: HeadKind) -> StoredDrafter:
-    """Read a drafter to train further.
-
-    Raises:
-        ModelError: If it is not one of ours for this target, or is quantised.
-        RdchatError: If another kind is to be trained.
-    """
-    if kind is not HeadKind.RECURRENT:
-        raise RdchatError(f"{kind.words} heads cannot be trained further.", "Leave out --start-from, or --kind.")
-    if inspect_drafter(folder) is not HeadKind.RECURRENT:
-        raise ModelError(
-            f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
-        )
-    stored = load_drafter(folder, model)
-    assert isinstance(stored, StoredDrafter), "recurrent drafters are StoredDrafters"
-    shape = stored.head.config
-    others = not shape.project_input or shape.input_rank or shape.output is Output.OWN
-    if stored.target is None or shape.quantization_bits or others:
-        raise ModelError(f"{folder} has a drafter that was not trained by rdchat.", _OTHER_START)
-    return stored
 
 
 def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
@@ -239,9 +182,9 @@ def _check_out(out: Path, binding: TargetBinding) -> None:
             raise RdchatError(f"{out} is a file.", "Choose a folder for the drafter.")
         if target_named_in(out) not in {None, binding.hash}:
             raise RdchatError(f"{out} has something other than a drafter for {binding.name}.", "Choose a new folder.")
-    place = next(folder for folder in (out, *out.parents) if folder.exists())
+    existing = next(folder for folder in (out, *out.parents) if folder.exists())
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=existing):
             pass
     except OSError as error:
         raise file_error(error, f"The drafter cannot be written to {out}", "Choose another folder.") from error
@@ -251,17 +194,14 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(text for text in prompts if len(encode(model, text)) <= MAX_QUESTION_TOKENS)
 
 
-def _folder(binding: TargetBinding, settings: TrainingSettings) -> Path:
-    """Return the folder of this kind of data; questions from chats do not change it, since chats change meanwhile."""
+def _data_key(settings: TrainingSettings, sequences: int) -> str:
+    """Return a name for this kind of data; questions from chats do not change it, since chats change meanwhile."""
     chats = ["chats"] if settings.asked else []
-    # EAGLE-3 stores no hidden states, so its data does not depend on the layers
-    layers = settings.target_layers if settings.kind is HeadKind.RECURRENT else None
-    facts = json.dumps([settings.seed, settings.sequences, layers, settings.prompts, *chats])
-    name = f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
-    return paths.cache_dir() / "training" / name / hashlib.sha256(facts.encode()).hexdigest()[:12]
+    facts = json.dumps([settings.seed, sequences, settings.prompts, *chats])
+    return hashlib.sha256(facts.encode()).hexdigest()[:12]
 
 
-def _begun(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> RunRecord | None:
+def _read_record(folder: Path, binding: TargetBinding, model: LoadedModel, resume: bool) -> RunRecord | None:
     if not any(folder.glob("*")):
         return None
     if not resume:

@@ -16,15 +16,14 @@ from rdchat import __version__
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
-from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.drafting.checkpoints.drafter_files import WEIGHTS, read_own_drafter, write_drafter
+from rdchat.inference.drafting.checkpoints.drafter_files import read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import SeedPromptSource
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
-from rdchat.inference.training.run.phases import DataPhase, TrainPhase
+from rdchat.inference.training.run.phases import make_data, train_head
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.target import LoadedModel
@@ -82,8 +81,7 @@ class DrafterTraining:
             stack.callback(lock.release)
             stack.enter_context(device_errors("for this training"))
             self._record.write(folder)
-            self._shards = ShardFolder(folder / "shards", self._model.info.vocabulary_size)
-            yield from stack.enter_context(closing(self._phases()))  # it saves before the lock is released
+            yield from stack.enter_context(closing(self._phases()))  # saves before the lock is released
 
     def _phases(self) -> Generator[TrainingProgress]:
         settings, record = self._plan.settings, self._record
@@ -91,12 +89,11 @@ class DrafterTraining:
             self._model,
             record.template(self._model),
             SeedPromptSource(settings.seed, (*settings.prompts, *settings.asked)).seed_prompt,
-            self._shards,
+            ShardFolder(self._plan.folder / "shards", self._model.info.vocabulary_size),
             seed=settings.seed,
             sequences=settings.sequences,
-            keep_states=record.keep_states,
         )
-        shards = yield from DataPhase(self._plan, maker, self._now).run()
+        shards = yield from make_data(maker, settings.tokens, self._now)
         conversations = [item for shard in shards for item in shard]
         key = self._recipe_key(len(shards))
         run_folder = self._plan.folder / f"recipe-{key}"
@@ -104,9 +101,7 @@ class DrafterTraining:
         if key not in record.trained:
             yield TrainingProgress(Phase.PREPARE, 0.0, words=self._restart_text(run_folder))
             make_folder(run_folder)
-            trained, steps = yield from TrainPhase(self._model, self._plan, self._shards, self._now).run(
-                shards, run_folder
-            )
+            trained, steps = yield from train_head(self._model, self._plan, shards, run_folder, self._now)
             write_drafter(drafter, trained, "")
             record.trained[key] = steps
             record.write(self._plan.folder)
@@ -133,12 +128,8 @@ class DrafterTraining:
     def _recipe_key(self, shards: int) -> str:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
         settings = self._plan.settings
-        facts = [asdict(settings.recipe), settings.vocabulary, shards]
-        if settings.kind is not HeadKind.RECURRENT:
-            facts += [settings.kind, settings.target_layers]
-        if settings.start is not None:
-            facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
-        return hashlib.sha256(json.dumps([__version__, *facts]).encode()).hexdigest()[:12]
+        facts = [__version__, settings.kind, asdict(settings.recipe), self._plan.reads.layers, shards]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 
 def _check_files(folder: Path) -> None:

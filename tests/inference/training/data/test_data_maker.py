@@ -37,7 +37,7 @@ def opening(number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
 
 
 def maker(model: LoadedModel, folder: Path, **options: Any) -> DataMaker:
-    settings = {"seed": 3, "sequences": SEQUENCES, "keep_states": True, **options}
+    settings = {"seed": 3, "sequences": SEQUENCES, **options}
     return DataMaker(model, chat_template(model), opening, ShardFolder(folder, len(ALPHABET)), **settings)
 
 
@@ -118,10 +118,9 @@ def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> 
         assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
 
 
-def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedModel, whole: Path) -> None:
+def test_states_are_those_that_the_answers_were_chosen_from(model: LoadedModel, whole: Path) -> None:
     made = read(whole, 1)[0]
-    states = ShardFolder(whole, len(ALPHABET)).states(0)
-    assert states is not None
+    states = answer_states(model, made, HiddenReads())
     start = 0
     for item in made:
         model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))
@@ -132,19 +131,11 @@ def test_the_kept_states_are_those_the_answers_were_chosen_from(model: LoadedMod
     assert start == len(states)
 
 
-def test_states_that_were_not_kept_are_computed_again(model: LoadedModel, whole: Path) -> None:
-    made = read(whole, 1)[0]
-    kept = ShardFolder(whole, len(ALPHABET)).states(0)
-    assert kept is not None
-    np.testing.assert_allclose(answer_states(model, made, HiddenReads()), kept, atol=5e-3)
-
-
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     model: LoadedModel, tmp_path: Path, whole: Path
 ) -> None:
     first = make(model, tmp_path / "parts", 1)
-    (tmp_path / "parts" / "part-00001.states.npy").write_bytes(b"cut short")  # what a power loss may leave behind
-    (tmp_path / "parts" / "00001.states.npy").write_bytes(b"without its tokens")
+    (tmp_path / "parts" / "part-00001.npz").write_bytes(b"cut short")  # what a power loss may leave behind
     assert first + make(model, tmp_path / "parts", 2) == read(whole, 3)
     assert read(tmp_path / "parts", 3) == read(whole, 3)
 
@@ -162,32 +153,17 @@ def test_a_batch_that_was_interrupted_is_made_again(
         next(batch)
     batch.close()
     assert make(model, tmp_path / "parts", 1) == [second]
-    expected, found = (ShardFolder(folder, len(ALPHABET)).states(1) for folder in (whole, tmp_path / "parts"))
-    assert expected is not None
-    assert found is not None
-    np.testing.assert_array_equal(found, expected)
 
 
 def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-50])
 
 
-def test_states_of_a_run_that_kept_them_are_not_taken_for_those_of_one_that_does_not(
-    model: LoadedModel, tmp_path: Path
-) -> None:
-    np.save(tmp_path / "00000.states.npy", np.zeros((3, 32), np.float16))  # killed before the shard itself
-    make(model, tmp_path, 1, keep_states=False)
-    assert ShardFolder(tmp_path, len(ALPHABET)).states(0) is None
-
-
-@pytest.mark.parametrize("name", ["00000.npz", "00000.states.npy"])
-def test_damaged_shards_are_named(whole: Path, tmp_path: Path, name: str) -> None:
-    for file in whole.glob("00000.*"):
-        shutil.copy(file, tmp_path)
-    cut(tmp_path / name)
-    shards = ShardFolder(tmp_path, len(ALPHABET))
-    with pytest.raises(StorageError, match=f"{name} is damaged"):
-        shards.read(0) if name.endswith("npz") else shards.states(0)
+def test_damaged_shards_are_named(whole: Path, tmp_path: Path) -> None:
+    shutil.copy(whole / "00000.npz", tmp_path)
+    cut(tmp_path / "00000.npz")
+    with pytest.raises(StorageError, match=r"00000\.npz is damaged"):
+        ShardFolder(tmp_path, len(ALPHABET)).read(0)
 
 
 @pytest.mark.parametrize(

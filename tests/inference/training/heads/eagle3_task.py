@@ -31,7 +31,7 @@ def shards(model: LoadedModel, count: int, *, ruled: bool) -> list[list[Training
 
 
 def recipe_of(**changes: Any) -> Recipe:
-    return replace(default_recipe(HeadKind.EAGLE3), **{"warm_up": 5, **changes})
+    return replace(default_recipe(HeadKind.EAGLE3), **{"warm_up": 5, "vocabulary": 30, **changes})
 
 
 def prepared(
@@ -41,7 +41,7 @@ def prepared(
     layers, made = eagle3_layers(model), shards(model, count, ruled=ruled)
     reads = HiddenReads(layers, normalised=False)
     model.hooks.read(reads)
-    data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens, 30)
+    data = TrainingData(made, lambda number: conversation_states(model, made[number], reads), window_tokens)
     objective = Eagle3Objective(Target.of(model), data, recipe, layers)
     list(objective.prepare())
     return objective

@@ -3,7 +3,6 @@
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
@@ -17,6 +16,7 @@ class Table:
 
     def __init__(self, rows: mx.array) -> None:
         self._rows = rows
+        self.width = rows.shape[1]
 
     def embed(self, tokens: mx.array) -> mx.array:
         return self._rows[tokens]
@@ -40,9 +40,8 @@ class Task:
 
     def objective(self) -> RecurrentObjective:
         """Return the data and head that are still to be prepared."""
-        shape = HeadConfig(WIDTH, TOKENS, exit_size=16, state_size=16)
-        data = TrainingData(self._shards, self._states.__getitem__, window_tokens=700, candidates=TOKENS)
-        return RecurrentObjective(self._target, data, self._recipe, shape)
+        data = TrainingData(self._shards, self._states.__getitem__, window_tokens=700)
+        return RecurrentObjective(self._target, data, self._recipe, ())
 
     @staticmethod
     def _conversation(number: int, draw: np.random.Generator) -> TrainingConversation:
@@ -62,5 +61,13 @@ class Task:
 
 def quick(**changes: object) -> Recipe:
     """Return a recipe that learns the rule in seconds; `changes` are fields of it."""
-    options = {"epochs": 12, "batch": 32, "learning_rate": 1e-2, "warm_up": 10, "dropout": 0.1, "steps": 3}
+    options = {
+        "epochs": 12,
+        "batch": 32,
+        "learning_rate": 1e-2,
+        "warm_up": 10,
+        "dropout": 0.1,
+        "steps": 3,
+        "vocabulary": TOKENS,
+    }
     return Recipe(**(options | changes))  # type: ignore[arg-type]

@@ -5,7 +5,6 @@ from pathlib import Path
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
@@ -32,9 +31,8 @@ STATES = states_of([10, 11, 12, 13, 20, 21])
 def objective() -> RecurrentObjective:
     """Return the data of both conversations."""
     target = Target(Table(mx.random.normal((100, WIDTH))), np.asarray, 100)  # type: ignore[arg-type]
-    shape = HeadConfig(WIDTH, 100, exit_size=4, state_size=4)
-    data = TrainingData([CONVERSATIONS], lambda _: STATES, window_tokens=9, candidates=100)
-    made = RecurrentObjective(target, data, Recipe(steps=3), shape)
+    data = TrainingData([CONVERSATIONS], lambda _: STATES, window_tokens=9)
+    made = RecurrentObjective(target, data, Recipe(steps=3, vocabulary=100), ())
     made.teacher.columns[:], made.teacher.probs[:] = 0, 0
     return made
 
@@ -97,16 +95,6 @@ def test_the_draft_vocabulary_holds_the_most_frequent_answer_tokens() -> None:
     answers = Answers.of(items, held_out_every=15)
     assert draft_vocabulary(answers, 2).tolist() == [5, 7]
     assert draft_vocabulary(answers, 9).tolist() == [3, 5, 7]
-
-
-def test_a_head_trained_further_drafts_the_tokens_of_its_new_data_in_place_of_old_ones_that_it_lacks() -> None:
-    answers = Answers.of([TrainingConversation(0, [90, 5, 5, 7, 7, 7, 3, 1], 1, 0.0)], held_out_every=15)
-    known = np.array([1, 6, 8], np.int32)
-    assert draft_vocabulary(answers, 3, known).tolist() == [1, 5, 7]
-    assert draft_vocabulary(answers, 5, known).tolist() == [1, 3, 5, 6, 7]
-    assert draft_vocabulary(answers, 9, known).tolist() == [1, 3, 5, 6, 7, 8]
-    foreign = Answers.of([TrainingConversation(0, [90, 90, 90, 200, 200], 1, 0.0)], held_out_every=15)
-    assert draft_vocabulary(foreign, 3, known).tolist() == [1, 90, 200]
 
 
 def test_a_large_vocabulary_takes_four_bytes(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def model() -> LoadedModel:
 
 
 def settings_of(out: Path, **changes: Any) -> TrainingSettings:
-    recipe = replace(default_recipe(HeadKind.EAGLE3), epochs=1, warm_up=5, **changes)
-    return TrainingSettings(out, tokens=1000, sequences=16, vocabulary=32, recipe=recipe, kind=HeadKind.EAGLE3)
+    recipe = replace(default_recipe(HeadKind.EAGLE3), epochs=1, warm_up=5, vocabulary=32, **changes)
+    return TrainingSettings(out, tokens=1000, sequences=16, recipe=recipe, kind=HeadKind.EAGLE3)
 
 
 def train(model: LoadedModel, settings: TrainingSettings, until: Phase = Phase.DONE) -> list[Phase]:

@@ -19,12 +19,11 @@ from rdchat.errors import (
     StorageError,
     StorageFullError,
 )
-from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind
+from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.heads.recipes import default_recipe
 from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.verification.device import MemoryRoom
@@ -50,22 +49,18 @@ def model() -> LoadedModel:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> TrainingSettings:
-    return TrainingSettings(tmp_path / "out", tokens=5000, target_layers=())
+    return TrainingSettings(tmp_path / "out", tokens=5000)
 
 
-def test_three_layers_are_read_unless_others_are_named(model: LoadedModel, settings: TrainingSettings) -> None:
-    plan = make_plan(model, replace(settings, target_layers=None), resume=False)
+def test_layers_of_three_depths_are_read(model: LoadedModel, settings: TrainingSettings) -> None:
+    plan = make_plan(model, settings, resume=False)
     assert plan.reads.layers == (0, 1)  # of two; there is none after three quarters
-    assert plan.head_config(model).target_layers == (0, 1)
 
 
 def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSettings, cache: Path) -> None:
     plan = make_plan(model, settings, resume=False)
     assert plan.folder.is_relative_to(cache)
-    assert plan.budget.keep_states
-    assert plan.budget.disk_bytes == 5000 * (2 * 32 + 10)
-    wider = make_plan(model, replace(settings, target_layers=(0, 1)), resume=False)
-    assert wider.budget.disk_bytes == 5000 * (3 * 2 * 32 + 10)
+    assert plan.budget.disk_bytes == 5000 * 10
     assert make_plan(model, replace(settings, tokens=10**7), resume=False).budget.memory_bytes > 10**7 * 64
     assert not cache.exists()  # to look is not to begin
 
@@ -102,15 +97,6 @@ def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, mon
         make_plan(model, settings, resume=False)
 
 
-def test_hidden_states_are_only_kept_where_there_is_room(
-    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    disk_with(500_400_000, monkeypatch)
-    budget = make_plan(model, settings, resume=False).budget
-    assert not budget.keep_states
-    assert budget.disk_bytes == 5000 * 10
-
-
 def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
     """Run a training up to its first event."""
     plan = make_plan(model, settings, resume=False)
@@ -123,15 +109,13 @@ def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
 def test_what_was_settled_holds_for_every_run(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Half the data fills half the room, and a template may name the day."""
+    """A template may name the day."""
     settings = replace(settings, sequences=4, asked=("what is tea",))
     plan = begin(model, settings)
-    disk_with(500_400_000, monkeypatch)
     monkeypatch.setattr(
         "rdchat.inference.training.run.training_plan.chat_template", lambda _model: pytest.fail("asked again")
     )
     again = make_plan(model, replace(settings, asked=("what is tea", "asked since then")), resume=True)
-    assert again.budget.keep_states
     assert again.resumed
     assert not plan.resumed
     assert (again.folder, again.record.template(model), again.settings.asked) == (
@@ -139,16 +123,6 @@ def test_what_was_settled_holds_for_every_run(
         plan.record.template(model),
         ("what is tea",),
     )
-
-
-def test_data_that_is_there_takes_no_more_room(
-    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plan = make_plan(model, settings, resume=False)
-    (plan.folder / "shards").mkdir(parents=True)
-    (plan.folder / "shards" / "00000.states.npy").write_bytes(bytes(300_000))
-    disk_with(500_060_000, monkeypatch)
-    assert make_plan(model, settings, resume=True).budget.disk_bytes
 
 
 def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, settings: TrainingSettings) -> None:
@@ -326,14 +300,3 @@ def test_a_model_that_cannot_verify_drafts_is_refused(model: LoadedModel, settin
     lame = replace(model, try_out=lambda: Capability(DraftKind.NONE, "it is lame"))
     with pytest.raises(ModelError, match="cannot check drafts: it is lame"):
         make_plan(lame, settings, resume=False)
-
-
-def test_only_a_recurrent_drafter_of_this_model_can_be_trained_further(
-    model: LoadedModel, settings: TrainingSettings, tmp_path: Path
-) -> None:
-    with pytest.raises(ModelError, match="none"):
-        make_plan(model, replace(settings, start=tmp_path / "none"), resume=False)
-    kind = HeadKind.EAGLE3
-    other = replace(settings, start=tmp_path / "none", kind=kind, recipe=default_recipe(kind))
-    with pytest.raises(RdchatError, match="EAGLE-3 heads cannot be trained further"):
-        make_plan(model, other, resume=False)
