@@ -276,7 +276,7 @@ def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ..
 
 def _shown(progress: BenchProgress) -> LoadProgress:
     left = f", {progress.left_text}" if progress.left_text else ""
-    return LoadProgress(f"{progress.words}{left}", progress.done / progress.total if progress.total else None)
+    return LoadProgress(f"{progress.text}{left}", progress.done / progress.total if progress.total else None)
 
 
 def _switch(text: str) -> bool:

@@ -153,7 +153,7 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_plan(
         fetch(plan)
     kept = saved_plan(target)
     assert kept is not None
-    assert (kept.files, kept.is_kept) == (plan.files, True)
+    assert (kept.files, kept.is_saved) == (plan.files, True)
     (listed,) = listed_downloads()
     assert (listed.repository, listed.drafter, listed.is_model) == (ORIGINAL, target.place().folder.name, False)
     assert 0 < listed.done_bytes < listed.total_bytes == plan.files.size
@@ -541,7 +541,7 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
         path.write_text(json.dumps({**good, "files": [[name, head, [{**parts[0], key: value}]], *others]}))
         assert saved_plan(target) is None
     path.write_text(json.dumps(good))
-    assert saved_plan(target) == replace(plan, is_kept=True)
+    assert saved_plan(target) == replace(plan, is_saved=True)
     with pytest.raises(HubError, match="Nothing is left"):
         run(Download("a/b", plan.files.commit, drafter=target.place().folder.name))
     assert saved_plan(target) is not None

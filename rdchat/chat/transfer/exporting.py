@@ -178,7 +178,7 @@ def _figures(chat: WholeChat, message: Message) -> Iterator[str]:
     if statistics.ttft_ms > 0:
         yield f"{statistics.ttft_ms / 1000:.2f} s to the first token"
     if message.drafting is not None and statistics.acceptance_rate is not None:
-        yield f"drafted by {message.drafting.mode.words.lower()}, {statistics.acceptance_rate:.0%} accepted"
+        yield f"drafted by {message.drafting.mode.label.lower()}, {statistics.acceptance_rate:.0%} accepted"
 
 
 def _once(made_with: MadeWith) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rdchat.hub.endpoint import Tokens
 from rdchat.hub.known_files import download_command, is_repository
 from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.inference.models.model_locations import HUB, folder_named, listed_name
+from rdchat.inference.models.model_locations import HUB, find_card, listed_name
 from rdchat.services.models.installed.model_files import reason_not_to_verify, verify_model
 
 
@@ -35,7 +35,7 @@ def card_named(name: str, revision: str = "main") -> ModelCard | None:
         cached = ModelCard(name, name, HUB, snapshot, name, revision)
         if repository.commits() or records_of(repository):
             return cached
-    return folder_named(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
+    return find_card(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
 
 
 def card_of(args: argparse.Namespace) -> ModelCard:
@@ -83,7 +83,7 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         problem = f"{here / size:.0%} downloaded; `{command}` resumes."
     return {
         "name": model.name if unfinished else listed_name(model),  # accepted by `--model`, `verify` and `delete`
-        "place": model.place,
+        "place": model.origin,
         "path": "" if unfinished else str(model.path),
         "kind": "" if unfinished else "drafter" if model.is_drafter else "model",
         "family": "GGUF" if model.is_gguf else model.family,

@@ -30,7 +30,7 @@ def mtp(args: argparse.Namespace) -> int:
         words = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
         raise ModelError(words, "Name its original: --from ORG/NAME.")
     words = f"MTP layers for {args.model}: {size_text(plan.size)}, from {plan.files.repository}."
-    if not agreed(args.yes or plan.is_kept, words):
+    if not agreed(args.yes or plan.is_saved, words):
         return 1
     command = ["rdchat", "models", "mtp", args.model]
     command += ["--revision", args.revision] if args.revision != "main" else []

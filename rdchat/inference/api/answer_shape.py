@@ -50,7 +50,7 @@ class AnswerShape:
     left_out: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        what = self.words
+        what = self.label
         if len(self.source.encode("utf-8", "replace")) > MAX_SOURCE_BYTES:
             raise InvalidSettingError(f"The {what} is larger than {MAX_SOURCE_BYTES // 2**10} kB.")
         if self.kind is not ShapeKind.JSON and not self.source.strip():
@@ -59,7 +59,7 @@ class AnswerShape:
             _check_schema(self.source)
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Its name for people."""
         names = {ShapeKind.SCHEMA: "JSON schema", ShapeKind.REGEX: "regular expression", ShapeKind.GRAMMAR: "grammar"}
         return names.get(self.kind, "shape")

@@ -53,7 +53,7 @@ class Difference:
         """Return the sort key of differences: near-ties first, then replies that ended, then by growing gap."""
         return not self.near_tie(dtype), self.gap or 0.0
 
-    def words(self, dtype: str) -> str:
+    def describe(self, dtype: str) -> str:
         """Return where the replies differ and by how much; it begins in lower case."""
         place = f"differs most in prompt {self.prompt + 1}, from token {self.index + 1} on"
         if self.gap is None:
@@ -113,13 +113,13 @@ class BenchProgress:
     Attributes:
         done: Finished runs.
         total: All runs.
-        words: The run in progress, for people.
+        text: The run in progress, for people.
         left_s: Seconds left at this speed; None until it can be estimated.
     """
 
     done: int
     total: int
-    words: str
+    text: str
     left_s: float | None = None
 
     @property
@@ -195,10 +195,10 @@ class BenchCell:
                 return {}
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Mode and shape for people, such as `Drafter head, 4 beams of 5 tokens` or `Prompt lookup, 4 tokens`."""
         alone = self.draft.mode is Mode.DRAFTER and not self.draft.lookup_branch
-        parts = self.draft.mode.words, size_text(*self.shape.values()), "without lookup" if alone else ""
+        parts = self.draft.mode.label, size_text(*self.shape.values()), "without lookup" if alone else ""
         return ", ".join(filter(None, parts))
 
 

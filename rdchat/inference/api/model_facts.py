@@ -113,12 +113,12 @@ class Fit(Enum):
     TOO_LARGE = auto()
 
 
-def effective_dtype(asked: Dtype, on_gpu: bool) -> Dtype:
+def effective_dtype(requested: Dtype, on_gpu: bool) -> Dtype:
     """Return the precision asked for; `auto` means float32 on a CPU, and stays `auto` on a GPU: as stored."""
-    return Dtype.FLOAT32 if asked is Dtype.AUTO and not on_gpu else asked
+    return Dtype.FLOAT32 if requested is Dtype.AUTO and not on_gpu else requested
 
 
-def is_kept(own_bits: int | None, dtype: Dtype) -> bool:
+def stays_quantized(own_bits: int | None, dtype: Dtype) -> bool:
     """Tell whether already quantised weights stay as they are."""
     return own_bits is not None and (dtype is Dtype.AUTO or own_bits == QUANTIZED.get(dtype))
 
@@ -139,17 +139,17 @@ def float_of(dtype: Dtype, stored: Dtype, on_gpu: bool) -> Dtype:
 
 def precision_text(sizes: ModelSizes, dtype: Dtype) -> str:
     """Return the name of the precision that weights are held in, such as `float16` or `4bit`."""
-    if is_kept(sizes.quantization_bits, dtype):
+    if stays_quantized(sizes.quantization_bits, dtype):
         return f"{sizes.quantization_bits}bit"
     return (sizes.float_type if dtype is Dtype.AUTO else dtype).value
 
 
-def memory_need(sizes: ModelSizes, asked: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> MemoryNeed:
+def memory_need(sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int = GATE_TOKENS) -> MemoryNeed:
     """Return a model's need in a precision, with a cache of `tokens`, or of its context if that is shorter."""
-    dtype = effective_dtype(asked, on_gpu)
+    dtype = effective_dtype(requested, on_gpu)
     width = _FLOAT_BYTES[float_of(dtype, sizes.float_type, on_gpu)]
     weights = sizes.stored_bytes
-    if not is_kept(sizes.quantization_bits, dtype):
+    if not stays_quantized(sizes.quantization_bits, dtype):
         weights = int(sizes.parameters * _bytes_per_weight(dtype, width))
     tokens = min(tokens, sizes.context_length)
     cache = sizes.kv_values_per_token * width * tokens
@@ -208,7 +208,7 @@ class HeadKind(StrEnum):
     MTP = "mtp"
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Its name for people."""
         return {HeadKind.EAGLE3: "EAGLE-3", HeadKind.MTP: "MTP"}.get(self, self.value.capitalize())
 
@@ -219,11 +219,11 @@ class TargetMatch:
 
     Attributes:
         sure: Whether the target is known; otherwise only the sizes fit, as they may with other models.
-        words: A sentence for people.
+        text: A sentence for people.
     """
 
     sure: bool
-    words: str = ""
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,12 +267,12 @@ class Capability:
 class ModelCard:
     """A model folder, a GGUF file, a drafter head, or an unfinished download.
 
-    Its name and place are always known. Readers of its files, and checks against a model, add the rest.
+    Its name and origin are always known. Readers of its files, and checks against a model, add the rest.
 
     Attributes:
         name: Name for people: a hub id, the publisher and name of LM Studio's folders, or the file's name.
         model: What `Engine.load` or `DraftSettings.drafter` takes; empty for the default model.
-        place: Owner of the folder that it is in, such as "LM Studio".
+        origin: Owner of the folder that it is in, for people, such as "LM Studio".
         path: The folder or the GGUF file; a repository's folder for an unfinished download.
         repository: The hub id, if it is in the hub's cache.
         revision: Branch, tag or commit there.
@@ -296,7 +296,7 @@ class ModelCard:
 
     name: str
     model: str
-    place: str
+    origin: str
     path: Path = Path()
     repository: str = ""
     revision: str = "main"

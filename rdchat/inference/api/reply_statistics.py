@@ -86,7 +86,7 @@ class AutoChoice:
         length: Tokens of a beam, or the chain's tokens plus one; 0 in plain decoding.
         tokens_per_call: Expected tokens of a target call.
         cost: Expected time of a round with its draft, divided by that of a plain target call.
-        words: A sentence that says why.
+        text: A sentence that says why.
     """
 
     mode: str
@@ -94,7 +94,7 @@ class AutoChoice:
     length: int
     tokens_per_call: float
     cost: float
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

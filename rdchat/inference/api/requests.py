@@ -70,7 +70,7 @@ class Mode(StrEnum):
         return cls.DRAFTER if value == "recurrent" else None
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Its name for people."""
         names = {"speculative": "Draft model", "drafter": "Drafter head", "lookup": "Prompt lookup"}
         return names.get(self.value, self.value.capitalize())

@@ -85,7 +85,7 @@ class ModelReport:
         if mode is None:
             return
         for temperature in _TEMPERATURES:
-            part = f"divergences of {mode.words} at temperature {temperature:g}"
+            part = f"divergences of {mode.label} at temperature {temperature:g}"
             last = None
             if not self._is_late(_COSTS_SHARE + _DIVERGENCES_SHARE):
                 yield f"Counting {part}"
@@ -110,7 +110,7 @@ class ModelReport:
         runs: list[BenchRun] = []
         for event in runner:
             if isinstance(event, BenchProgress):
-                yield f"Benchmark: {event.words}"
+                yield f"Benchmark: {event.text}"
             elif isinstance(event, BenchRun):
                 runs.append(event)
             if self._is_late(1):

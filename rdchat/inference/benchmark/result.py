@@ -116,7 +116,7 @@ class CellReport:
         if self.mode_reason:
             return f"not run. {self.mode_reason}"
         if self.first_difference:
-            return self.first_difference.words(self.dtype)
+            return self.first_difference.describe(self.dtype)
         times = ((words, f"{count} time{'' if count == 1 else 's'}") for words, count in self.chosen.items())
         chosen = "; ".join(f"{_choice_text(words)}, {counted}" for words, counted in times)
         return f"ended with {chosen}." if chosen else ""
@@ -260,7 +260,7 @@ def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
     several_dtypes = len({cell.dtype for cell in cells}) > 1
     several_temperatures = len({cell.temperature for cell in cells}) > 1
     return [
-        cell.words
+        cell.label
         + (f", {drafters[cell.draft.drafter]}" if len(drafters) > 1 and _has_head(cell) else "")
         + (f", {dtype or cell.dtype.value}" if several_dtypes else "")
         + (f", T {cell.temperature:g}" if several_temperatures else "")

@@ -140,7 +140,7 @@ class InterleavedRunner:
         runs: list[BenchRun] = []
         for index, baseline in entries:
             cell = self._plan.all_cells[baseline if index == MLX_LM else index]
-            name = "mlx-lm" if index == MLX_LM else cell.words
+            name = "mlx-lm" if index == MLX_LM else cell.label
             yield self._progress(f"{name}, prompt {prompt + 1} of {len(self._plan.prompts)}")
             request = self._request(cell, prompt, self._plan.sampling(cell))
             if index == MLX_LM:

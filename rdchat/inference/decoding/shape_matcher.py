@@ -83,13 +83,13 @@ class ShapeVocabulary:
         grammar, marker = grammar_of(shape), self._parts(closing)
         grammar = after_thought(grammar, closing, marker) if closing else grammar
         found = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
-        matcher, text = ShapeMatcher(found, len(self.tokens), self._ends, shape.words), begun.encode()
+        matcher, text = ShapeMatcher(found, len(self.tokens), self._ends, shape.label), begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
         parts = (thought, *(marker if closed else ()), answer)
         tokens = [token for part in parts for token in ([part] if isinstance(part, int) else self(part.encode()))]
         if not found.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
             raise ShapeRefusedError(
-                f"The beginning of the answer does not fit the {shape.words}.", "Leave it out, or change it."
+                f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."
             )
         return matcher
 

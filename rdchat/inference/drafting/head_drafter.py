@@ -100,7 +100,7 @@ class HeadModel:
         worse = [wrong[each] for each in tested if wrong[each] >= limit]
         others = f"{100 - min(worse):.0f} % in the best other way" if worse else "about as many in any other way"
         head.facts = (
-            f"It {best.words}: {100 - wrong[best]:.0f} % of the tokens it drafted in a test were right, {others}."
+            f"It {best.text}: {100 - wrong[best]:.0f} % of the tokens it drafted in a test were right, {others}."
         )
         if best != head.reading:
             head.read_as(best)

@@ -48,7 +48,7 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
     if (layers := own_layers(folder)) is not None:
         size = sum(tensor.stored_bytes for tensor in layers.tensors.values())
         own = ModelCard("MTP layers", str(folder), OWN_LAYERS, folder, kind=HeadKind.MTP, match=_SURE)
-        found.append(replace(own, is_drafter=True, family=HeadKind.MTP.words, weights_bytes=size, disk_bytes=size))
+        found.append(replace(own, is_drafter=True, family=HeadKind.MTP.label, weights_bytes=size, disk_bytes=size))
     for drafter in installed_drafters(folder):
         if drafter.problem or drafter.kind is None:
             continue

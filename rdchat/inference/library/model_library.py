@@ -23,7 +23,7 @@ from rdchat.inference.models.fact_cache import Stamp, cache_facts, cached_facts,
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.model_config import check_architecture, read_config
 from rdchat.inference.models.model_files import check_model_folder, gguf_sizes, locate_model
-from rdchat.inference.models.model_locations import HUB, is_drafter, model_locations, other_revisions, own_drafters
+from rdchat.inference.models.model_locations import HUB, is_drafter, model_cards, other_revisions, own_drafters
 from rdchat.inference.models.mtp_families import stated_layers, unreadable
 from rdchat.work.child_limits import ChildClosedError, ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
@@ -72,7 +72,7 @@ def _drafter_facts(folder: Path) -> FolderFacts:
     from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter  # noqa: PLC0415  imports MLX
 
     try:
-        kind, problem = inspect_drafter(folder).words, ""
+        kind, problem = inspect_drafter(folder).label, ""
     except (RdchatError, OSError) as error:
         kind, problem = "", _words(folder, error)
     return FolderFacts(kind, problem=problem, is_model=False, is_drafter=True)
@@ -160,7 +160,7 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         chosen: The person's own models folder, to include; empty for none.
         read: Reads facts that are not cached; a child process may do it.
     """
-    for place in (*model_locations(chosen), *own_drafters(), *other_revisions()):
+    for place in (*model_cards(chosen), *own_drafters(), *other_revisions()):
         if (model := _described(place, read)) is not None:
             yield model
     for repository, record in unfinished_downloads():
@@ -174,7 +174,7 @@ def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[
     Args:
         read: See `library_models`.
     """
-    described = (_described(place, read) for place in model_locations())
+    described = (_described(place, read) for place in model_cards())
     return tuple(card for card in described if card is not None and card.model and not card.is_drafter)
 
 
@@ -235,7 +235,7 @@ def _unfinished(repository: CachedRepository, files: RepositoryFiles) -> ModelCa
     return ModelCard(
         name=files.repository,
         model="",
-        place=HUB,
+        origin=HUB,
         path=repository.folder,
         disk_bytes=sum(file.done_bytes for file in files_here(repository, files)),
         changed=stamp_of(repository.work).changed,

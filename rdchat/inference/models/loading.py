@@ -24,8 +24,8 @@ from rdchat.inference.api.model_facts import (
     fit_of,
     float_of,
     gigabytes,
-    is_kept,
     memory_need,
+    stays_quantized,
 )
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
@@ -219,7 +219,7 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
     """Convert lazy weights to the wanted precision, still lazy; return them with its name, such as `6bit`."""
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
-    if is_kept(own_bits, dtype):
+    if stays_quantized(own_bits, dtype):
         if not on_gpu():
             _cast(network, _float_of(dtype, files.sizes.float_type))
         return network, f"{own_bits}bit"

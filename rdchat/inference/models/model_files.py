@@ -29,7 +29,7 @@ from rdchat.inference.models.model_config import (
     kv_values_per_token,
     read_config,
 )
-from rdchat.inference.models.model_locations import folder_named
+from rdchat.inference.models.model_locations import find_card
 from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
 
@@ -173,7 +173,7 @@ def _find(model: str) -> Path:
         check_file(place, _CHOOSE_HINT)  # reports what it is: a named pipe, a broken link
     if is_hub_id(model) and (snapshot := snapshot_of(model)) is not None:
         return _lone_gguf(snapshot) or cached_snapshot(model)
-    if (named := folder_named(model)) is not None:
+    if (named := find_card(model)) is not None:
         return named.path
     if is_hub_id(model):
         return cached_snapshot(model)

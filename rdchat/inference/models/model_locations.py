@@ -1,4 +1,4 @@
-"""Lists the places where models can be: rdchat's own folder, the hub's cache, LM Studio's and the person's folders.
+"""Lists the models and drafters on this machine: rdchat's, the hub's, LM Studio's, and those in the person's folders.
 
 A Mac's open panel hides `~/.cache`, where two of them are. Only the names of folders are read.
 """
@@ -16,7 +16,8 @@ from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folde
 from rdchat.inference.api.model_facts import ModelCard, describes_drafter
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
-TRAINED, SHIPPED = "Your own", "Comes with rdchat"  # drafters
+# Of drafters.
+TRAINED, SHIPPED = "Your own", "Comes with rdchat"
 NOT_VERIFIED = {
     OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",
     TRAINED: "It was trained or put together on this computer, so Hugging Face has no checksums for it.",
@@ -26,22 +27,24 @@ NOT_DELETED = {
     LM_STUDIO: "It belongs to LM Studio: delete it there, or in its folder.",
     CHOSEN: "It is in your own models folder: delete it there.",
 }
-_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")  # in the home folder; the second one until version 0.3
-_MAX_CHOSEN = 300  # subfolders that are read in the person's own models folder
-_MAX_CONFIG_BYTES = 2**20  # of a drafter's configuration
-_NO_MODEL = ("mmproj", "-of-")  # in names of GGUF files that are not a model: an image encoder, or one of several parts
+# In the home folder; LM Studio had the second one until its version 0.3.
+_LM_STUDIO = (".lmstudio/models", ".cache/lm-studio/models")
+_MAX_SUBFOLDERS = 300
+_MAX_CONFIG_BYTES = 2**20
+# Parts of the names of GGUF files that are not a model: an image encoder, or one of several parts.
+_NO_MODEL = ("mmproj", "-of-")
 
 
-def model_locations(chosen: str = "") -> list[ModelCard]:
-    """Return folders and files that may be models, each once, by place and name.
+def model_cards(chosen: str = "") -> list[ModelCard]:
+    """Return folders and files that may be models, each once, by origin and name.
 
     Args:
         chosen: The person's own models folder, to include; empty for none.
     """
-    found: dict[Path, ModelCard] = {}
-    for place in (*_cards_in(paths.models_dir(), OWN), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
-        found.setdefault(place.path.resolve(), place)
-    return list(found.values())
+    cards: dict[Path, ModelCard] = {}
+    for card in (*_cards_in(paths.models_dir(), OWN), *_in_hub_cache(), *_in_lm_studio(), *_in_chosen(chosen)):
+        cards.setdefault(card.path.resolve(), card)
+    return list(cards.values())
 
 
 def other_revisions() -> Iterator[ModelCard]:
@@ -50,8 +53,8 @@ def other_revisions() -> Iterator[ModelCard]:
         main, names = repository.commit_of("main"), repository.references()
         for commit in repository.commits():
             if commit != main:
-                for place in _in_repository(repository, commit, names.get(commit, [commit])[0]):
-                    yield replace(place, model=str(place.path))  # the name alone means the main revision
+                for card in _in_repository(repository, commit, names.get(commit, [commit])[0]):
+                    yield replace(card, model=str(card.path))  # the name alone means the main revision
 
 
 def own_drafters() -> Iterator[ModelCard]:
@@ -69,39 +72,39 @@ def listed_name(card: ModelCard) -> str:
 
     It is the model's name, its path in the person's own folder, or NAME@REVISION.
     """
-    if card.place == CHOSEN:
+    if card.origin == CHOSEN:
         return str(card.path)
     return card.name if card.revision == "main" else f"{card.name}@{card.revision}"
 
 
 def hub_name(card: ModelCard) -> str:
     """Return a model's hub id, or its probable one in LM Studio's folders; empty for others."""
-    if card.place == LM_STUDIO:
+    if card.origin == LM_STUDIO:
         return f"{card.folder.parent.name}/{card.folder.name}"
     return card.repository
 
 
-def folder_named(name: str, chosen: str = "") -> ModelCard | None:
-    """Return the place of a model by its name in `rdchat models list` or its path; None where there is none.
+def find_card(name: str, chosen: str = "") -> ModelCard | None:
+    """Return the card of a model by its name in `rdchat models list` or its path; None where there is none.
 
     A drafter may have the same name as the model it was trained for; then the model is returned.
 
     Args:
         name: The name or the path.
-        chosen: See `model_locations`.
+        chosen: See `model_cards`.
 
     Raises:
         ModelError: If several models have this name.
     """
     # pathlib keeps `..`, and raises for unknown users
     names = {name, os.path.abspath(os.path.expanduser(name))}  # noqa: PTH100, PTH111
-    every = (*model_locations(chosen), *other_revisions())
-    found = [place for place in every if not names.isdisjoint({listed_name(place), str(place.path)})]
-    found = found or [place for place in own_drafters() if not names.isdisjoint({listed_name(place), str(place.path)})]
-    if len(found) > 1:
-        where = ", ".join(str(place.path) for place in found)
-        raise ModelError(f"There are {len(found)} models named {name}: {where}.", "Give the path of one of them.")
-    return found[0] if found else None
+    every = (*model_cards(chosen), *other_revisions())
+    matches = [card for card in every if not names.isdisjoint({listed_name(card), str(card.path)})]
+    matches = matches or [card for card in own_drafters() if not names.isdisjoint({listed_name(card), str(card.path)})]
+    if len(matches) > 1:
+        where = ", ".join(str(card.path) for card in matches)
+        raise ModelError(f"There are {len(matches)} models named {name}: {where}.", "Give the path of one of them.")
+    return matches[0] if matches else None
 
 
 def is_drafter(folder: Path) -> bool:
@@ -113,8 +116,8 @@ def is_drafter(folder: Path) -> bool:
     return isinstance(config, dict) and describes_drafter(config)
 
 
-def _cards_in(parent: Path, place: str) -> Iterator[ModelCard]:
-    return (ModelCard(folder.name, str(folder), place, folder) for folder in folders_in(parent))
+def _cards_in(parent: Path, origin: str) -> Iterator[ModelCard]:
+    return (ModelCard(folder.name, str(folder), origin, folder) for folder in folders_in(parent))
 
 
 def _in_hub_cache() -> Iterator[ModelCard]:
@@ -125,13 +128,13 @@ def _in_hub_cache() -> Iterator[ModelCard]:
 
 
 def _in_repository(repository: CachedRepository, commit: str, revision: str) -> Iterator[ModelCard]:
-    for place in models_in(repository.snapshots / commit, repository.name, HUB):
-        yield replace(place, repository=repository.name, revision=revision)
+    for card in models_in(repository.snapshots / commit, repository.name, HUB):
+        yield replace(card, repository=repository.name, revision=revision)
 
 
 def _in_lm_studio() -> Iterator[ModelCard]:
     """Yield `PUBLISHER/NAME` in each folder, with an MLX model or GGUF files."""
-    for models in (Path.home() / place for place in _LM_STUDIO):
+    for models in (Path.home() / folder for folder in _LM_STUDIO):
         for publisher in folders_in(models):
             for folder in folders_in(publisher):
                 name = f"{publisher.name}/{folder.name}"
@@ -147,20 +150,20 @@ def _in_chosen(chosen: str) -> Iterator[ModelCard]:
     if not chosen or not folder.is_absolute() or folder in (Path.home(), *Path.home().parents):
         return
     yield from models_in(folder, folder.name, CHOSEN)
-    for inner in folders_in(folder)[:_MAX_CHOSEN]:
+    for inner in folders_in(folder)[:_MAX_SUBFOLDERS]:
         here = list(models_in(inner, inner.name, CHOSEN))
         yield from here
         if not here:
-            for innermost in folders_in(inner)[:_MAX_CHOSEN]:
+            for innermost in folders_in(inner)[:_MAX_SUBFOLDERS]:
                 yield from models_in(innermost, f"{inner.name}/{innermost.name}", CHOSEN)
 
 
-def models_in(folder: Path, name: str, place: str) -> Iterator[ModelCard]:
+def models_in(folder: Path, name: str, origin: str) -> Iterator[ModelCard]:
     """Yield the possible models in one folder: an MLX model, or else its GGUF files."""
     entries = readable_entries(folder)
     if folder / "config.json" in entries:
-        yield ModelCard(name, name if place == HUB else str(folder), place, folder)
+        yield ModelCard(name, name if origin == HUB else str(folder), origin, folder)
         return
     for path in entries:
         if path.suffix.lower() == ".gguf" and path.is_file() and not any(word in path.name for word in _NO_MODEL):
-            yield ModelCard(path.stem, str(path), place, path)
+            yield ModelCard(path.stem, str(path), origin, path)

@@ -74,7 +74,7 @@ class MtpTarget:
             )
         if any(is_mtp(name, config) for name in read_headers(folder, weight_files(folder, readable_entries(folder)))):
             raise ModelError(f"{model.name} has MTP layers in its own files.", "There is nothing to get.")
-        hub_id = hub_name(model) or ("" if model.place else model.name)  # the loaded model has no place
+        hub_id = hub_name(model) or ("" if model.origin else model.name)  # the loaded model has no place
         binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
         return cls(binding, config, folder, hub_id if is_repository(hub_id) else "")
 
@@ -93,7 +93,7 @@ class MtpPlan:
     target: MtpTarget
     files: RepositoryFiles
     """The drafter's files: the weights, made from byte ranges, the card, and the configuration last."""
-    is_kept: bool = False
+    is_saved: bool = False
     """Whether its record is on disk, from a download that was not finished."""
 
     @property
@@ -109,7 +109,7 @@ class MtpPlan:
         """
         files = self.files
         repository = self.target.place(files.repository)
-        if not self.is_kept and not repository.is_complete:
+        if not self.is_saved and not repository.is_complete:
             with repository.locked():
                 replace_records(repository, files)
         return Download(files.repository, files.commit, is_model=False, drafter=repository.folder.name)
@@ -137,7 +137,7 @@ def saved_plan(target: MtpTarget) -> MtpPlan | None:
     """Return the plan of an unfinished download; None without one."""
     folder = target.place().folder
     record = next((record for repository, record in unfinished_drafters() if repository.folder == folder), None)
-    return MtpPlan(target, record, is_kept=True) if record is not None else None
+    return MtpPlan(target, record, is_saved=True) if record is not None else None
 
 
 def find_original(api: HubApi, target: MtpTarget) -> str:

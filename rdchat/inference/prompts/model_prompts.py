@@ -161,7 +161,7 @@ class TokenizerProcess:
             job.result(waiting)
         except ChildError as error:
             hint = error.hint if error.interrupted else SHAPE_HINT
-            raise ShapeRefusedError(f"The {shape.words} {error.words}.", hint) from error
+            raise ShapeRefusedError(f"The {shape.label} {error.words}.", hint) from error
 
     def _ask[T](
         self,

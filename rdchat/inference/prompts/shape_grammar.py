@@ -102,11 +102,11 @@ def check_grammar(shape: AnswerShape) -> None:
         problem = str(error)
     if _NO_TEXT in problem:
         raise ShapeRefusedError(
-            f"The {shape.words} cannot be used: no text fits it.", "Look for parts that exclude each other."
+            f"The {shape.label} cannot be used: no text fits it.", "Look for parts that exclude each other."
         )
     if problem:
         hint = "Correct it, or make it simpler."
-        raise ShapeRefusedError(f"The {shape.words} cannot be used: {problem_line(problem)}.", hint)
+        raise ShapeRefusedError(f"The {shape.label} cannot be used: {problem_line(problem)}.", hint)
 
 
 def problem_line(problem: str) -> str:

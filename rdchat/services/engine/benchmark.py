@@ -186,9 +186,9 @@ class Race(Benchmark):
         progress = self.progress
         if progress is None:
             return ""
-        name, prompt, _ = progress.words.rpartition(", prompt")  # there is one
+        name, prompt, _ = progress.text.rpartition(", prompt")  # there is one
         if not prompt:
-            return f"{progress.words}…"
+            return f"{progress.text}…"
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"
 
     def begin(self, prompt: str, draft: DraftSettings, temperature: float, seed: int, max_tokens: int) -> None:
@@ -228,7 +228,7 @@ class Race(Benchmark):
         elif stopped or plain is None or drafted is None:
             self.stopped.emit()
         else:
-            name, ratio = plan.all_cells[cell].words, speed_ratio(drafted, plain)
+            name, ratio = plan.all_cells[cell].label, speed_ratio(drafted, plain)
             self.finished.emit(RaceResult(Replay(plain), Replay(drafted), name, ratio, drafted.difference))
 
 

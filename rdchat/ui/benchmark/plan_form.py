@@ -126,7 +126,7 @@ class PlanForm(QWidget):
         )
         self.limit.setSpecialValueText("All")
         self._add_heading("Drafting")
-        self.modes = {mode: self._box(_MODE_NAMES.get(mode, mode.words), mode in _CHECKED) for mode in Mode}
+        self.modes = {mode: self._box(_MODE_NAMES.get(mode, mode.label), mode in _CHECKED) for mode in Mode}
         for box in self.modes.values():
             self._form.addRow(box)
         self._add_heading("Sizes", "Separate numbers by commas. Every combination is measured.")

@@ -67,7 +67,7 @@ class RaceWindow(SideWindow):
         self._build_question()
         self.status = ThemedLabel(theme, "", "muted", wraps=True)
         self.problem = ThemedLabel(theme, "", "warning", wraps=True)
-        self.plain = ReplayView(theme, Mode.OFF.words, "The reply without drafting appears here.")
+        self.plain = ReplayView(theme, Mode.OFF.label, "The reply without drafting appears here.")
         self.drafted = ReplayView(theme, "Drafting", "The reply with drafting appears here.")
         self.playback = Playback(theme)
         self.speed_up = ThemedLabel(
@@ -84,7 +84,7 @@ class RaceWindow(SideWindow):
         self.prompt = text_field(3, "What should the model answer?")
         self.prompt.setAccessibleName("Prompt")
         set_tip(self.prompt, "Sent without the rest of the chat, at the chat's temperature")
-        self.mode = choice_box("Drafting", "", ((mode.words, mode) for mode in _MODES), letters=0)
+        self.mode = choice_box("Drafting", "", ((mode.label, mode) for mode in _MODES), letters=0)
         self.token_limit = QSpinBox(minimum=16, maximum=2048, singleStep=32, value=128, suffix=" tokens")
         self.token_limit.setAccessibleName("Longest reply")
         set_tip(self.token_limit, "The longest that each reply may be")
@@ -182,7 +182,7 @@ class RaceWindow(SideWindow):
     def _load(self, result: RaceResult | None) -> None:
         """Stand at the beginning of a race's replies; None clears the last race."""
         self._result = result
-        name = result.name if result else Mode(self.mode.currentData()).words
+        name = result.name if result else Mode(self.mode.currentData()).label
         self.drafted.show_name(name)
         self.plain.load(result.plain if result else None)
         self.drafted.load(result.drafted if result else None)

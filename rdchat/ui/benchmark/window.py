@@ -180,7 +180,7 @@ class BenchmarkWindow(SideWindow):
         self.progress.setRange(0, max(progress.total, 1))
         self.progress.setValue(progress.done)
         left = f", {progress.left_text}" if progress.left_text else ""
-        self.status.show_text(f"{progress.done:,} of {progress.total:,}{left}: {progress.words}", "muted")
+        self.status.show_text(f"{progress.done:,} of {progress.total:,}{left}: {progress.text}", "muted")
 
     def _on_ended(self, stopped: bool) -> None:
         made, planned = len(self._benchmark.runs), self._benchmark.plan.runs if self._benchmark.plan else 0

@@ -148,4 +148,4 @@ def drafter_text(drafter: str) -> str:
         EARLIER_REPLIES: "Earlier reply",
         SHAPE: "Answer format",
     }
-    return known.get(drafter) or Mode(drafter).words
+    return known.get(drafter) or Mode(drafter).label

@@ -199,7 +199,7 @@ def _fastest(reports: Sequence[CellReport]) -> Bars:
     for report in reports:
         mode, figure = report.cell.draft.mode, report.figures["ratio_to_plain"]
         if figure and (mode not in fastest or figure.median > fastest[mode][1].median):
-            fastest[mode] = report.cell.words, figure
+            fastest[mode] = report.cell.label, figure
     return tuple(fastest.values())
 
 

@@ -73,7 +73,7 @@ class DraftControls(Section):
         self.mode.setAccessibleName("Draft mode")
         set_tip(self.mode, _WHO)
         for mode in Mode:
-            self.mode.addItem(mode.words, mode)
+            self.mode.addItem(mode.label, mode)
         self.explanation = self._add_text("muted")
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
         height = self.explanation.fontMetrics().lineSpacing() * _CHOICE_LINES
@@ -173,11 +173,11 @@ class DraftControls(Section):
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
         elif choice is not None and not writing:
-            self._note, self._more = "Auto did not draft in the last reply.", choice.words
+            self._note, self._more = "Auto did not draft in the last reply.", choice.text
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
-            self._note = choice.words
+            self._note = choice.text
         elif choice is not None:
-            expected = "" if statistics.settled else f" {choice.words}"  # by then it is measured
+            expected = "" if statistics.settled else f" {choice.text}"  # by then it is measured
             sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
             self._note = f"Auto is using {_USING[mode]}.{expected}"
             self._more = (
@@ -222,5 +222,5 @@ def _facts(option: ModeOption | None) -> str:
         return ""
     match = option.match
     if match is None or match.sure:
-        return f"{option.kind.words}."
-    return f"{option.kind.words}. {match.words}".strip()
+        return f"{option.kind.label}."
+    return f"{option.kind.label}. {match.text}".strip()

@@ -190,12 +190,12 @@ def add_models(
     by_index: dict[str, list[ModelCard]] = {}
     for card in found:
         if card.model not in listed:
-            by_index.setdefault(card.place, []).append(card)
+            by_index.setdefault(card.origin, []).append(card)
     for place, cards in by_index.items():
         menu.addSection(button_text(sections.get(place, place)))
         for card in cards:
             if not card.problem:
-                add(f"{card.name}  ·  {card.kind.words}" if card.kind else card.name, card.model)
+                add(f"{card.name}  ·  {card.kind.label}" if card.kind else card.name, card.model)
         if unfit := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
             more = [f"and {len(unfit) - _MAX_REASONS} more"] if len(unfit) > _MAX_REASONS else []
             text = f"{counted(len(unfit), words[0])} that cannot be {words[1]}"

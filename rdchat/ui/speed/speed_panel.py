@@ -211,7 +211,7 @@ class SpeedPanel(QScrollArea):
         option = self._controller.drafting.option(self._source.mode) if busy and self._source.mode else None
         if option is not None and not option.available:
             return f"{reply} · Nothing is drafted"
-        return f"{reply} · {self._source.mode.words}" if self._source.mode else reply
+        return f"{reply} · {self._source.mode.label}" if self._source.mode else reply
 
     def _remember_fold(self, name: str, folded: bool) -> None:
         settings = self._preferences.settings

@@ -116,7 +116,7 @@ def _drafting(drafting: Drafting | None) -> list[Fact]:
 
 def _mode_text(drafting: Drafting) -> str:
     kind = drafting.kind if drafting.mode is Mode.DRAFTER else None
-    return f"{drafting.mode.words}, {kind.words}" if kind else drafting.mode.words
+    return f"{drafting.mode.label}, {kind.label}" if kind else drafting.mode.label
 
 
 def _shortened(words: str) -> str:

@@ -255,7 +255,7 @@ def _drafting(do: Commands) -> list[Command | None]:
 def _mode(do: Commands, mode: Mode, keys: str) -> Command:
     drafting, name, choose = do.controller.drafting, f"draft_{mode.value}", partial(do.choose_mode, mode)
     is_used, is_ready = (lambda: drafting.settings.mode is mode), (lambda: drafting.ready)
-    return Command(name, mode.words.title(), choose, keys, group="draft", when=is_ready, checked=is_used)
+    return Command(name, mode.label.title(), choose, keys, group="draft", when=is_ready, checked=is_used)
 
 
 def _view(do: Commands) -> list[Command | None]:

@@ -86,7 +86,7 @@ class ModelButton(QPushButton):
             action.setChecked(action.data() == self._slot.dtype)
         recent, slot = self._preferences.settings.recent_models, self._slot
         found = self._installed.found if self._installed is not None else ()
-        sections = {card.place: f"From {card.place}" for card in found} | {"rdchat": "Converted"}
+        sections = {card.origin: f"From {card.origin}" for card in found} | {"rdchat": "Converted"}
         words = "model", "loaded"
         add_models(
             self._menu,

@@ -10,7 +10,7 @@ from rdchat.inference.api.requests import Mode
 
 def test_recurrent_is_read_as_drafter() -> None:
     assert Mode("recurrent") is Mode("drafter") is Mode.DRAFTER
-    assert (Mode.DRAFTER.value, Mode.DRAFTER.words) == ("drafter", "Drafter head")
+    assert (Mode.DRAFTER.value, Mode.DRAFTER.label) == ("drafter", "Drafter head")
     assert "recurrent" not in [mode.value for mode in Mode]
     with pytest.raises(ValueError, match="repeating"):
         Mode("repeating")

@@ -44,7 +44,7 @@ def runs_of(events: Sequence[BenchEvent]) -> list[BenchRun]:
 
 def test_all_cells_take_turns_and_the_first_one_changes() -> None:
     events = list(InterleavedRunner(plan(OFF, LOOKUP, turn=1), session_of))
-    words = [event.words.partition(", prompt")[0] for event in events if isinstance(event, BenchProgress)]
+    words = [event.text.partition(", prompt")[0] for event in events if isinstance(event, BenchProgress)]
     assert words[2:5] == ["Off", "Prompt lookup, 4 tokens", "Off"]
     runs = runs_of(events)
     assert [run.cell for run in runs[::3]] == [1, 2, 0, 1]
@@ -188,7 +188,7 @@ def test_cancelling_keeps_what_can_be_compared(monkeypatch: pytest.MonkeyPatch) 
     for event in runner:
         events.append(event)
         if isinstance(event, BenchProgress) and event.done == 4:  # the second turn: lookup has run, plain decoding not
-            assert event.words.startswith("Prompt lookup")
+            assert event.text.startswith("Prompt lookup")
             runner.cancel()
     runs = runs_of(events)
     assert [run.prompt for run in runs] == [0, 0, 0]

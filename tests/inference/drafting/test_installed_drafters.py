@@ -56,7 +56,7 @@ def in_hub(tmp_path: Path, name: str) -> Path:
 def found(target: LoadedModel) -> dict[str, ModelCard]:
     every = installed_drafters(target.info.path)
     assert len({each.model for each in every}) == len(every)
-    return {each.name: each for each in every if each.place != SHIPPED}
+    return {each.name: each for each in every if each.origin != SHIPPED}
 
 
 def test_of_a_model_that_is_not_loaded_those_are_found_that_name_it(target: LoadedModel, tmp_path: Path) -> None:
@@ -83,7 +83,7 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     studio.mkdir(parents=True)
     apple_checkpoint(studio / "apples", 32, 64, 1, True, 31)
     told = found(target)
-    assert {name: (each.model, each.place) for name, each in told.items()} == {
+    assert {name: (each.model, each.origin) for name, each in told.items()} == {
         "mine": (str(own), TRAINED),
         "inside": (str(target.info.path / "inside"), BESIDE),
         "next to it": (str(target.info.path.parent / "next to it"), BESIDE),
@@ -155,12 +155,12 @@ def test_which_of_them_fit_is_told_with_the_reason(target: LoadedModel, tmp_path
     good, wrong, unsure, gone, absent = session.draft_options(OTHER, names).drafters
     assert [each.drafter for each in (good, wrong, unsure, gone, absent)] == names
     assert good.match is not None
-    assert (good.match.sure, good.match.words, good.problem) == (True, "", "")
+    assert (good.match.sure, good.match.text, good.problem) == (True, "", "")
     assert wrong.match is None
     assert "not for the loaded" in wrong.problem
     assert unsure.match is not None
     assert not unsure.match.sure
-    assert unsure.match.words == "It does not say which model it is for; its sizes fit tiny."
+    assert unsure.match.text == "It does not say which model it is for; its sizes fit tiny."
     assert "gone" in gone.problem
     assert absent.problem == "no-org/none is neither a folder nor a drafter in the Hugging Face cache."
 

@@ -30,7 +30,7 @@ def target(tmp_path: Path) -> LoadedModel:
 
 
 def names(folder: Path) -> dict[str, tuple[HeadKind | None, bool]]:
-    found = [each for each in fitting_drafters(folder) if each.place != "Comes with rdchat"]
+    found = [each for each in fitting_drafters(folder) if each.origin != "Comes with rdchat"]
     return {each.name: (each.kind, each.match.sure) for each in found}
 
 
@@ -49,7 +49,7 @@ def test_heads_are_told_by_hash_or_by_sizes(target: LoadedModel, tmp_path: Path,
     }
     eagle = next(each for each in fitting_drafters(target.info.path) if each.name == "some-org/eagle")
     assert eagle.weights_bytes == (tmp_path / "eagle" / "model.safetensors").stat().st_size
-    assert "when the model is loaded" in eagle.match.words
+    assert "when the model is loaded" in eagle.match.text
 
 
 def test_heads_of_other_models_are_left_out(

@@ -46,7 +46,7 @@ def test_models_of_all_places_are_listed_with_their_figures(small_model: Path, h
     shutil.copytree(small_model, paths.default_model_dir())
     shutil.copytree(small_model, paths.models_dir() / "converted-12345678")
     found = {model.name: model for model in library_models(str(own))}
-    assert {name: (model.place, model.model, model.problem) for name, model in found.items()} == {
+    assert {name: (model.origin, model.model, model.problem) for name, model in found.items()} == {
         "smollm2-135m-instruct": ("rdchat", "", ""),
         "converted-12345678": ("rdchat", str(paths.models_dir() / "converted-12345678"), ""),
         "some-org/small-4bit": ("Hugging Face", "some-org/small-4bit", ""),
@@ -97,7 +97,7 @@ def test_what_can_be_chosen_is_listed_by_its_place(small_model: Path, home: Path
     (new / "lmstudio-community" / "Tiny-GGUF").mkdir(parents=True)
     tiny = write_gguf(new / "lmstudio-community" / "Tiny-GGUF" / "Tiny-Q4_0.gguf")
     shutil.copy(tiny, tiny.with_name("mmproj-model-f16.gguf"))
-    assert [(model.name, model.model, model.place, model.problem) for model in installed_models()] == [
+    assert [(model.name, model.model, model.origin, model.problem) for model in installed_models()] == [
         ("some-org/small-4bit", "some-org/small-4bit", "Hugging Face", ""),
         ("Tiny-Q4_0", str(tiny), "LM Studio", ""),
         ("mlx-community/Small-MLX", str(new / "mlx-community" / "Small-MLX"), "LM Studio", ""),

@@ -15,7 +15,7 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.inference.models.model_config import kv_values_per_token
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
-from rdchat.inference.models.model_locations import model_locations
+from rdchat.inference.models.model_locations import model_cards
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.model_folders import change_config, refusal
 
@@ -254,7 +254,7 @@ def test_a_gguf_file_is_converted_once(tmp_path: Path) -> None:
     made = (place / "model.safetensors").stat().st_mtime_ns
     assert resolve_model(str(tmp_path)) == place  # a folder that holds only this file
     assert (place / "model.safetensors").stat().st_mtime_ns == made
-    assert place in [found.path for found in model_locations()]
+    assert place in [found.path for found in model_cards()]
 
 
 def test_a_gguf_file_that_cannot_be_converted_leaves_nothing(tmp_path: Path) -> None:

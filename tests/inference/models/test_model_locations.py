@@ -10,7 +10,7 @@ import pytest
 
 from rdchat import paths
 from rdchat.hub.cache_layout import hub_cache
-from rdchat.inference.models.model_locations import model_locations
+from rdchat.inference.models.model_locations import model_cards
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -42,20 +42,20 @@ def test_a_fetched_data_set_an_unfinished_download_and_plain_files_are_no_models
     (hub / "version.txt").write_text("1")
     (home / ".lmstudio/models/someone").mkdir(parents=True)
     (home / ".lmstudio/models/notes.txt").touch()
-    assert model_locations() == []
+    assert model_cards() == []
 
 
 def test_a_folder_that_two_programs_name_is_listed_once(small_model: Path, home: Path) -> None:
     snapshot = into_hub_cache(small_model, home / ".cache/huggingface/hub", "some-org/small")
     (home / ".lmstudio/models/some-org").mkdir(parents=True)
     (home / ".lmstudio/models/some-org/small").symlink_to(snapshot)
-    assert [place.place for place in model_locations()] == ["Hugging Face"]
+    assert [card.origin for card in model_cards()] == ["Hugging Face"]
 
 
 def test_the_default_model_is_left_to_the_menu(small_model: Path) -> None:
     paths.default_model_dir().parent.mkdir(parents=True)
     paths.default_model_dir().symlink_to(small_model)
-    assert [place.path for place in model_locations()] == [paths.default_model_dir()]
+    assert [card.path for card in model_cards()] == [paths.default_model_dir()]
 
 
 SETTINGS = (

@@ -14,7 +14,7 @@ def library_model(name: str, parameters: int = 1_000_000_000, **changed: object)
     stored = parameters * 9 // 16
     fields: dict[str, object] = {
         "model": name,
-        "place": "Hugging Face",
+        "origin": "Hugging Face",
         "path": Path("/models") / name,
         "family": "llama",
         "sizes": ModelSizes(parameters, stored, 4, Dtype.BFLOAT16, 32768, 131072),

@@ -77,7 +77,7 @@ def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Rem
     folder = paths.models_dir() / "converted"
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{}")
-    model = library_model("converted", path=folder, place="rdchat", repository="", model=str(folder), disk_bytes=2)
+    model = library_model("converted", path=folder, origin="rdchat", repository="", model=str(folder), disk_bytes=2)
     assert asked(qtbot, removal, model).freed_bytes == 2
     trashed = remove(qtbot, removal, model).trashed
     assert trashed is not None
@@ -94,7 +94,7 @@ def test_a_converted_model_goes_to_the_trash_and_back(qtbot: QtBot, removal: Rem
 
 @pytest.mark.parametrize("place", ["LM Studio", "Your folder"])
 def test_other_programs_models_are_left_to_them(qtbot: QtBot, removal: Removal, tmp_path: Path, place: str) -> None:
-    model = library_model("theirs/model", path=tmp_path, place=place, repository="")
+    model = library_model("theirs/model", path=tmp_path, origin=place, repository="")
     assert reason_not_to_delete(model)
     with qtbot.waitSignal(removal.failed):
         removal.ask(model, lambda _question: pytest.fail("it was asked about"))

@@ -72,7 +72,7 @@ def test_lm_studios_folders_are_verified_by_their_names(
     folder.mkdir(parents=True)
     for name, data in small_files().items():
         (folder / name).write_bytes(data)
-    theirs = library_model(NAME, path=folder, place="LM Studio", repository="")
+    theirs = library_model(NAME, path=folder, origin="LM Studio", repository="")
     assert reason_not_to_verify(theirs) == ""
     assert verified(qtbot, verification, theirs).is_whole
 
@@ -80,7 +80,7 @@ def test_lm_studios_folders_are_verified_by_their_names(
 def test_what_the_hub_refuses_is_told(qtbot: QtBot, verification: Verification, hub: HubServer, tmp_path: Path) -> None:
     folder = tmp_path / NAME
     folder.mkdir(parents=True)
-    theirs = library_model(NAME, path=folder, place="LM Studio", repository="")
+    theirs = library_model(NAME, path=folder, origin="LM Studio", repository="")
     with qtbot.waitSignal(verification.failed) as told:
         verification.start(theirs)
     assert told.args[0] == theirs
@@ -99,8 +99,8 @@ def test_without_the_hub_the_cache_is_held_against_its_own_names(
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"place": "rdchat", "repository": ""}, "converted on this computer"),
-        ({"place": "Your folder", "repository": ""}, "does not know which"),
+        ({"origin": "rdchat", "repository": ""}, "converted on this computer"),
+        ({"origin": "Your folder", "repository": ""}, "does not know which"),
         ({"download_bytes": 10}, "Finish the download first"),
     ],
 )

@@ -43,7 +43,7 @@ class Machine:
 
 @pytest.fixture
 def machine() -> Machine:
-    tiny = library_model("tiny", 135_000_000, path=Path("tiny"), model="", place="rdchat", repository="")
+    tiny = library_model("tiny", 135_000_000, path=Path("tiny"), model="", origin="rdchat", repository="")
     return Machine([library_model("org/Alpha-8B-4bit", 8_000_000_000), library_model("org/Beta-1B-4bit"), tiny])
 
 

@@ -99,7 +99,7 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
 def test_other_programs_models_cannot_be_deleted_here(
     qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
 ) -> None:
-    machine.models.append(library_model("theirs/model", place="LM Studio", repository=""))
+    machine.models.append(library_model("theirs/model", origin="LM Studio", repository=""))
     refresh(qtbot, desk)
     pick(page, "theirs/model")
     assert not page.bar.delete.isEnabled()

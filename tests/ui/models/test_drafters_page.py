@@ -84,7 +84,7 @@ def have(chat: Chat, desk: ModelsDesk, qtbot: QtBot, *drafters: ModelCard) -> No
     """Let these drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
     there = list(drafters)
     chat.engine.fits = {each.model: DrafterFit(each.model, TargetMatch(True)) for each in drafters}
-    search = FolderSearch(lambda _: tuple(each for each in there if not each.place or Path(each.model).exists()), desk)
+    search = FolderSearch(lambda _: tuple(each for each in there if not each.origin or Path(each.model).exists()), desk)
     chat.controller.drafting.offer(search)
     chat.start()
     qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))

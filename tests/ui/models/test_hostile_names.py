@@ -39,7 +39,7 @@ def test_the_page_of_installed_models(
     machine.heads = (ModelCard(named("head"), named("headpath"), named("place"), **known),)
     machine.problems = {named("refused"): named("problem")}
     machine.models = [
-        library_model(named("model"), family=named("family"), place=named("place"), quantization=named("bits")),
+        library_model(named("model"), family=named("family"), origin=named("place"), quantization=named("bits")),
         library_model(named("broken"), problem=named("problem")),
     ]
     refresh(qtbot, desk)

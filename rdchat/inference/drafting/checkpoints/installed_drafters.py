@@ -25,8 +25,8 @@ from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, prin
 from rdchat.inference.models.model_locations import (
     SHIPPED,
     TRAINED,
-    folder_named,
-    model_locations,
+    find_card,
+    model_cards,
     own_drafters,
     shipped_drafters,
 )
@@ -62,7 +62,7 @@ def resolve_drafter(named: str) -> Path:
         return place
     if is_hub_id(named):
         return cached_snapshot(named, "drafter")
-    listed = next((each for each in own_drafters() if each.name == named), None) or folder_named(named)
+    listed = next((each for each in own_drafters() if each.name == named), None) or find_card(named)
     return listed.path if listed else place
 
 
@@ -131,10 +131,10 @@ def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:
         folder = place.path.resolve()
         if folder in found or (model is not None and folder == model.resolve()):
             continue
-        surely = place.place in (TRAINED, SHIPPED)
+        surely = place.origin in (TRAINED, SHIPPED)
         if (seen := _look(place.path, _changed_ns(place.path), surely)) is not None:
             kind, problem = seen
-            known = replace(place, is_drafter=True, kind=kind, family=kind.words if kind else "", problem=problem)
+            known = replace(place, is_drafter=True, kind=kind, family=kind.label if kind else "", problem=problem)
             found[folder] = replace(known, disk_bytes=stamp_of(folder).disk_bytes)
     return tuple(found.values())
 
@@ -166,7 +166,7 @@ def _places(model: Path | None) -> Iterator[ModelCard]:
     if model is not None and model.is_dir():
         for folder in (*folders_in(model), *folders_in(model.parent)[:_MAX_BESIDE]):
             yield ModelCard(folder.name, str(folder), BESIDE, folder)
-    yield from model_locations()
+    yield from model_cards()
     yield from shipped_drafters()
 
 

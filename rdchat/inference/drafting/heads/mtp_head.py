@@ -44,7 +44,7 @@ class Reading(NamedTuple):
     """Whether its own output takes their place before its output norm."""
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """It, for people."""
         first, then = ("before" if flag else "after" for flag in self)
         return f"reads the hidden state {first} the final norm and its own output {then} its norm"

@@ -47,7 +47,7 @@ def card(
         "seed": settings.seed,
         "made with": f"rdchat {__version__} on {model.device}",
     }
-    return f"""# {settings.kind.words} drafter for {target.name}
+    return f"""# {settings.kind.label} drafter for {target.name}
 
 | field | value |
 |---|---|

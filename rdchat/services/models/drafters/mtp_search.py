@@ -25,7 +25,7 @@ class MtpPlan(Protocol):
         """The drafter's files."""
 
     @property
-    def is_kept(self) -> bool:
+    def is_saved(self) -> bool:
         """Whether its record is on disk, from a download that was not finished."""
 
     @property

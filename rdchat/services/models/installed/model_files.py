@@ -44,7 +44,7 @@ def reason_not_to_delete(model: ModelCard) -> str:
     """Say why rdchat does not delete a model, a sentence; empty where it does."""
     if model.repository or model.path.parent in (paths.models_dir(), paths.drafters_dir()):
         return ""
-    return NOT_DELETED.get(model.place, NOT_DELETED[CHOSEN])
+    return NOT_DELETED.get(model.origin, NOT_DELETED[CHOSEN])
 
 
 def removal_question(model: ModelCard) -> RemovalQuestion:
@@ -85,7 +85,7 @@ def reason_not_to_verify(model: ModelCard) -> str:
         return "Finish the download first. rdchat then checks the files."
     if model.repository or is_repository(hub_name(model)):
         return ""
-    return NOT_VERIFIED.get(model.place, NOT_VERIFIED[CHOSEN])
+    return NOT_VERIFIED.get(model.origin, NOT_VERIFIED[CHOSEN])
 
 
 def verify_model(model: ModelCard, tokens: Tokens, on_bytes: Callable[[int], None]) -> "Verdict":

@@ -98,9 +98,9 @@ class MtpSheet(QDialog):
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
         self.heading.setText(f"MTP layers for {search.model.name}")
         if plan is not None:
-            words = _KEPT if plan.is_kept else _FOUND
+            words = _KEPT if plan.is_saved else _FOUND
             self.words.show_text(words.format(size=file_size(plan.size), repository=plan.files.repository))
-            self.go.setText("Resume" if plan.is_kept else f"Get {file_size(plan.size)}")
+            self.go.setText("Resume" if plan.is_saved else f"Get {file_size(plan.size)}")
         else:
             unknown = (_UNKNOWN if search.model.states_mtp else _DOUBTFUL).format(
                 host=search.host, name=search.model.name

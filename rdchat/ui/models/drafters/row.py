@@ -64,7 +64,7 @@ class DrafterRow(QWidget):
         figures = shelf.figures_of(card)
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         more = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
-        problem = card.match.words if card.match is not None and not card.match.sure else ""
+        problem = card.match.text if card.match is not None and not card.match.sure else ""
         self._drafter = card.model
         name = drafter_name(card, [shelf.chosen.name] if shelf.chosen is not None else ())
         self._show(name, _facts(card), more, problem, used=shelf.is_used(card))
@@ -113,12 +113,12 @@ class DrafterRow(QWidget):
 
 
 def _facts(card: ModelCard) -> list[str]:
-    parts = [card.kind.words] if card.kind is not None else []
+    parts = [card.kind.label] if card.kind is not None else []
     if card.match is not None:
         parts.append("built for this model" if card.match.sure else "may fit")
     if card.disk_bytes:
         parts.append(file_size(card.disk_bytes))
-    return [*parts, card.place]
+    return [*parts, card.origin]
 
 
 def _published_facts(found: FoundDrafter) -> list[str]:

@@ -223,7 +223,7 @@ class ModelDetails(QWidget):
             words = "This is a drafter. Choose it on the Drafters page."
         if model.problem and model.repository:
             words += " Verify finds the damaged files and can download them again."
-        self._show_head(model.name, f"{model.place}  ·  {model.path}", state, words)
+        self._show_head(model.name, f"{model.origin}  ·  {model.path}", state, words)
         self.problem.set_color("danger" if model.problem else "muted")
         self.memory.setVisible(model.sizes is not None)
         self.facts.show_rows(facts_of(model))
@@ -241,7 +241,7 @@ class ModelDetails(QWidget):
         if heads is None:
             rows.append(("Drafters", "Searching…", ""))
         else:
-            matches = dict.fromkeys(head.match.words for head in heads if head.match and head.match.words)
+            matches = dict.fromkeys(head.match.text for head in heads if head.match and head.match.text)
             named = "\n".join(_head_text(head, model) for head in heads) or "None on this machine"
             models = "\n".join(short_name(other.name) for other in draft_models) or "None on this machine"
             rows.append(("Drafters", named, "\n".join(matches)))
@@ -262,5 +262,5 @@ class ModelDetails(QWidget):
 
 
 def _head_text(head: ModelCard, model: ModelCard) -> str:
-    kind = f" ({head.kind.words})" if head.kind is not None else ""
+    kind = f" ({head.kind.label})" if head.kind is not None else ""
     return f"{drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"

@@ -172,7 +172,7 @@ def _entry(row: ModelCard, title: str, loaded: bool) -> Entry:
 
 def _searched(row: ModelCard) -> str:
     kind = "drafter" if row.is_drafter else ""
-    return f"{row.name} {row.family} {kind} {row.quantization} {row.place}".casefold()
+    return f"{row.name} {row.family} {kind} {row.quantization} {row.origin}".casefold()
 
 
 def _group(row: ModelCard) -> int:

@@ -232,7 +232,7 @@ class TrainingPage(QWidget):
         assert order is not None
         self.title.show_text(words.result_title(result))
         self.step.show_text(
-            f"{order.kind.words} drafter for {order.name}, trained on {counted(order.tokens, 'token')}."
+            f"{order.kind.label} drafter for {order.name}, trained on {counted(order.tokens, 'token')}."
         )
         self.notes.show_text(words.result_text(result))
         for label in (self.figures, self.problem):

@@ -237,7 +237,7 @@ def test_how_sure_it_is_whose_drafter_it_is(named: str | None, words: str, draft
     change(drafter, target_model_name_or_path=named)
     model = shared_llama()
     fit = check_drafter(drafter, replace(model, info=replace(model.info, name="org/Tiny-4bit")))
-    assert (fit.sure, fit.words) == (False, words)
+    assert (fit.sure, fit.text) == (False, words)
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_how_sure_it_is_whose_drafter_it_is(named: str | None, words: str, draft
 def test_a_drafter_may_say_the_kind_of_its_target(kind: object, words: str, drafter: Path) -> None:
     """AngelSlim and SpecForge write it; Qwen3-30B-A3B's sizes are those of Qwen3-1.7B."""
     change(drafter, target_model_name_or_path=None, target_model_type=kind)
-    assert check_drafter(drafter, shared_llama()).words == words
+    assert check_drafter(drafter, shared_llama()).text == words
 
 
 def test_what_is_not_known_is_not_to_be_fetched_again(drafter: Path) -> None:

@@ -43,7 +43,7 @@ def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> No
         assert end.statistics.drafted > 0
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.words)
+@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.text)
 def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
     model = golden_target("glm4_moe")
     drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
@@ -77,7 +77,7 @@ def test_another_reading_than_the_likeliest_must_be_clearly_better(
     assert isinstance(drafters.head, BoundMtpHead)
     drafters.read_as(dict(zip(READINGS, wrong, strict=True)))
     assert drafters.head.reading == chosen
-    assert f"It {chosen.words}: {facts}" in drafters.head.facts
+    assert f"It {chosen.text}: {facts}" in drafters.head.facts
 
 
 def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ def test_the_reading_that_drafts_best_is_found_kept_and_shown(tmp_path: Path, mo
     while head.facts == "":
         assert session.idle()
     assert head.reading == TRAINED
-    assert head.facts.startswith(f"It {TRAINED.words}: ")
+    assert head.facts.startswith(f"It {TRAINED.text}: ")
     after = drafted(session)
     assert after.accepted > before.accepted
     again = ChatSession(model)

@@ -100,7 +100,7 @@ def test_the_models_window_lists_the_layers_of_a_model_that_is_not_loaded(tmp_pa
     put_layers(model, "mimo", PLACES[1])
     (told,) = fitting_drafters(model.info.path)
     size = sum(tensor.nbytes for tensor in published("mimo").values())
-    assert (told.name, told.place, told.kind, told.weights_bytes) == ("MTP layers", OWN_LAYERS, HeadKind.MTP, size)
+    assert (told.name, told.origin, told.kind, told.weights_bytes) == ("MTP layers", OWN_LAYERS, HeadKind.MTP, size)
     assert told.fits_surely
     assert inspect_drafter(Path(told.model)) is HeadKind.MTP
 
