@@ -118,7 +118,7 @@ class App:
     Args:
         qt: The Qt application.
         store: The store of chats.
-        settings: The preferences.
+        settings: The settings.
         engine_factory: Makes the engine, on the engine thread.
     """
 
@@ -150,7 +150,7 @@ class App:
             self.window.conversation.offer_larger_model(self.window.windows.memory)
             header, banners = self.window.header, self.window.conversation.banners
             options = self.window.actions_.options
-            self._updates = UpdateCheck(self.controller.preferences, updates_address())
+            self._updates = UpdateCheck(self.controller.settings, updates_address())
             self._update_notice = UpdateNotice(self._updates, banners, theme)
             self._downloads = DownloadButton(self.window.windows, header, options, banners, theme)
         except BaseException:

@@ -163,8 +163,8 @@ class _Pictures:
         sheet.close()
 
     def _look(self, appearance: Appearance) -> None:
-        preferences = self._controller.preferences
-        preferences.change(replace(preferences.settings, appearance=appearance))
+        settings = self._controller.settings
+        settings.change(replace(settings.values, appearance=appearance))
         self._rest(2)
 
     def _type(self, text: str) -> None:

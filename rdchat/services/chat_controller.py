@@ -57,22 +57,22 @@ class ChatController(QObject):
         super().__init__(parent)
         self._store, self._engine = store, engine
         self.storage = StorageWatch(self)
-        preferences = self.preferences = SettingsControl(settings, self.storage, self)
+        control = self.settings = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
-        self.drafting = DraftControl(model, lambda: preferences.settings, preferences.change)
-        preferences.changed.connect(self.drafting.read_settings)
-        self.prefix_caches = PrefixCacheControl(model, preferences, self)
-        self.server = ServerControl(model, self.drafting, preferences, self)
-        self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, preferences, model)
-        replies = self.replies = Replies(store, self.storage, model, self.drafting, preferences, earlier=self.earlier)
+        self.drafting = DraftControl(model, lambda: control.values, control.change)
+        control.changed.connect(self.drafting.read_settings)
+        self.prefix_caches = PrefixCacheControl(model, control, self)
+        self.server = ServerControl(model, self.drafting, control, self)
+        self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
+        replies = self.replies = Replies(store, self.storage, model, self.drafting, control, earlier=self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
-        self.chat = OpenChat(store, self.storage, preferences, replies)
+        self.chat = OpenChat(store, self.storage, control, replies)
         self.chats = ChatList(store, self.chat, self.storage)
         self.unsaved = UnsavedReplies(self.recorder, self.chats.title_of, store.path.parent)
         self.time_ledger = TimeLedger(self.drafting)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self.borrowed = BorrowedModel(replies)
-        self.titles = TitleWriter(store, replies, preferences, self.chats.refresh)
+        self.titles = TitleWriter(store, replies, control, self.chats.refresh)
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
         self.editor = MessageEditor(self.chats, self.recorder, self.notice_raised.emit)
         self._closed = False
@@ -104,12 +104,12 @@ class ChatController(QObject):
 
     def start(self) -> None:
         """Open the conversation viewed last and load the model of the settings."""
-        for notice in (self._store.notice, self.preferences.notice):
+        for notice in (self._store.notice, self.settings.notice):
             if notice:
                 self.notice_raised.emit(notice)
-        settings = self.preferences.settings
+        settings = self.settings.values
         if settings.last_chat is not None:
-            self.preferences.update(last_chat=None)  # Opening it may crash the app.
+            self.settings.update(last_chat=None)  # Opening it may crash the app.
         self.chats.start(settings.last_chat)
         if notice := left_behind(self._store.path.parent):
             self.notice_raised.emit(notice)
@@ -144,8 +144,8 @@ class ChatController(QObject):
     @Slot()
     def _remember_chat(self) -> None:
         """Store which chat is open, for the next start."""
-        if self.preferences.settings.last_chat != self.chat.id:
-            self.preferences.update(last_chat=self.chat.id)
+        if self.settings.values.last_chat != self.chat.id:
+            self.settings.update(last_chat=self.chat.id)
 
     # Messages
 
@@ -283,9 +283,9 @@ class ChatController(QObject):
         """
         if self.borrowed.loan is not None or self.model_slot.loading:
             return
-        remembered = self.model_slot.remembered_in(self.preferences.settings)
-        if remembered != self.preferences.settings:
-            self.preferences.change(remembered)
+        remembered = self.model_slot.remembered_in(self.settings.values)
+        if remembered != self.settings.values:
+            self.settings.change(remembered)
 
     @Slot(ModelInfo)
     def _warn_of_memory(self, info: ModelInfo) -> None:

@@ -49,7 +49,7 @@ class TransferDesk(QObject):
         self, chats: list[int] | None, path: Path, kind: str, on_progress: OnProgress, on_end: OnEnd, *, details: bool
     ) -> None:
         """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
-        settings = self._controller.preferences.settings
+        settings = self._controller.settings.values
         arguments = {
             "database": self._store.path, "path": path, "kind": kind, "chats": chats, "details": details,
             "system_prompt": settings.system_prompt, "sampling": asdict(self._controller.replies.usual_sampling),
@@ -124,7 +124,7 @@ class TransferDesk(QObject):
         self._controller.traces.settle()
         self._prepared = False
         self._store.replace(replace)
-        self._controller.preferences.read_again()
+        self._controller.settings.read_again()
         self._controller.chats.begin_anew()
         return kept
 

@@ -103,7 +103,7 @@ def test_an_empty_title_keeps_the_old_one(store: ConversationStore) -> None:
     assert store.create_conversation("").title == "New chat"
 
 
-def test_chat_options_can_go_back_to_the_preferences(store: ConversationStore) -> None:
+def test_chat_options_can_go_back_to_the_settings(store: ConversationStore) -> None:
     chat = store.create_conversation()
     assert (chat.system_prompt, chat.sampling) == (None, None)
     chat = store.set_chat_options(replace(chat, system_prompt="", sampling=SamplingParams()))

@@ -43,7 +43,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
     with running_app(qapp, qtbot, store) as app:
         controller, window = app.controller, app.window
         sampling = SamplingParams(temperature=0, max_tokens=24)
-        controller.preferences.change(replace(controller.preferences.settings, sampling=sampling, seed=7))
+        controller.settings.change(replace(controller.settings.values, sampling=sampling, seed=7))
         qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: controller.drafting.option(Mode.DRAFTER) is not None, timeout=WAIT_MS)
         option = controller.drafting.option(Mode.DRAFTER)

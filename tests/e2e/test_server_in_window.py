@@ -84,8 +84,8 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         assert paused.wait(qtbot) == alone
         qtbot.waitUntil(lambda: controller.chat.streaming_id is None, timeout=120_000)
         assert "Paris" in controller.chat.path[-1].text
-        preferences = controller.preferences
-        preferences.change(replace(preferences.settings, server_at_start=False))
+        control = controller.settings
+        control.change(replace(control.values, server_at_start=False))
         last = Client(app).start()
         qtbot.waitUntil(lambda: len(last.text) > 5, timeout=120_000)
     qtbot.waitUntil(lambda: bool(last.problem), timeout=60_000)  # quitting ended it, and says so

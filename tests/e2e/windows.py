@@ -138,9 +138,7 @@ def assert_usable(qtbot: QtBot, app: App, good_model: Path) -> None:
     )
     qtbot.waitUntil(lambda: controller.replies.state is EngineState.IDLE, timeout=WAIT_MS)
     window.actions_.new_chat.trigger()
-    controller.preferences.change(
-        replace(controller.preferences.settings, seed=7)
-    )  # of others, one in sixty ends at once
+    controller.settings.change(replace(controller.settings.values, seed=7))  # of others, one in sixty ends at once
     reply = ask(qtbot, app, "Hello")
     assert (reply.status, reply.error) == (MessageStatus.COMPLETE, "")
     assert len(reply.text) > 3

@@ -19,7 +19,7 @@ class UpdateCheck(QObject):
     """Asks the build's address, off until the person has answered.
 
     Args:
-        preferences: Keep the answer and the day of the last look.
+        settings: Keep the answer and the day of the last look.
         address: See `updates_address`; empty hides all of this.
         today: Returns the day.
         parent: The Qt parent.
@@ -32,13 +32,13 @@ class UpdateCheck(QObject):
 
     def __init__(
         self,
-        preferences: SettingsControl,
+        settings: SettingsControl,
         address: str,
         today: Callable[[], date] = date.today,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._preferences, self.address, self._today = preferences, address, today
+        self._settings, self.address, self._today = settings, address, today
         self._work = BackgroundWork("updates", self)
         self._again = QTimer(self, interval=_LOOK_AGAIN_MS)
         self._again.timeout.connect(self.look)
@@ -48,20 +48,20 @@ class UpdateCheck(QObject):
     @property
     def unanswered(self) -> bool:
         """Whether the person is still to be asked."""
-        return bool(self.address) and self._preferences.settings.looks_for_updates is None
+        return bool(self.address) and self._settings.values.looks_for_updates is None
 
     def answer(self, look: bool) -> None:
         """Keep the person's answer, and look at once if it is yes."""
-        self._preferences.update(looks_for_updates=look)
+        self._settings.update(looks_for_updates=look)
         self.look()
 
     @Slot()
     def look(self) -> None:
         """Look for a new version, unless that was done today or the person did not say yes."""
-        settings, today = self._preferences.settings, self._today().isoformat()
+        settings, today = self._settings.values, self._today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
             return
-        self._preferences.update(looked_for_updates=today)
+        self._settings.update(looked_for_updates=today)
         self._work.do(partial(newer_version, self.address), self._take)
 
     def _take(self, result: object) -> None:

@@ -34,7 +34,7 @@ class EarlierReplyIndex(QObject):
     Args:
         tokens: The stored token ids of replies.
         storage: Reports where the chats cannot be read.
-        preferences: Whether earlier replies are used, and which of them.
+        settings: Whether earlier replies are used, and which of them.
         model: The loaded model, whose tokenizer counts.
 
     Attributes:
@@ -43,11 +43,9 @@ class EarlierReplyIndex(QObject):
 
     changed = Signal()
 
-    def __init__(
-        self, tokens: ReplyTokens, storage: StorageWatch, preferences: SettingsControl, model: ModelSlot
-    ) -> None:
-        super().__init__(preferences)
-        self._tokens, self._storage, self._preferences, self._model = tokens, storage, preferences, model
+    def __init__(self, tokens: ReplyTokens, storage: StorageWatch, settings: SettingsControl, model: ModelSlot) -> None:
+        super().__init__(settings)
+        self._tokens, self._storage, self._settings, self._model = tokens, storage, settings, model
         self.index: ReplyIndex | None = None
         self._after = self._forgotten
         self._work = BackgroundWork("earlier replies", self)
@@ -55,7 +53,7 @@ class EarlierReplyIndex(QObject):
         self._timer.timeout.connect(self.check)
         model.loaded.connect(self.rebuild)
         model.unload_started.connect(self.rebuild)
-        preferences.changed.connect(self._on_preferences)
+        settings.changed.connect(self._on_settings)
 
     @property
     def bytes(self) -> int:
@@ -65,7 +63,7 @@ class EarlierReplyIndex(QObject):
     @property
     def _forgotten(self) -> int:
         """The id up to which replies are not used."""
-        settings = self._preferences.settings
+        settings = self._settings.values
         return settings.earlier_replies_after if settings.earlier_replies else ALL
 
     def add(self, message_id: int, ids: Sequence[int]) -> None:
@@ -97,14 +95,14 @@ class EarlierReplyIndex(QObject):
     def clear(self) -> None:
         """Forget all replies so far, for good."""
         with self._storage.reading():
-            self._preferences.update(earlier_replies_after=self._tokens.newest_message)
+            self._settings.update(earlier_replies_after=self._tokens.newest_message)
 
     def close(self) -> None:
         """End the work."""
         self._timer.stop()
         self._work.close()
 
-    def _on_preferences(self) -> None:
+    def _on_settings(self) -> None:
         if self._after != self._forgotten:
             self._after = self._forgotten
             self.rebuild()

@@ -62,10 +62,10 @@ class OpenChat(QObject):
     typed_changed = Signal()
 
     def __init__(
-        self, store: ConversationStore, storage: StorageWatch, preferences: SettingsControl, replies: Replies
+        self, store: ConversationStore, storage: StorageWatch, settings: SettingsControl, replies: Replies
     ) -> None:
         super().__init__(replies)
-        self._store, self._storage, self._preferences, self.replies = store, storage, preferences, replies
+        self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)
         self.unsent = UnsentMemory(store.unsent, self)
         self.about = NEW_CHAT
@@ -73,7 +73,7 @@ class OpenChat(QObject):
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
         replies.ended.connect(self._on_reply_changed)
-        preferences.changed.connect(self.options_changed)
+        settings.changed.connect(self.options_changed)
 
     # What is open
 
@@ -98,8 +98,8 @@ class OpenChat(QObject):
         return self.about.sampling or self.replies.usual_sampling
 
     def system_prompt_of(self, about: Conversation) -> str:
-        """Return a chat's own system prompt, else that of the preferences."""
-        return self._preferences.settings.system_prompt if about.system_prompt is None else about.system_prompt
+        """Return a chat's own system prompt, else that of the settings."""
+        return self._settings.values.system_prompt if about.system_prompt is None else about.system_prompt
 
     @property
     def streaming_id(self) -> int | None:
@@ -284,7 +284,7 @@ class OpenChat(QObject):
 
     def add_reply(self, path: MessagePath, model: str | None, made_with: MadeWith) -> Message:
         """Add an empty reply, perhaps another one, to a path of any chat that ends with a prompt."""
-        own_seed = self._preferences.settings.seed
+        own_seed = self._settings.values.seed
         seed = own_seed if own_seed is not None else fresh_seed()
         earlier_replies = self._store.count_replies(path[-1].id)
         reply = self._store.add_message(

@@ -15,7 +15,7 @@ class PrefixCacheControl(QObject):
 
     Args:
         slot: The model.
-        preferences: The settings.
+        settings: The settings.
         parent: The Qt parent.
 
     Attributes:
@@ -24,13 +24,13 @@ class PrefixCacheControl(QObject):
 
     changed = Signal()
 
-    def __init__(self, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None) -> None:
+    def __init__(self, slot: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._slot, self._preferences = slot, preferences
-        self._limit = preferences.settings.prefix_cache_bytes
+        self._slot, self._settings = slot, settings
+        self._limit = settings.values.prefix_cache_bytes
         self.facts: PrefixCacheFacts | None = None
         slot.loaded.connect(self.look)
-        preferences.changed.connect(self._on_settings)
+        settings.changed.connect(self._on_settings)
 
     @Slot()
     def look(self) -> None:

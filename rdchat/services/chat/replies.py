@@ -29,7 +29,7 @@ class Replies(QObject):
         storage: Reports where replies cannot be stored.
         model: Has the loaded model and its engine, which writes.
         drafting: Has the draft settings, and learns how each reply was drafted.
-        preferences: Have the person's sampling.
+        settings: Have the person's sampling.
         earlier: Has the earlier replies that drafts may come from.
 
     Attributes:
@@ -61,13 +61,13 @@ class Replies(QObject):
         storage: StorageWatch,
         model: ModelSlot,
         drafting: DraftControl,
-        preferences: SettingsControl,
+        settings: SettingsControl,
         *,
         earlier: EarlierReplyIndex,
     ) -> None:
         super().__init__(drafting)
         self._earlier = earlier
-        self.model, self._drafting, self._preferences = model, drafting, preferences
+        self.model, self._drafting, self._settings = model, drafting, settings
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text = store.file_text
         storage.recovered.connect(self.traces.save)
@@ -103,7 +103,7 @@ class Replies(QObject):
     @property
     def usual_sampling(self) -> SamplingParams:
         """The sampling of a chat without one of its own: the person's values over the model's."""
-        return self._preferences.settings.sampling_for(self.model.sampling)
+        return self._settings.values.sampling_for(self.model.sampling)
 
     def write(self, reply: Message, prompt: ChatPrompt, conversation: Conversation) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.

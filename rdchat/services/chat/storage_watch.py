@@ -73,7 +73,7 @@ class SettingsControl(QObject):
         self._store, self._storage = store, storage
 
     @property
-    def settings(self) -> Settings:
+    def values(self) -> Settings:
         return self._store.settings
 
     @property
@@ -85,11 +85,11 @@ class SettingsControl(QObject):
         """Read the file again after it was replaced, and emit `changed`."""
         with self._storage.reading():
             self._store.read()
-        self.changed.emit(self.settings)
+        self.changed.emit(self.values)
 
     def update(self, **values: object) -> None:
         """Change settings by their names."""
-        self.change(replace(self.settings, **values))  # type: ignore[arg-type]
+        self.change(replace(self.values, **values))  # type: ignore[arg-type]
 
     def change(self, settings: Settings) -> None:
         """Save other settings and emit `changed`."""

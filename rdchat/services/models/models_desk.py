@@ -33,7 +33,7 @@ class ModelsDesk(QObject):
     def __init__(
         self,
         slot: ModelSlot,
-        preferences: SettingsControl,
+        control: SettingsControl,
         drafting: DraftControl,
         sources: ModelSources,
         parent: QObject | None = None,
@@ -41,14 +41,14 @@ class ModelsDesk(QObject):
         memory: DeviceMemory | None = None,
     ) -> None:
         super().__init__(parent)
-        self.slot, self.preferences, self.drafting = slot, preferences, drafting
+        self.slot, self.settings, self.drafting = slot, control, drafting
         self.tokens = Tokens()
         self.account = HubAccount(self.tokens, self)
-        limits = replace(LIMITS, at_once=preferences.settings.downloads_at_once)
+        limits = replace(LIMITS, at_once=control.values.downloads_at_once)
         self.downloads = Downloads(self.tokens, limits, self)
         self.account.accepted.connect(self.downloads.retry_refused)
-        preferences.changed.connect(lambda settings: self.downloads.set_at_once(settings.downloads_at_once))
-        self.library = Library(sources, slot, preferences, self)
+        control.changed.connect(lambda settings: self.downloads.set_at_once(settings.downloads_at_once))
+        self.library = Library(sources, slot, control, self)
         self.verification = Verification(self.tokens, self)
         self.removal = Removal(parent=self)
         self.search = HubSearch(self.tokens, self)
@@ -61,7 +61,7 @@ class ModelsDesk(QObject):
         self._after_unload: Callable[[], None] | None = None  # deletes the model that is being unloaded
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
-        self.shelf = DrafterShelf(slot, drafting, preferences, self.library, sources.made_for, parent=self)
+        self.shelf = DrafterShelf(slot, drafting, control, self.library, sources.made_for, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self)
         self.mtp = MtpSearch(self.tokens, sources.mtp_layers, self.downloads, self)
         for changed in (self.downloads.finished, self.removal.restored):

@@ -38,7 +38,7 @@ class TitleWriter(QObject):
     Args:
         store: The conversations.
         replies: Gives the state of the engine.
-        preferences: Has the switch for titles by the model.
+        settings: Has the switch for titles by the model.
         titled: Called when a title was stored.
 
     Attributes:
@@ -46,10 +46,10 @@ class TitleWriter(QObject):
     """
 
     def __init__(
-        self, store: ConversationStore, replies: Replies, preferences: SettingsControl, titled: Callable[[], object]
+        self, store: ConversationStore, replies: Replies, settings: SettingsControl, titled: Callable[[], object]
     ) -> None:
         super().__init__(replies)
-        self._store, self._replies, self._preferences = store, replies, preferences
+        self._store, self._replies, self._settings = store, replies, settings
         self._engine = replies.model.engine
         self._titled = titled
         self._request: EngineRequest | None = None  # of the title that is being written
@@ -61,7 +61,7 @@ class TitleWriter(QObject):
         replies.state_changed.connect(self.wait)
         replies.ended.connect(self._on_reply_ended)
         replies.model.loaded.connect(self._forget_last_chat)
-        preferences.changed.connect(self.wait)
+        settings.changed.connect(self.wait)
 
     @property
     def writing(self) -> bool:
@@ -71,7 +71,7 @@ class TitleWriter(QObject):
     @Slot()
     def wait(self) -> None:
         """Begin when nothing has happened for a while."""
-        if not self._closed and self._preferences.settings.titles_by_model:
+        if not self._closed and self._settings.values.titles_by_model:
             self.quiet.start()
         else:
             self.quiet.stop()
@@ -103,7 +103,7 @@ class TitleWriter(QObject):
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
         own = self._store.conversation(conversation_id).system_prompt
-        system_prompt = self._preferences.settings.system_prompt if own is None else own
+        system_prompt = self._settings.values.system_prompt if own is None else own
         in_thought = reply.thinking.begun or begins_in_thought(reply.text)
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()

@@ -45,7 +45,7 @@ class ServerControl(QObject):
     Args:
         slot: The model, shared with the window.
         drafting: How replies are drafted.
-        preferences: The settings.
+        settings: The settings.
         parent: The Qt parent.
 
     Attributes:
@@ -59,21 +59,21 @@ class ServerControl(QObject):
     start_failed = Signal(Notice)  # of the server that starts with the app
 
     def __init__(
-        self, slot: ModelSlot, drafting: DraftControl, preferences: SettingsControl, parent: QObject | None = None
+        self, slot: ModelSlot, drafting: DraftControl, settings: SettingsControl, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._slot, self._drafting, self._preferences = slot, drafting, preferences
+        self._slot, self._drafting, self._settings = slot, drafting, settings
         self._find: Callable[[], Sequence[ModelCard]] = tuple
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
         self._engine = ServerGate(slot, self._find_models, self._draft, self)
         self._server: Server | None = None  # changed on the control's thread alone
-        self._started_with = preferences.settings
+        self._started_with = settings.values
         self._key = ""
         self.on = False
         self.problem = ""
         self.facts = _OFF
-        preferences.changed.connect(self._follow_settings)
+        settings.changed.connect(self._follow_settings)
 
     @property
     def address(self) -> str:
@@ -91,7 +91,7 @@ class ServerControl(QObject):
 
     def start_with_app(self) -> None:
         """Start it if the person chose that it starts with the app; a problem is also a notice."""
-        if self._preferences.settings.server_at_start:
+        if self._settings.values.server_at_start:
             self.on = True
             self._start(told=True)
 
@@ -120,7 +120,7 @@ class ServerControl(QObject):
     def close(self) -> None:
         """End all requests and the server."""
         self.on = False
-        self._preferences.changed.disconnect(self._follow_settings)
+        self._settings.changed.disconnect(self._follow_settings)
         self._stop()
         self._work.close(_STOP_S + 1.0)
         self._main.close()
@@ -132,7 +132,7 @@ class ServerControl(QObject):
             self._start()
 
     def _start(self, *, told: bool = False, new_key: bool = False) -> None:
-        self._started_with = settings = self._preferences.settings
+        self._started_with = settings = self._settings.values
         notify = self._main.bring(self._on_facts)
         start = partial(self._start_server, settings, notify, new_key=new_key)
         self._work.do(start, self._main.bring(partial(self._on_started, told), once=True))

@@ -164,7 +164,7 @@ class RaceWindow(SideWindow):
             self.start.setEnabled(False)
             self._race.stop()
             return
-        settings = self._controller.preferences.settings
+        settings = self._controller.settings.values
         sampling = self._controller.chat.sampling
         draft = replace(self._tried or self._drafting.settings, mode=Mode(self.mode.currentData()))
         self._load(None)

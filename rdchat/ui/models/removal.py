@@ -63,7 +63,7 @@ def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:
 
     def show(question: RemovalQuestion) -> None:
         loaded, name = desk.library.is_loaded(model), short_name(model.name)
-        drafts_for = targets_of(model, desk.preferences.settings)
+        drafts_for = targets_of(model, desk.settings.values)
         words = deletion_text(question, loaded or desk.shelf.is_used(model), drafts_for)
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title

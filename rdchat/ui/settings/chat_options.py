@@ -22,9 +22,9 @@ _WIDTH = 320
 class ChatOptions(QWidget):
     """Shows the effective values and applies each change at once. Values equal to those of Settings are not stored."""
 
-    def __init__(self, chat: OpenChat, preferences: SettingsControl, model: ModelSlot, theme: Theme) -> None:
+    def __init__(self, chat: OpenChat, settings: SettingsControl, model: ModelSlot, theme: Theme) -> None:
         super().__init__(None, Qt.WindowType.Popup)
-        self._chat, self._preferences, self._model, self._theme = chat, preferences, model, theme
+        self._chat, self._settings, self._model, self._theme = chat, settings, model, theme
         self.setAccessibleName("Chat options")
         self.prompt = text_field(4, "None. For example: You answer briefly, in plain words.")
         self.prompt.setMinimumWidth(_WIDTH)
@@ -73,7 +73,7 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the effective values."""
-        chat, settings = self._chat.about, self._preferences.settings
+        chat, settings = self._chat.about, self._settings.values
         prompt = settings.system_prompt if chat.system_prompt is None else chat.system_prompt
         if self.prompt.toPlainText() != prompt:
             with QSignalBlocker(self.prompt):
@@ -102,7 +102,7 @@ class ChatOptions(QWidget):
         painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
 
     def _apply(self) -> None:
-        settings = self._preferences.settings
+        settings = self._settings.values
         if self.form.problem.isVisibleTo(self):
             return
         text = self.prompt.toPlainText()
@@ -120,5 +120,5 @@ class ChatOptions(QWidget):
         own = chat.has_own_options
         self.source.setText("Changed for this chat" if own else "Same as in Settings")
         self.defaults.setEnabled(own)
-        chosen = self.form.fields if chat.sampling else self._preferences.settings.chosen_sampling
+        chosen = self.form.fields if chat.sampling else self._settings.values.chosen_sampling
         self.form.show_sources(self._model.sampling, chosen)

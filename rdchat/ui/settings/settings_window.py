@@ -49,7 +49,7 @@ class SettingsWindow(SideWindow):
 
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__("Settings", (0, 0), (0, 0), parent)
-        self._settings, self._slot, self._theme = controller.preferences, controller.model_slot, theme
+        self._settings, self._slot, self._theme = controller.settings, controller.model_slot, theme
         self._earlier, self._caches = controller.earlier, controller.prefix_caches
         self._typing = QTimer(self, interval=_TYPING_MS, singleShot=True)
         self._typing.timeout.connect(self._save_text)
@@ -73,12 +73,12 @@ class SettingsWindow(SideWindow):
         self._fit_page()
         self._settings.changed.connect(self.show_settings)
         for changed in (self._slot.loaded, self._slot.load_started, self._slot.unload_started):
-            changed.connect(lambda: self.show_settings(self._settings.settings))
+            changed.connect(lambda: self.show_settings(self._settings.values))
         self._earlier.changed.connect(self._show_earlier)
         self._caches.changed.connect(self._show_cache_size)
         self._show_earlier()
         self._show_cache_size()
-        self.show_settings(self._settings.settings)
+        self.show_settings(self._settings.values)
 
     def show_settings(self, settings: Settings) -> None:
         """Show the settings; fields that are being typed in keep their text."""
@@ -212,7 +212,7 @@ class SettingsWindow(SideWindow):
         return page
 
     def _choose_sampling(self, values: SamplingParams) -> None:
-        self._settings.change(self._settings.settings.choosing(values, self._slot.sampling))
+        self._settings.change(self._settings.values.choosing(values, self._slot.sampling))
 
     def _restore_sampling(self) -> None:
         self.form.set_sampling(self._slot.sampling.params)  # first: it clears a problem
@@ -222,7 +222,7 @@ class SettingsWindow(SideWindow):
         text = self.seed.text().strip()
         valid = not text or (text.isascii() and text.isdigit() and int(text) < 2**64)
         self.seed_problem.show_text("" if valid else _WRONG_SEED)
-        seed = self._settings.settings.seed if not valid else int(text) if text else None
+        seed = self._settings.values.seed if not valid else int(text) if text else None
         self._settings.update(system_prompt=self.prompt.toPlainText(), seed=seed)
 
     def closeEvent(self, event: QCloseEvent) -> None:

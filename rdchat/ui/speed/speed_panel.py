@@ -43,7 +43,7 @@ class SpeedPanel(QScrollArea):
 
     def __init__(self, controller: ChatController, theme: Theme) -> None:
         super().__init__()
-        self._controller, self._context, self._preferences = controller, controller.context, controller.preferences
+        self._controller, self._context, self._settings = controller, controller.context, controller.settings
         self._pending = Statistics()
         self._has_figures = False  # a reply was measured since the app was opened
         self._is_elsewhere = False  # the reply that is or was last being written is in another chat
@@ -82,7 +82,7 @@ class SpeedPanel(QScrollArea):
         self._server_line = lines[self.sections.index(self.server)]
         parts = [part for pair in zip(lines, self.sections, strict=True) for part in pair]
         column(self.status, self.training, self.speed, *parts, None, within=ground, margins=margins)
-        collapsed = self._preferences.settings.panel_collapsed
+        collapsed = self._settings.values.panel_collapsed
         for section in (*self.sections, self.drafting.advanced):
             section.fold(section.name in collapsed)
             section.folded.connect(self._remember_fold)
@@ -214,6 +214,6 @@ class SpeedPanel(QScrollArea):
         return f"{reply} · {self._source.mode.label}" if self._source.mode else reply
 
     def _remember_fold(self, name: str, folded: bool) -> None:
-        settings = self._preferences.settings
+        settings = self._settings.values
         others = tuple(each for each in settings.panel_collapsed if each != name)
-        self._preferences.update(panel_collapsed=(*others, name) if folded else others)
+        self._settings.update(panel_collapsed=(*others, name) if folded else others)

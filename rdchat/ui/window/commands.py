@@ -241,7 +241,7 @@ class Commands(QObject):
         self._ask_for_folder("Choose Where to Look for Models", self._begin_in)
 
     def _ask_for_folder(self, title: str, then: Callable[[list[str]], None]) -> None:
-        begin = self.controller.preferences.settings.models_folder
+        begin = self.controller.settings.values.models_folder
         ask_to_open(self._window, title, FileMode.Directory, then, folder=begin)
 
     def _load(self, chosen: list[str]) -> None:
@@ -249,7 +249,7 @@ class Commands(QObject):
         self.controller.model_slot.load(chosen[0])
 
     def _begin_in(self, chosen: list[str]) -> None:
-        self.controller.preferences.update(models_folder=chosen[0])
+        self.controller.settings.update(models_folder=chosen[0])
 
     # Windows
 
@@ -277,8 +277,8 @@ class Commands(QObject):
 
     def change_text_size(self, by: int) -> None:
         """Make the text of conversations larger or smaller, in points."""
-        points = self.controller.preferences.settings.text_size + by
-        self.controller.preferences.update(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
+        points = self.controller.settings.values.text_size + by
+        self.controller.settings.update(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
     def show_about(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""

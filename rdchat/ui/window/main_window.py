@@ -67,12 +67,12 @@ class MainWindow(QMainWindow):
         self.sidebar = Sidebar(controller.chats, theme)
         self.conversation = ConversationView(controller, theme, transcript)
         self.panel = SpeedPanel(controller, theme)
-        model = ModelButton(controller.model_slot, controller.preferences)
+        model = ModelButton(controller.model_slot, controller.settings)
         parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)
         self.windows.keys = self.actions_.keys
-        options = ChatOptions(controller.chat, controller.preferences, controller.model_slot, theme)
+        options = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
         self.header = Header(model, options, theme, self.actions_)
         self.addToolBar(self.header)
         self._splitter = self._build_splitter()
@@ -80,8 +80,8 @@ class MainWindow(QMainWindow):
         self._connect_parts()
         self._connect_controller()
         TypeAnywhere(self, self.conversation.composer.field)
-        self._restore(controller.preferences.settings)
-        self._apply_settings(controller.preferences.settings)
+        self._restore(controller.settings.values)
+        self._apply_settings(controller.settings.values)
         self._show_title()
         self.conversation.composer.setFocus()
 
@@ -117,9 +117,9 @@ class MainWindow(QMainWindow):
             self._opened_by_hand = side if shown else None  # a narrow window has room for one side
             self._fold()
         elif side is self.sidebar:
-            self._controller.preferences.update(sidebar_visible=shown)
+            self._controller.settings.update(sidebar_visible=shown)
         else:
-            self._controller.preferences.update(panel_visible=shown)
+            self._controller.settings.update(panel_visible=shown)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -176,7 +176,7 @@ class MainWindow(QMainWindow):
             event.ignore()
             return
         state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
-        self._controller.preferences.update(
+        self._controller.settings.update(
             window_state=state, window_geometry=geometry, side_windows=self.windows.places()
         )
         for window in (self, *self.findChildren(SideWindow)):
@@ -217,7 +217,7 @@ class MainWindow(QMainWindow):
 
     def _connect_controller(self) -> None:
         controller, desk, refresh = self._controller, self._controller.chats, self.actions_.refresh
-        controller.preferences.changed.connect(self._apply_settings)
+        controller.settings.changed.connect(self._apply_settings)
         desk.chat.opened.connect(self.panel.show_last_reply)
         for changed in (desk.chat.opened, desk.chat.options_changed):
             changed.connect(lambda: self.header.dot.setVisible(desk.chat.about.has_own_options))
@@ -259,7 +259,7 @@ class MainWindow(QMainWindow):
 
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
-        settings, by_hand = self._controller.preferences.settings, self._opened_by_hand
+        settings, by_hand = self._controller.settings.values, self._opened_by_hand
         wanted = {self.sidebar: settings.sidebar_visible, self.panel: settings.panel_visible}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = self._opened_by_hand = None
@@ -272,7 +272,7 @@ class MainWindow(QMainWindow):
 
     def _room_for(self, side: QWidget) -> int:
         """Return the width from which the window shows a side."""
-        sidebar_open = self._controller.preferences.settings.sidebar_visible
+        sidebar_open = self._controller.settings.values.sidebar_visible
         return _ROOM_FOR_BOTH if side is self.panel and sidebar_open else _ROOM_FOR_ONE
 
     def _show_title(self) -> None:

@@ -270,7 +270,7 @@ def _view(do: Commands) -> list[Command | None]:
         None,
         Command("larger", "Larger Text", partial(do.change_text_size, 1), _Standard.ZoomIn),
         Command("smaller", "Smaller Text", partial(do.change_text_size, -1), _Standard.ZoomOut),
-        Command("usual", "Actual Size", partial(do.controller.preferences.update, text_size=DEFAULT_TEXT), "Ctrl+0"),
+        Command("usual", "Actual Size", partial(do.controller.settings.update, text_size=DEFAULT_TEXT), "Ctrl+0"),
         None,
         Command("full_screen", "Full Screen", do.turn_full_screen, _Standard.FullScreen),
     ]

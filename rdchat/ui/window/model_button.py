@@ -25,9 +25,9 @@ class ModelButton(QPushButton):
     models_requested = Signal()
     choices_changed = Signal()
 
-    def __init__(self, slot: ModelSlot, preferences: SettingsControl) -> None:
+    def __init__(self, slot: ModelSlot, settings: SettingsControl) -> None:
         super().__init__()
-        self._slot, self._preferences = slot, preferences
+        self._slot, self._settings = slot, settings
         self._installed: FolderSearch | None = None
         self._menu = OpenMenu(self._fill_menu, self)
         self._menu.setToolTipsVisible(True)
@@ -55,7 +55,7 @@ class ModelButton(QPushButton):
     def choices(self) -> list[tuple[str, str | None]]:
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
         found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
-        found |= {model: Path(model).name for model in self._preferences.settings.recent_models}
+        found |= {model: Path(model).name for model in self._settings.values.recent_models}
         for each in self._installed.found if self._installed is not None else ():
             if not each.problem:
                 found.setdefault(each.model, each.name)
@@ -84,7 +84,7 @@ class ModelButton(QPushButton):
     def _fill_menu(self) -> None:
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
-        recent, slot = self._preferences.settings.recent_models, self._slot
+        recent, slot = self._settings.values.recent_models, self._slot
         found = self._installed.found if self._installed is not None else ()
         sections = {card.origin: f"From {card.origin}" for card in found} | {"rdchat": "Converted"}
         words = "model", "loaded"

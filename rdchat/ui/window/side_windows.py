@@ -117,14 +117,14 @@ class SideWindows:
 
     def place[W: QWidget](self, name: str, window: W) -> W:
         """Put a new window where it was when rdchat last quit; Qt moves it onto a screen that exists."""
-        places = {place.window: place.geometry for place in self._controller.preferences.settings.side_windows}
+        places = {place.window: place.geometry for place in self._controller.settings.values.side_windows}
         window.restoreGeometry(decoded(places.get(name, "")))
         self._placed[name] = window
         return window
 
     def places(self) -> tuple[WindowGeometry, ...]:
         """Return where the windows are now, or were in an earlier run."""
-        places = {place.window: place for place in self._controller.preferences.settings.side_windows}
+        places = {place.window: place for place in self._controller.settings.values.side_windows}
         places |= {name: WindowGeometry(name, encoded(window.saveGeometry())) for name, window in self._placed.items()}
         return tuple(places.values())
 
@@ -211,7 +211,7 @@ class SideWindows:
         controller = self._controller
         desk = ModelsDesk(
             controller.model_slot,
-            controller.preferences,
+            controller.settings,
             controller.drafting,
             self._sources,
             self._parent,

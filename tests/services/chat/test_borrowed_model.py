@@ -62,8 +62,8 @@ def test_another_model_writes_one_reply_and_the_chats_own_comes_back(window: Win
     assert loan is not None
     assert (loan.borrowed.name, loan.own_name) == ("Big", "tiny")
     assert window.controller.chat.path[-1].model == "big"
-    assert (window.controller.model_slot.info.name, window.controller.preferences.settings.model) == ("tiny", None)
-    assert window.controller.preferences.settings.recent_models == ()
+    assert (window.controller.model_slot.info.name, window.controller.settings.values.model) == ("tiny", None)
+    assert window.controller.settings.values.recent_models == ()
 
 
 def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, engine: ScriptedEngine) -> None:
@@ -72,7 +72,7 @@ def test_the_settings_have_the_chats_own_model_all_the_while(window: Window, eng
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
     assert window.controller.model_slot.info.name == "big"
-    assert window.controller.preferences.settings.model is None
+    assert window.controller.settings.values.model is None
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", None)
 
@@ -83,12 +83,12 @@ def test_one_stays_with_the_other_model(window: Window, engine: ScriptedEngine) 
     regenerate(window, OTHER)
     window.qtbot.waitUntil(lambda: engine.gate.is_waiting)
     window.controller.borrowed.stay()
-    assert window.controller.preferences.settings.model == "big"
+    assert window.controller.settings.values.model == "big"
     engine.gate.open()
     window.wait_for(EngineState.IDLE)
     regenerate(window, OtherModel("other", "Other", stay=True))
     wait_for_loads(window, engine, None, "big", "other")
-    assert window.controller.preferences.settings.model == "other"
+    assert window.controller.settings.values.model == "other"
 
 
 @pytest.mark.parametrize("while_loading", [True, False])
@@ -112,7 +112,7 @@ def test_a_model_that_does_not_load_leaves_a_failed_reply_and_the_chats_own(
     wait_for_loads(window, engine, None, "big", None)
     failed = window.controller.chat.path[-1]
     assert (failed.status, failed.error, failed.model) == (MessageStatus.FAILED, "It is no model.", "Big")
-    assert window.controller.preferences.settings.model is None
+    assert window.controller.settings.values.model is None
 
 
 def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: ScriptedEngine) -> None:
@@ -124,7 +124,7 @@ def test_a_model_that_is_chosen_meanwhile_stays(window: Window, engine: Scripted
     engine.gate.open()
     wait_for_loads(window, engine, None, "big", "mine")
     assert window.controller.borrowed.loan is None
-    assert window.controller.preferences.settings.model == "mine"
+    assert window.controller.settings.values.model == "mine"
 
 
 def test_regenerating_meanwhile_is_the_chats_own_models_work(window: Window, engine: ScriptedEngine) -> None:

@@ -57,9 +57,9 @@ def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, 
     assert window.controller.chat.conversation.system_prompt == "Be brief."
 
 
-def test_preferences_hold_where_the_chat_says_nothing_else(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.preferences.change(
-        replace(window.controller.preferences.settings, system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
+def test_the_settings_hold_where_the_chat_has_no_options(window: Window, engine: ScriptedEngine) -> None:
+    window.controller.settings.change(
+        replace(window.controller.settings.values, system_prompt="Be kind.", sampling=SamplingParams(top_k=5))
     )
     window.ask("One")
     assert engine.requests[-1].messages[0] == ChatMessage(Role.SYSTEM, "Be kind.")
@@ -91,7 +91,7 @@ def test_a_prompt_sent_while_the_model_loads_waits_for_it(unstarted: Window, eng
 
 
 def test_reply_seeds_follow_the_persons_seed_turn_and_alternative(window: Window, engine: ScriptedEngine) -> None:
-    window.controller.preferences.change(replace(window.controller.preferences.settings, seed=0))
+    window.controller.settings.change(replace(window.controller.settings.values, seed=0))
     window.ask("One")
     reply = window.ask("Two")
     assert reply.seed == engine.requests[-1].seed == reply_seed(0, 3, 0)
@@ -608,8 +608,8 @@ def test_a_models_own_sampling_holds_where_the_person_chose_none(window: Window,
     assert engine.requests[-1].sampling == SamplingParams(temperature=0.2, top_k=20)
     assert reply.made_with == MadeWith(SamplingParams(temperature=0.2, top_k=20))
     assert window.store.message(reply.id).made_with == reply.made_with
-    preferences = window.controller.preferences
-    preferences.change(replace(preferences.settings, sampling=SamplingParams(temperature=0.9)))
+    settings = window.controller.settings
+    settings.change(replace(settings.values, sampling=SamplingParams(temperature=0.9)))
     window.ask("Two")
     assert engine.requests[-1].sampling == SamplingParams(temperature=0.9, top_k=20)
     window.controller.chat.set_options(sampling=SamplingParams(temperature=0))

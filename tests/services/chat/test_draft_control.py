@@ -32,26 +32,26 @@ def test_settings_are_kept_per_model_and_over_a_restart(window: Window, settings
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == DraftSettings()
     controller.drafting.change(DraftSettings(mode=Mode.SPECULATIVE))
-    assert [item.model for item in controller.preferences.settings.drafts] == ["other", "tiny"]
+    assert [item.model for item in controller.settings.values.drafts] == ["other", "tiny"]
     controller.model_slot.load(None)
     window.wait_for(EngineState.IDLE)
     assert controller.drafting.settings == _LOOKUP
     again = SettingsStore(settings.path)
-    assert (again.notice, again.settings.drafts) == (None, controller.preferences.settings.drafts)
+    assert (again.notice, again.settings.drafts) == (None, controller.settings.values.drafts)
 
 
 def test_no_more_than_fifty_models_are_remembered(window: Window) -> None:
     controller = window.controller
     many = tuple(ModelDraft(f"model-{number}", _LOOKUP) for number in range(50))
-    controller.preferences.change(replace(controller.preferences.settings, drafts=many))
+    controller.settings.change(replace(controller.settings.values, drafts=many))
     controller.drafting.change(_LOOKUP)
-    kept = controller.preferences.settings.drafts
+    kept = controller.settings.values.drafts
     assert (len(kept), kept[0].model, kept[-1].model) == (50, "tiny", "model-48")
 
 
 def test_exact_times_and_traces_are_not_stored(window: Window) -> None:
     window.controller.drafting.change(replace(_LOOKUP, profile=True, trace=True))
-    assert window.controller.preferences.settings.drafts[0].draft == _LOOKUP
+    assert window.controller.settings.values.drafts[0].draft == _LOOKUP
 
 
 def test_beams_change_in_the_reply_under_way_and_another_mode_waits(
@@ -149,7 +149,7 @@ def test_options_of_the_model_before_are_forgotten(window: Window, engine: Scrip
     assert drafting.option(Mode.LOOKUP) is None
     assert not drafting.ready
     drafting.change(_LOOKUP)
-    assert window.controller.preferences.settings.drafts == ()
+    assert window.controller.settings.values.drafts == ()
     engine.load_gate.open()
     window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
 

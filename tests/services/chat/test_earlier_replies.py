@@ -118,14 +118,14 @@ def test_an_index_that_is_up_to_date_stays(app: Window, default_model_folder: Pa
 
 
 def test_replies_are_cleared_for_good_and_not_used_where_that_is_off(app: Window, default_model_folder: Path) -> None:
-    preferences, earlier = app.controller.preferences, app.controller.earlier
+    settings, earlier = app.controller.settings, app.controller.earlier
     load(app, default_model_folder)
-    preferences.change(replace(preferences.settings, earlier_replies=False))
+    settings.change(replace(settings.values, earlier_replies=False))
     assert earlier.index is None
     app.qtbot.waitUntil(lambda: not stored(app), timeout=WAIT_MS)
     check(app)
     assert earlier.index is None
-    preferences.change(replace(preferences.settings, earlier_replies=True))
+    settings.change(replace(settings.values, earlier_replies=True))
     app.qtbot.waitUntil(lambda: earlier.index is not None, timeout=WAIT_MS)
     assert indexed(app, default_model_folder) == [SOUP, TEA]
     earlier.clear()

@@ -11,11 +11,11 @@ from tests.services.window import WAIT_MS, Window
 def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
     window: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
-    kept, preferences = window.controller.prefix_caches, window.controller.preferences
+    kept, settings = window.controller.prefix_caches, window.controller.settings
     qtbot.waitUntil(lambda: kept.facts is not None, timeout=WAIT_MS)
     assert kept.facts is not None
     assert kept.facts.limit_bytes == engine.cache_bytes
-    preferences.change(replace(preferences.settings, prefix_cache_bytes=5_000_000))
+    settings.change(replace(settings.values, prefix_cache_bytes=5_000_000))
     qtbot.waitUntil(lambda: kept.facts is not None and kept.facts.limit_bytes == 5_000_000, timeout=WAIT_MS)
     assert engine.cache_bytes == 5_000_000
 
@@ -23,8 +23,8 @@ def test_the_engine_s_own_limit_is_shown_until_the_person_sets_one(
 def test_the_limit_of_the_settings_holds_from_the_start(
     unstarted: Window, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
-    preferences = unstarted.controller.preferences
-    preferences.change(replace(preferences.settings, prefix_cache_bytes=7_000_000))
+    settings = unstarted.controller.settings
+    settings.change(replace(settings.values, prefix_cache_bytes=7_000_000))
     unstarted.controller.start()
     qtbot.waitUntil(lambda: unstarted.controller.prefix_caches.facts is not None, timeout=WAIT_MS)
     assert engine.cache_bytes == 7_000_000

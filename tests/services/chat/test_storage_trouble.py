@@ -114,8 +114,8 @@ def test_a_database_that_was_moved_aside_is_told_at_the_start(
 def test_settings_that_cannot_be_saved_hold_until_the_end(window: Window, tmp_path: Path) -> None:
     (tmp_path / "settings.json").unlink(missing_ok=True)
     (tmp_path / "settings.json").mkdir()
-    window.controller.preferences.change(replace(window.controller.preferences.settings, text_size=20))
-    assert window.controller.preferences.settings.text_size == 20
+    window.controller.settings.change(replace(window.controller.settings.values, text_size=20))
+    assert window.controller.settings.values.text_size == 20
     assert "settings could not be saved" in window.seen.storage_failures[0].title
 
 

@@ -20,9 +20,9 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
         asked.append(model)
         return (HEAD,) if begun[0] else None
 
-    slot, preferences = controller.model_slot, controller.preferences
-    library = Library(ModelSources(models=lambda _chosen: (OTHER,)), slot, preferences)
-    shelf = DrafterShelf(slot, controller.drafting, preferences, library, made_for)
+    slot, settings = controller.model_slot, controller.settings
+    library = Library(ModelSources(models=lambda _chosen: (OTHER,)), slot, settings)
+    shelf = DrafterShelf(slot, controller.drafting, settings, library, made_for)
     shelf.choose(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
     assert shelf.fitting == ()

@@ -46,7 +46,7 @@ def disk() -> Disk:
 def library(disk: Disk, window: Window) -> Iterator[Library]:
     heads = (ModelCard("head", "/head", "Your own", match=TargetMatch(True), weights_bytes=7),)
     sources = ModelSources(disk.find, lambda: MEMORY, lambda _folder: heads)
-    library = Library(sources, window.controller.model_slot, window.controller.preferences)
+    library = Library(sources, window.controller.model_slot, window.controller.settings)
     yield library
     disk.pass_on.release(1000)
     library.close()

@@ -127,13 +127,13 @@ def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> N
 
 
 def test_the_switch_holds(quick: Window, engine: ScriptedEngine) -> None:
-    preferences = quick.controller.preferences
-    preferences.change(replace(preferences.settings, titles_by_model=False))
+    settings = quick.controller.settings
+    settings.change(replace(settings.values, titles_by_model=False))
     _replies(engine, _title("Soup"))
     quick.ask("soup pls")
     assert not quick.controller.titles.quiet.isActive()
     assert len(engine.requests) == 1
-    preferences.change(replace(preferences.settings, titles_by_model=True))
+    settings.change(replace(settings.values, titles_by_model=True))
     _wait_for_title(quick)
     assert quick.titles == ["Soup"]
 
@@ -141,15 +141,15 @@ def test_the_switch_holds(quick: Window, engine: ScriptedEngine) -> None:
 def test_a_long_chat_that_the_model_has_read_is_not_given_up_for_anothers_title(
     quick: Window, engine: ScriptedEngine
 ) -> None:
-    preferences = quick.controller.preferences
-    preferences.change(replace(preferences.settings, titles_by_model=False))
+    settings = quick.controller.settings
+    settings.change(replace(settings.values, titles_by_model=False))
     engine.replies = [ANSWER]
     quick.ask("soup pls")
     quick.controller.chat.start_new()
     quick.ask("long " * 1000)
     assert quick.controller.chat.conversation is not None
     quick.controller.chats.rename_conversation(quick.controller.chat.conversation.id, "Mine")
-    preferences.change(replace(preferences.settings, titles_by_model=True))
+    settings.change(replace(settings.values, titles_by_model=True))
     quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
     assert len(engine.requests) == 2
     engine.replies = [_title("Soup")]

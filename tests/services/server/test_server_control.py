@@ -48,8 +48,8 @@ class Client:
 
 
 def change(window: Window, **values: Any) -> None:
-    preferences = window.controller.preferences
-    preferences.change(replace(preferences.settings, **values))
+    settings = window.controller.settings
+    settings.change(replace(settings.values, **values))
 
 
 def start(window: Window) -> ServerControl:

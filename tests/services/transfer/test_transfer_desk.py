@@ -53,8 +53,8 @@ def rivers(tmp_path: Path) -> Path:
 
 
 def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, window: Window, tmp_path: Path):
-    preferences = window.controller.preferences
-    preferences.change(replace(preferences.settings, titles_by_model=False))
+    settings = window.controller.settings
+    settings.change(replace(settings.values, titles_by_model=False))
     window.ask("Hi")
     task = Task(desk.import_files, [rivers(tmp_path)])
     assert desk.busy
@@ -117,11 +117,11 @@ def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_
 
 
 def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDesk, window: Window, tmp_path: Path):
-    preferences = window.controller.preferences
-    preferences.change(replace(preferences.settings, system_prompt="Then", titles_by_model=False))
+    settings = window.controller.settings
+    settings.change(replace(settings.values, system_prompt="Then", titles_by_model=False))
     window.ask("First")
     Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
-    preferences.change(replace(preferences.settings, system_prompt="Now"))
+    settings.change(replace(settings.values, system_prompt="Now"))
     window.controller.chat.start_new()
     window.ask("Second")
     assert Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window).chats == 1
@@ -129,12 +129,12 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
     kept = desk.restore()
     assert window.titles == ["First"]
     assert window.texts == ["First", "Hello, you!"]
-    assert preferences.settings.system_prompt == "Then"
+    assert settings.values.system_prompt == "Then"
     assert window.ask("More").text == "Hello, you!"
     Task(desk.undo_restore, kept).outcome(window)
     desk.restore()
     assert window.titles == ["Second", "First"]
-    assert preferences.settings.system_prompt == "Now"
+    assert settings.values.system_prompt == "Now"
 
 
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(

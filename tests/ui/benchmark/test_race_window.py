@@ -55,7 +55,7 @@ def test_a_race_is_replayed_to_its_end(qtbot: QtBot, chat: Chat, race: RaceWindo
     race.mode.setCurrentIndex(race.mode.findData(Mode.LOOKUP))
     run(qtbot, chat, race)
     assert chat.engine.plans[0].cells[0].draft.mode is Mode.LOOKUP
-    assert chat.engine.plans[0].cells[0].temperature == chat.controller.preferences.settings.sampling.temperature
+    assert chat.engine.plans[0].cells[0].temperature == chat.controller.settings.values.sampling.temperature
     assert race.verdict.text() == "Same text, token for token.", "it does not wait for the replay"
     with qtbot.waitSignal(race.playback.finished):
         race.playback.skip.click()

@@ -169,8 +169,8 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
 
 
 def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, chat: Chat, tmp_path: Path):
-    preferences = chat.controller.preferences
-    preferences.change(replace(preferences.settings, system_prompt="Then"))
+    settings = chat.controller.settings
+    settings.change(replace(settings.values, system_prompt="Then"))
     menu.actions.back_up.trigger()
     menu.choose(tmp_path / "backup.zip")
     menu.wait_for_banner("Backed up 1 chat, ")

@@ -64,7 +64,7 @@ def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine, no_keychain: N
 def desk(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[ModelsDesk]:
     """What the window works with, with a model loaded and no main window."""
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, machine.sources)
+    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, machine.sources)
     chat.start()
     yield desk
     desk.close()

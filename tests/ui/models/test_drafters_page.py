@@ -64,7 +64,7 @@ def here() -> Here:
 def desk(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[ModelsDesk]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: here.models, made_for=here.find)
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
+    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, sources)
     yield desk
     desk.close()
     desk.deleteLater()

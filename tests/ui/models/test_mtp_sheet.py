@@ -37,7 +37,7 @@ def model(tmp_path: Path) -> ModelCard:
 def desk(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[ModelsDesk]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: (model,), mtp_layers=find_mtp_layers)
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, sources)
+    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, sources)
     yield desk
     desk.close()
     desk.deleteLater()

@@ -16,7 +16,7 @@ from tests.ui.conftest import Chat
 @pytest.fixture
 def options(qtbot: QtBot, theme: Theme, chat: Chat) -> ChatOptions:
     chat.start()
-    options = ChatOptions(chat.controller.chat, chat.controller.preferences, chat.controller.model_slot, theme)
+    options = ChatOptions(chat.controller.chat, chat.controller.settings, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)
@@ -78,7 +78,7 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     chat.engine.thinking = (ThinkingChoice.OFF, ThinkingChoice.ON)
     chat.start()
     chats = chat.controller.chats
-    options = ChatOptions(chats.chat, chat.controller.preferences, chat.controller.model_slot, theme)
+    options = ChatOptions(chats.chat, chat.controller.settings, chat.controller.model_slot, theme)
     qtbot.addWidget(options)
     anchor = QPushButton()
     qtbot.addWidget(anchor)

@@ -23,13 +23,13 @@ __all__ = ["no_keychain"]
 @pytest.fixture
 def page(qtbot: QtBot, theme: Theme, chat: Chat, no_keychain: None) -> ServerPage:
     chat.start()
-    control = chat.controller.preferences
-    control.change(replace(control.settings, server_port=free_port()))
-    preferences = SettingsWindow(chat.controller, theme)
-    qtbot.addWidget(preferences)
-    preferences.show_page("Server")
-    preferences.show()
-    return preferences.server
+    control = chat.controller.settings
+    control.change(replace(control.values, server_port=free_port()))
+    settings = SettingsWindow(chat.controller, theme)
+    qtbot.addWidget(settings)
+    settings.show_page("Server")
+    settings.show()
+    return settings.server
 
 
 def turn_on(qtbot: QtBot, page: ServerPage, server: ServerControl) -> None:
@@ -73,11 +73,11 @@ def test_a_problem_is_beside_the_switch(page: ServerPage, chat: Chat) -> None:
 
 
 def test_the_options_are_kept(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
-    port = free_port(other_than=chat.controller.preferences.settings.server_port)
+    port = free_port(other_than=chat.controller.settings.values.server_port)
     page.at_start.click()
     page.loads.click()
     page.port.setValue(port)
-    settings = chat.controller.preferences.settings
+    settings = chat.controller.settings.values
     assert (settings.server_at_start, settings.server_loads_models, settings.server_port) == (True, True, port)
 
 
@@ -85,22 +85,22 @@ def test_names_by_which_programs_call_this_computer(page: ServerPage, chat: Chat
     assert page.hosts.text() == "host.docker.internal"
     page.hosts.setText("Host.Docker.Internal., my-mac.lan,")
     page.hosts.editingFinished.emit()
-    assert chat.controller.preferences.settings.server_hosts == ("host.docker.internal", "my-mac.lan")
+    assert chat.controller.settings.values.server_hosts == ("host.docker.internal", "my-mac.lan")
     assert page.hosts.text() == "host.docker.internal, my-mac.lan"
     page.hosts.setText("*.lan")
     page.hosts.editingFinished.emit()
     assert "exact name" in page.wrong_host.text()
-    assert chat.controller.preferences.settings.server_hosts == ("host.docker.internal", "my-mac.lan")
+    assert chat.controller.settings.values.server_hosts == ("host.docker.internal", "my-mac.lan")
     page.hosts.setText("")
     page.hosts.editingFinished.emit()
-    assert chat.controller.preferences.settings.server_hosts == ()
+    assert chat.controller.settings.values.server_hosts == ()
     assert not page.wrong_host.text()
 
 
 def test_unknown_models_are_answered_until_the_person_says_otherwise(page: ServerPage, chat: Chat) -> None:
     assert page.substitutes.isChecked()
     page.substitutes.click()
-    assert not chat.controller.preferences.settings.server_substitutes_models
+    assert not chat.controller.settings.values.server_substitutes_models
 
 
 def question(page: ServerPage) -> QMessageBox:
@@ -129,21 +129,21 @@ def test_a_new_key_comes_only_after_a_yes(qtbot: QtBot, page: ServerPage, chat: 
 
 @pytest.mark.parametrize("name", ["port", "loads", "network"])
 def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name: str) -> None:
-    control = chat.controller.preferences
-    control.change(replace(control.settings, server_on_network=True))
-    before = control.settings
+    control = chat.controller.settings
+    control.change(replace(control.values, server_on_network=True))
+    before = control.values
     chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING, 0.0))
     port = free_port(other_than=before.server_port)
     act = {"port": lambda: page.port.setValue(port), "loads": page.loads.click, "network": page.network.click}
     act[name]()
     assert "getting now ends" in question(page).informativeText()
     question(page).escapeButton().click()
-    assert control.settings == before
+    assert control.values == before
     assert (page.port.value(), page.loads.isChecked(), page.network.isChecked()) == (before.server_port, False, True)
     act[name]()
     answer(page, "Restart")
-    assert control.settings != before
-    after = control.settings
+    assert control.values != before
+    after = control.values
     shown = page.port.value(), page.loads.isChecked(), page.network.isChecked()
     assert shown == (after.server_port, after.server_loads_models, after.server_on_network)
     chat.controller.server.facts = ServerFacts("")
@@ -154,14 +154,14 @@ def test_other_computers_come_in_only_after_a_yes(page: ServerPage, chat: Chat) 
     assert "with the key" in question(page).informativeText()
     question(page).escapeButton().click()
     assert not page.network.isChecked()
-    assert not chat.controller.preferences.settings.server_on_network
+    assert not chat.controller.settings.values.server_on_network
     page.network.click()
     answer(page, "Let Them Connect")
-    assert chat.controller.preferences.settings.server_on_network
+    assert chat.controller.settings.values.server_on_network
     assert page.network.isChecked()
     assert page.network_note.isVisible()
     page.network.click()
-    assert not chat.controller.preferences.settings.server_on_network
+    assert not chat.controller.settings.values.server_on_network
 
 
 def test_on_a_network_the_address_names_this_machine(chat: Chat) -> None:

@@ -39,7 +39,7 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWin
     preferences.appearance.setCurrentIndex(2)
     preferences.text_size.setValue(17)
     preferences.form.fields["temperature"].setValue(0.3)
-    settings = chat.controller.preferences.settings
+    settings = chat.controller.settings.values
     assert (settings.appearance, settings.text_size) == (Appearance.DARK, 17)
     assert settings.sampling == SamplingParams(temperature=0.3)
     assert SettingsStore(tmp_path / "settings.json").settings == settings
@@ -48,15 +48,15 @@ def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWin
 def test_typed_text_is_saved_after_a_pause(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     qtbot.keyClicks(preferences.prompt, "Be kind.")
     qtbot.keyClicks(preferences.seed, "42")
-    qtbot.waitUntil(lambda: chat.controller.preferences.settings.seed == 42)
-    assert chat.controller.preferences.settings.system_prompt == "Be kind."
+    qtbot.waitUntil(lambda: chat.controller.settings.values.seed == 42)
+    assert chat.controller.settings.values.system_prompt == "Be kind."
     assert preferences.prompt.toPlainText() == "Be kind."
 
 
 def test_closing_saves_what_was_just_typed(qtbot: QtBot, chat: Chat, preferences: SettingsWindow) -> None:
     qtbot.keyClicks(preferences.prompt, "Short.")
     preferences.close()
-    assert chat.controller.preferences.settings.system_prompt == "Short."
+    assert chat.controller.settings.values.system_prompt == "Short."
 
 
 @pytest.mark.parametrize("words", ["abc", "-1", "1.5", str(2**64), "²"])
@@ -68,7 +68,7 @@ def test_a_wrong_seed_is_explained_and_not_kept(
     preferences.seed.textEdited.emit(words)
     qtbot.waitUntil(preferences.seed_problem.isVisible)
     assert preferences.seed_problem.text() == "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
-    assert chat.controller.preferences.settings.seed is None
+    assert chat.controller.settings.values.seed is None
     assert preferences.seed.text() == words
 
 
@@ -83,7 +83,7 @@ def test_the_page_grows_with_a_problem(qtbot: QtBot, preferences: SettingsWindow
 def test_sampling_can_be_restored(chat: Chat, preferences: SettingsWindow) -> None:
     preferences.form.fields["temperature"].setValue(3)
     preferences._restore_sampling()
-    assert chat.controller.preferences.settings.sampling == SamplingParams()
+    assert chat.controller.settings.values.sampling == SamplingParams()
     assert preferences.form.fields["temperature"].value() == SamplingParams().temperature
 
 
@@ -140,11 +140,11 @@ def test_folders_are_shown_even_before_they_exist(qtbot: QtBot) -> None:
 def test_titles_by_the_model_can_be_switched_off(chat: Chat, preferences: SettingsWindow) -> None:
     assert preferences.titles.isChecked()
     preferences.titles.click()
-    assert not chat.controller.preferences.settings.titles_by_model
+    assert not chat.controller.settings.values.titles_by_model
 
 
 def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences: SettingsWindow) -> None:
-    settings, earlier = chat.controller.preferences, chat.controller.earlier
+    settings, earlier = chat.controller.settings, chat.controller.earlier
     assert preferences.earlier.isChecked()
     assert (preferences.earlier_size.text(), preferences.clear_earlier.isEnabled()) == ("Nothing is kept.", False)
     conversation = chat.store.create_conversation()
@@ -156,7 +156,7 @@ def test_earlier_replies_can_be_cleared_and_switched_off(chat: Chat, preferences
     chat.qtbot.waitUntil(lambda: preferences.earlier_size.text() == "Nothing is kept.")
     assert not preferences.clear_earlier.isEnabled()
     preferences.earlier.click()
-    assert not settings.settings.earlier_replies
+    assert not settings.values.earlier_replies
 
 
 def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat, preferences: SettingsWindow) -> None:
@@ -164,9 +164,9 @@ def test_only_values_that_the_person_chooses_are_kept_over_the_models(chat: Chat
     chat.start()
     assert preferences.form.sources["temperature"].text() == "From the model"
     preferences.form.fields["top_k"].setValue(7)
-    settings = chat.controller.preferences.settings
+    settings = chat.controller.settings.values
     assert settings.chosen_sampling == {"top_k": 7}
     preferences.form.fields["temperature"].setValue(0.7)
-    settings = chat.controller.preferences.settings
+    settings = chat.controller.settings.values
     assert settings.chosen_sampling == {"top_k": 7, "temperature": 0.7}
     assert preferences.form.sources["temperature"].text() == ""

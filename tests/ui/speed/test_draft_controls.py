@@ -173,7 +173,7 @@ def test_a_draft_model_is_picked_from_recent_ones_or_a_folder(
     qtbot: QtBot, chat: Chat, controls: DraftControls, tmp_path: Path
 ) -> None:
     chat.start()
-    chat.controller.preferences.change(replace(chat.controller.preferences.settings, recent_models=("/models/small",)))
+    chat.controller.settings.change(replace(chat.controller.settings.values, recent_models=("/models/small",)))
     _choose(controls, Mode.SPECULATIVE)
     menu = controls.draft_model.menu()
     assert isinstance(menu, QMenu)

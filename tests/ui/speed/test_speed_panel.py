@@ -360,7 +360,7 @@ def test_the_keyboard_goes_down_the_panel(chat: Chat, panel: SpeedPanel) -> None
 
 
 def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, panel: SpeedPanel) -> None:
-    folded = chat.controller.preferences.settings.panel_collapsed
+    folded = chat.controller.settings.values.panel_collapsed
     assert not panel.memory.rows["Context"].isVisible()
     assert panel.memory.head.accessibleName() == "Memory, folded"
     panel.memory.head.click()
@@ -371,7 +371,7 @@ def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, p
     panel.time.head.click()
     assert not panel.time.bar.isVisible()
     panel.memory.head.click()
-    assert set(chat.controller.preferences.settings.panel_collapsed) == {*folded, "Time"}
+    assert set(chat.controller.settings.values.panel_collapsed) == {*folded, "Time"}
 
 
 def test_headings_can_be_read_after_a_change_to_dark(theme: Theme, panel: SpeedPanel) -> None:

@@ -23,7 +23,7 @@ def _entries(button: ModelButton) -> dict[str, QAction]:
 
 
 def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
     qtbot.addWidget(button)
     assert button.text() == "Loading the model…"
     chat.controller.model_slot.load_progressed.emit(LoadProgress("Loading the weights", 0.4))
@@ -33,7 +33,7 @@ def test_the_button_tells_loading_then_the_model(qtbot: QtBot, chat: Chat) -> No
 
 
 def test_recent_models_and_the_default_can_be_chosen(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
     qtbot.addWidget(button)
     chat.start()
     assert _entries(button)[DEFAULT_MODEL].isChecked()
@@ -52,7 +52,7 @@ def test_the_default_has_one_name_loaded_or_not() -> None:
 
 
 def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
     qtbot.addWidget(button)
     chat.start()
     precisions = _entries(button)["Precision"].menu()
@@ -65,7 +65,7 @@ def test_another_precision_loads_the_same_model(qtbot: QtBot, chat: Chat) -> Non
 
 
 def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
     qtbot.addWidget(button)
     chat.start()
     chat.engine.load_errors = {"/models/big": OutOfMemoryError("It needs 80 GB.", "Choose a smaller precision.")}
@@ -82,7 +82,7 @@ def test_another_precision_is_for_the_model_that_did_not_load(qtbot: QtBot, chat
 
 
 def test_no_model_is_said(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
     qtbot.addWidget(button)
     chat.engine.load_errors = {None: RuntimeError("boom")}
     chat.controller.start()
@@ -100,7 +100,7 @@ FOUND = (
 
 
 def test_models_on_this_machine_are_offered_with_their_place(qtbot: QtBot, chat: Chat) -> None:
-    button = ModelButton(chat.controller.model_slot, chat.controller.preferences)
+    button = ModelButton(chat.controller.model_slot, chat.controller.settings)
     qtbot.addWidget(button)
     installed = FolderSearch(lambda: FOUND)
     button.offer(installed)

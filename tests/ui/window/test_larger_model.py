@@ -62,7 +62,7 @@ def test_its_button_opens_discover_at_the_model(
     qtbot.waitUntil(lambda: details.model is not None and details.model.trouble is not None)
     assert details.model is not None
     assert details.model.repository == "mlx-community/Qwen3-8B-4bit"
-    assert not chat.controller.preferences.settings.larger_model_declined
+    assert not chat.controller.settings.values.larger_model_declined
     assert offered(window) is not None, "nothing was downloaded yet"
     window.windows.close()
 
@@ -72,7 +72,7 @@ def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat) ->
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
     assert offered(window) is None
-    assert chat.controller.preferences.settings.larger_model_declined
+    assert chat.controller.settings.values.larger_model_declined
     chat.controller.model_slot.load(None)
     qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     qtbot.wait(20)
@@ -80,8 +80,8 @@ def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat) ->
 
 
 def test_it_is_remembered_that_it_was_put_away(chat: Chat) -> None:
-    preferences = chat.controller.preferences
-    preferences.change(replace(preferences.settings, larger_model_declined=True))
+    settings = chat.controller.settings
+    settings.change(replace(settings.values, larger_model_declined=True))
     path = chat.store.path.parent / "settings.json"
     assert SettingsStore(path).settings.larger_model_declined
 
@@ -100,7 +100,7 @@ def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: 
 
 def test_a_machine_that_no_larger_model_fits_is_offered_none(qtbot: QtBot, chat: Chat) -> None:
     tiny = DeviceMemory(lambda: mac(2).memory)
-    larger = LargerModel(chat.controller.model_slot, chat.controller.preferences, tiny)
+    larger = LargerModel(chat.controller.model_slot, chat.controller.settings, tiny)
     chat.start()
     qtbot.waitUntil(lambda: tiny.now is not None)
     assert larger.offered is None

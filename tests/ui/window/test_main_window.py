@@ -289,8 +289,8 @@ def test_sides_can_be_hidden_and_that_is_remembered(chat: Chat, window: MainWind
     assert not window.panel.isVisible()
     assert not window.sidebar.isVisible()
     assert (
-        chat.controller.preferences.settings.panel_visible,
-        chat.controller.preferences.settings.sidebar_visible,
+        chat.controller.settings.values.panel_visible,
+        chat.controller.settings.values.sidebar_visible,
     ) == (False, False)
     window.actions_.find.trigger()
     assert window.sidebar.isVisible()
@@ -311,8 +311,8 @@ def test_the_window_comes_back_as_it_was_left(qtbot: QtBot, theme: Theme, chat: 
 
 
 def test_a_damaged_geometry_is_ignored(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
-    chat.controller.preferences.change(
-        replace(chat.controller.preferences.settings, window_geometry="no base64", window_state="ÿ")
+    chat.controller.settings.change(
+        replace(chat.controller.settings.values, window_geometry="no base64", window_state="ÿ")
     )
     window = MainWindow(chat.controller, theme, TranscriptView(theme))
     qtbot.addWidget(window)
@@ -333,10 +333,10 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
 
 
 def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
-    chat.controller.preferences.change(replace(chat.controller.preferences.settings, appearance=Appearance.DARK))
+    chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.DARK))
     assert theme.dark
     assert window.sidebar.grab().toImage().pixelColor(2, 300) == theme.colors.window
-    chat.controller.preferences.change(replace(chat.controller.preferences.settings, appearance=Appearance.LIGHT))
+    chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.LIGHT))
     assert not theme.dark
 
 
@@ -355,8 +355,8 @@ def test_a_model_folder_is_chosen_in_a_dialog(qtbot: QtBot, chat: Chat, window: 
     _choose_model(window, folder)
     qtbot.waitUntil(lambda: chat.engine.loads[-1][0] == str(folder))
     chat.wait_for(EngineState.IDLE)
-    qtbot.waitUntil(lambda: chat.controller.preferences.settings.models_folder == str(folder.parent))
-    assert chat.controller.preferences.settings.recent_models == (str(folder),)
+    qtbot.waitUntil(lambda: chat.controller.settings.values.models_folder == str(folder.parent))
+    assert chat.controller.settings.values.recent_models == (str(folder),)
 
 
 @pytest.mark.parametrize("state", list(EngineState))

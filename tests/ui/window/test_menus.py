@@ -21,7 +21,7 @@ OURS = {"Ctrl+Shift+C": "shows colours, which the app has none of; chat apps cop
 def test_text_size_keys(chat: Chat, window: MainWindow, theme: Theme) -> None:
     window.actions_.larger.trigger()
     window.actions_.larger.trigger()
-    assert (chat.controller.preferences.settings.text_size, theme.text_size) == (15, 15)
+    assert (chat.controller.settings.values.text_size, theme.text_size) == (15, 15)
     window.actions_.smaller.trigger()
     assert theme.text_size == 14
     window.actions_.usual.trigger()

@@ -30,7 +30,7 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     opened: list[str] = []
     monkeypatch.setattr(update_notice, "open_page", opened.append)
     monkeypatch.setattr(update_check, "newer_version", lambda _address: UPDATE)
-    check = UpdateCheck(chat.controller.preferences, "https://example.org/newest")
+    check = UpdateCheck(chat.controller.settings, "https://example.org/newest")
     notice = UpdateNotice(check, window.conversation.banners, theme)
     notice.start()
     banner = _shown(window)
@@ -38,7 +38,7 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     assert "example.org" in banner.accessibleName()
     look, leave = banner.buttons
     (look if yes else leave).click()
-    assert chat.controller.preferences.settings.looks_for_updates is yes
+    assert chat.controller.settings.values.looks_for_updates is yes
     if yes:
         qtbot.waitUntil(lambda: _shown(window) not in (None, banner), timeout=5000)
         found = _shown(window)
@@ -55,7 +55,7 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
 
 
 def test_a_build_without_an_address_shows_nothing_of_it(theme: Theme, chat: Chat, window: MainWindow) -> None:
-    check = UpdateCheck(chat.controller.preferences, "")
+    check = UpdateCheck(chat.controller.settings, "")
     UpdateNotice(check, window.conversation.banners, theme).start()
     assert _shown(window) is None
     check.close()
@@ -72,4 +72,4 @@ def test_settings_have_the_answer_where_there_is_an_address(
     assert window.updates.isVisible() is bool(address)
     if address:
         window.updates.click()
-        assert chat.controller.preferences.settings.looks_for_updates
+        assert chat.controller.settings.values.looks_for_updates

@@ -118,7 +118,7 @@ class LargerModel(QObject):
 
     Args:
         slot: The model that answers.
-        preferences: Which models were loaded before, and whether the person declined.
+        settings: Which models were loaded before, and whether the person declined.
         memory: This machine's memory.
         parent: The Qt parent.
 
@@ -129,10 +129,10 @@ class LargerModel(QObject):
     changed = Signal()
 
     def __init__(
-        self, slot: ModelSlot, preferences: SettingsControl, memory: DeviceMemory, parent: QObject | None = None
+        self, slot: ModelSlot, settings: SettingsControl, memory: DeviceMemory, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._slot, self._preferences, self._memory = slot, preferences, memory
+        self._slot, self._settings, self._memory = slot, settings, memory
         self.offered: Suggestion | None = None
         slot.loaded.connect(self._look)
         slot.load_started.connect(self._decide)
@@ -140,7 +140,7 @@ class LargerModel(QObject):
 
     def decline(self) -> None:
         """Offer none any more, in later starts neither."""
-        self._preferences.change(replace(self._preferences.settings, larger_model_declined=True))
+        self._settings.change(replace(self._settings.values, larger_model_declined=True))
         self._decide()
 
     def _look(self) -> None:
@@ -151,7 +151,7 @@ class LargerModel(QObject):
 
     @property
     def _wanted(self) -> bool:
-        settings, slot = self._preferences.settings, self._slot
+        settings, slot = self._settings.values, self._slot
         only_default = slot.chosen is None and slot.info is not None and not settings.recent_models
         return only_default and not settings.larger_model_declined
 

@@ -28,7 +28,7 @@ class DrafterShelf(ModelService):
     Args:
         slot: The loaded model.
         drafting: Its drafters, and the one in use.
-        preferences: The drafters of other models.
+        settings: The drafters of other models.
         library: The models on this machine.
         made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before the
             engine has started.
@@ -44,14 +44,14 @@ class DrafterShelf(ModelService):
         self,
         slot: ModelSlot,
         drafting: DraftControl,
-        preferences: SettingsControl,
+        settings: SettingsControl,
         library: Library,
         made_for: Callable[[str], tuple[ModelCard, ...] | None],
         *,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent=parent)
-        self._slot, self._drafting, self._preferences, self._library = slot, drafting, preferences, library
+        self._slot, self._drafting, self._settings, self._library = slot, drafting, settings, library
         self._made_for = FolderSearch(made_for, self)
         self._other: ModelCard | None = None  # chosen though it is not loaded
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
@@ -141,13 +141,13 @@ class DrafterShelf(ModelService):
 
     def prefer(self, drafter: str, model: str) -> None:
         """Make a model that is not loaded use a drafter the next time; `model` is its folder."""
-        settings = self._preferences.settings
+        settings = self._settings.values
         kept = tuple(
             replace(each, draft=replace(each.draft, drafter=drafter)) if each.model == model else each
             for each in settings.drafts
         )  # one without settings of its own takes the newest that was made for it
         if kept != settings.drafts:
-            self._preferences.change(replace(settings, drafts=kept))
+            self._settings.change(replace(settings, drafts=kept))
 
     @property
     def settings(self) -> DraftSettings:

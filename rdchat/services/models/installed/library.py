@@ -21,17 +21,17 @@ class Library(ModelService):
     Args:
         sources: Read models.
         slot: Knows the loaded model.
-        preferences: Have the person's own folder.
+        settings: Have the person's own folder.
         parent: The Qt parent.
     """
 
     drafters_listed = Signal(ModelCard, tuple)  # a model, and the heads that fit it
 
     def __init__(
-        self, sources: ModelSources, slot: ModelSlot, preferences: SettingsControl, parent: QObject | None = None
+        self, sources: ModelSources, slot: ModelSlot, settings: SettingsControl, parent: QObject | None = None
     ) -> None:
         super().__init__(parent=parent)
-        self._sources, self._slot, self._preferences = sources, slot, preferences
+        self._sources, self._slot, self._settings = sources, slot, settings
         self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)  # for a tuple of models
         self._search.changed.connect(self.changed)
         # A model, the heads that fit it, and the measured time of its calls by rows, in plain steps.
@@ -56,7 +56,7 @@ class Library(ModelService):
 
     def look(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
-        self._search.look(self._preferences.settings.models_folder)
+        self._search.look(self._settings.values.models_folder)
 
     def match(self, model: ModelCard) -> None:
         """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""

@@ -21,7 +21,7 @@ def desk(hub: HubServer, chat: Chat) -> Iterator[ModelsDesk]:
     """What the window works with, as the app builds it."""
     chat.start()
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.preferences, controller.drafting, ModelSources())
+    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, ModelSources())
     yield desk
     desk.close()
 

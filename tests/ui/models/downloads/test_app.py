@@ -118,16 +118,16 @@ def test_a_start_with_nothing_to_go_on_with_begins_nothing(
     assert hub.requests == []
 
 
-def test_the_preferences_set_how_many_go_on_and_lead_to_the_token(
+def test_the_settings_say_how_many_go_on_and_lead_to_the_token(
     qapp: QApplication, qtbot: QtBot, hub: HubServer
 ) -> None:
     with running(qapp, qtbot) as (app, _):
-        preferences = app.window.settings_window
-        preferences.show()
-        preferences.downloads_at_once.setValue(4)
-        assert app.controller.preferences.settings.downloads_at_once == 4
-        preferences.token.click()
+        settings = app.window.settings_window
+        settings.show()
+        settings.downloads_at_once.setValue(4)
+        assert app.controller.settings.values.downloads_at_once == 4
+        settings.token.click()
         (dialog,) = [each for each in qapp.topLevelWidgets() if each.windowTitle() == "Hugging Face Token"]
         assert dialog.isVisible()
         qtbot.keyClick(dialog, Qt.Key.Key_Escape)
-        assert preferences.isVisible()
+        assert settings.isVisible()
