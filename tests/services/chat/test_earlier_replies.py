@@ -56,8 +56,8 @@ def indexed(window: Window, folder: Path) -> list[str]:
     found = []
     for reply in (SOUP, TEA, COFFEE):
         tokens = shared_tokenizers().encode_text(folder, reply)
-        places = index.places(tokens[:4]) if index else []
-        if any(place.match == 4 and list(place.following) == tokens[4:] for place in places):
+        matches = index.matches(tokens[:4]) if index else []
+        if any(match.length == 4 and list(match.following) == tokens[4:] for match in matches):
             found.append(reply)
     return found
 
@@ -179,7 +179,7 @@ def test_token_ids_of_another_tokenizer_or_beyond_the_vocabulary_are_not_used(
     index = app.controller.earlier.index
     assert index is not None
     assert indexed(app, default_model_folder) == [SOUP, TEA, COFFEE]
-    assert index.places([1]) == []
+    assert index.matches([1]) == []
 
 
 def test_without_a_model_there_is_no_index_and_the_token_ids_stay(app: Window, default_model_folder: Path) -> None:
