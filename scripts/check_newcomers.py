@@ -55,7 +55,7 @@ def checked(api: HubApi, entry: dict[str, Any]) -> dict[str, Any]:
     }
     try:
         model = api.look_at(entry["repository"])
-        found |= {"commit": model.commit, "licence": model.facts.licence, "gated": model.facts.gated}
+        found |= {"commit": model.commit, "licence": model.licence, "gated": model.gated}
         files, _left_out = chosen_files(model.files)
     except RdchatError as error:
         return found | {"problem": error.message}
@@ -66,7 +66,7 @@ def checked(api: HubApi, entry: dict[str, Any]) -> dict[str, Any]:
     entry["weights_gb"] = round(weights / 1e9, 2)
     entry["size_from"] = "The hub's own listing of its files."
     if "licence" in entry:
-        entry["licence"] = model.facts.licence or entry["licence"]
+        entry["licence"] = model.licence or entry["licence"]
     return found | {"files": len(files), "download_bytes": sum(file.size for file in once)}
 
 

@@ -3,13 +3,14 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote, urlencode
 
 from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
-from rdchat.hub.found_models import HITS_PER_QUERY, FoundModel, HubModel, SortBy, found_model
 from rdchat.hub.hub_client import AnsweredRange, HubReader
 from rdchat.hub.hub_errors import HubError, MissingError
+from rdchat.hub.hub_model import HITS_PER_QUERY, HubModel, SortBy, parse_model
 from rdchat.hub.known_files import (
     MAX_FILE_BYTES,
     HubFile,
@@ -49,7 +50,7 @@ class HubApi:
         limit: int = 30,
         mlx_only: bool = True,
         gguf_only: bool = False,
-    ) -> tuple[FoundModel, ...]:
+    ) -> tuple[HubModel, ...]:
         """Return the models whose names contain these words, sorted by `sort`.
 
         Args:
@@ -71,7 +72,7 @@ class HubApi:
                 raise TypeError("no list")
             models = [each for each in listed if isinstance(each, dict) and is_repository(str(each.get("id")))]
             named = {each["id"]: each for each in models[:limit]}
-            return tuple(found_model(name, answer) for name, answer in named.items())
+            return tuple(parse_model(name, answer) for name, answer in named.items())
 
     def account(self) -> str:
         """Return the name of the token's account.
@@ -109,7 +110,7 @@ class HubApi:
             siblings, commit = answer.get("siblings") or [], _text(answer["sha"])
             if not is_commit(commit) or len(siblings) > _MAX_FILES:
                 raise HubError(f"Hugging Face sent an invalid answer about {repository}.", "Try again later.")
-            return HubModel(found_model(repository, answer), commit, tuple(map(_file, siblings)))
+            return replace(parse_model(repository, answer), commit=commit, files=tuple(map(_file, siblings)))
 
     def card(self, repository: str, commit: str) -> str:
         """Return the text of a model's card, up to 200 kB; empty if it has none.

@@ -6,13 +6,12 @@ It uses names only; whether something fits is decided by its files after the dow
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdchat.hub.cache_layout import snapshot_of
-from rdchat.hub.found_models import FoundModel
 from rdchat.hub.hub_errors import HubError
+from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.known_files import checksum
 
 if TYPE_CHECKING:
@@ -28,16 +27,6 @@ _TAIL = re.compile(
 )
 _PURPOSE = re.compile(r"[-_.](?:instruct|chat|it|base|thinking|\d{4})(?=$|[-_.])", re.IGNORECASE)
 _SIZE = re.compile(r"[-_.]?(?:e|a)?\d+(?:\.\d+)?[bm](?=$|[-_.])", re.IGNORECASE)
-
-
-class PublishedKind(StrEnum):
-    """The kind of a repository, by its name; the values are for people."""
-
-    EAGLE3 = "EAGLE-3"
-    DFLASH = "DFlash"
-    DSPARK = "DSpark"
-    RDCHAT = "Recurrent"
-    MODEL = "Smaller model"
 
 
 _HEADS = {  # the words to search for, the pattern of repositories' names
@@ -69,25 +58,6 @@ class LinkedModel:
             return 0
 
 
-@dataclass(frozen=True, slots=True)
-class FoundDrafter:
-    """A repository that may draft for a model."""
-
-    repository: str  # the hub id
-    kind: PublishedKind  # by its name
-    downloads: int  # in the last month
-    licence: str = ""  # from its authors; may be empty
-    size: int | None = None  # bytes to download; None until the hub was asked
-    same_tokenizer: bool = False  # whether a smaller model's tokenizer is the same file as the model's
-    problem: str = ""  # a sentence that says why it cannot be used; empty if nothing speaks against it
-    gated: bool = False  # whether access must be requested on its page
-
-    @property
-    def is_model(self) -> bool:
-        """Whether it is a smaller model instead of a drafter head."""
-        return self.kind is PublishedKind.MODEL
-
-
 def base_name(name: str) -> str:
     """Return a model's name without publisher, precision and format: `Qwen3-4B` for `org/Qwen3-4B-4bit`."""
     base = name.rsplit("/", 1)[-1]
@@ -103,7 +73,7 @@ def family_name(name: str) -> str:
     return base[: size.start()] if size else ""
 
 
-def find_published(api: "HubApi", model: LinkedModel) -> Iterator[tuple[FoundDrafter, ...]]:
+def find_published(api: "HubApi", model: LinkedModel) -> Iterator[tuple[HubModel, ...]]:
     """Yield the drafters found by name, and again when the size of each is known.
 
     Args:
@@ -119,20 +89,20 @@ def find_published(api: "HubApi", model: LinkedModel) -> Iterator[tuple[FoundDra
     place = model.place  # the hub may identify a tokenizer by git's checksum of a small file, or a large one's sha256
     digests = {checksum(place / _TOKENIZER, letters) for letters in (40, 64)} - {""} if place else set()
     for number, each in enumerate(found):
-        found[number] = _looked_at(api, each, digests)
+        found[number] = _with_size(api, each, digests)
         yield tuple(found)
 
 
-def _heads(api: "HubApi", model: LinkedModel) -> list[FoundDrafter]:
+def _heads(api: "HubApi", model: LinkedModel) -> list[HubModel]:
     """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
     base = _PURPOSE.sub("", base_name(model.name))
-    found: dict[str, FoundDrafter] = {}
+    found: dict[str, HubModel] = {}
     searches = [(words, kind, pattern) for kind, (each, pattern) in _HEADS.items() for words in each]
     for words, kind, pattern in searches:
         for result in api.search(words, limit=_QUERIES, mlx_only=False):
             name = result.repository.rsplit("/", 1)[-1]
             if pattern.search(name) and _names(name, base) and result.repository != model.name:
-                found.setdefault(result.repository, _published(result, kind))
+                found.setdefault(result.repository, replace(result, kind=kind))
     return sorted(found.values(), key=lambda each: -each.downloads)[:_MAX_HEADS]
 
 
@@ -142,31 +112,27 @@ def _names(name: str, base: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name, re.IGNORECASE) is not None
 
 
-def _smaller_models(api: "HubApi", model: LinkedModel, known: set[str]) -> list[FoundDrafter]:
-    family, most = family_name(model.name), _SMALLER * model.weight_bytes
-    if not family or not most:
+def _smaller_models(api: "HubApi", model: LinkedModel, known: set[str]) -> list[HubModel]:
+    family, max_bytes = family_name(model.name), _SMALLER * model.weight_bytes
+    if not family or not max_bytes:
         return []
     results = [
         result
         for result in api.search(family, limit=_QUERIES)
         if result.weight_bytes
-        and result.weight_bytes <= most
+        and result.weight_bytes <= max_bytes
         and family_name(result.repository).casefold() == family.casefold()
         and result.repository not in known
         and not any(pattern.search(result.repository) for _, pattern in _HEADS.values())
     ]
-    return [_published(result, PublishedKind.MODEL) for result in results[:_MAX_MODELS]]
+    return [replace(result, kind=PublishedKind.MODEL) for result in results[:_MAX_MODELS]]
 
 
-def _published(result: FoundModel, kind: PublishedKind) -> FoundDrafter:
-    return FoundDrafter(result.repository, kind, result.downloads, result.licence, gated=result.gated)
-
-
-def _looked_at(api: "HubApi", found: FoundDrafter, digests: set[str]) -> FoundDrafter:
+def _with_size(api: "HubApi", drafter: HubModel, digests: set[str]) -> HubModel:
     """Return the drafter with its size, or with the reason why it cannot be downloaded."""
     try:
-        files = api.files(found.repository)
+        files = api.files(drafter.repository)
     except HubError as error:
-        return replace(found, problem=error.message)
+        return replace(drafter, problem=error.message)
     same = any(file.name == _TOKENIZER and file.digest in digests for file in files.files)
-    return replace(found, size=files.size, same_tokenizer=same)
+    return replace(drafter, download_bytes=files.size, same_tokenizer=same)

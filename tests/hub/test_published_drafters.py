@@ -7,10 +7,9 @@ import pytest
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
+from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.published_drafters import (
-    FoundDrafter,
     LinkedModel,
-    PublishedKind,
     base_name,
     family_name,
     find_published,
@@ -36,7 +35,7 @@ def model(tmp_path: Path) -> LinkedModel:
     return LinkedModel("mlx-community/Qwen3-4B-4bit", folder)
 
 
-def last(api: HubApi, model: LinkedModel) -> dict[str, FoundDrafter]:
+def last(api: HubApi, model: LinkedModel) -> dict[str, HubModel]:
     *_, found = find_published(api, model)
     return {each.repository: each for each in found}
 
@@ -62,7 +61,7 @@ def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
         "g/Qwen3-0.6B-4bit": PublishedKind.MODEL,
         "h/Qwen3-1.7B": PublishedKind.MODEL,
     }
-    assert found["b/dspark_qwen3_4b_block7"].size == 102
+    assert found["b/dspark_qwen3_4b_block7"].download_bytes == 102
     assert found["g/Qwen3-0.6B-4bit"].same_tokenizer
     assert not found["h/Qwen3-1.7B"].same_tokenizer
 
@@ -81,7 +80,7 @@ def test_names_come_first_and_what_is_not_wanted_any_more_is_not_asked_for(
 ) -> None:
     hub.add("a/Qwen3-4B-eagle3", WEIGHTS)
     results = find_published(api, model)
-    assert [each.size for each in next(results)] == [None]
+    assert [each.download_bytes for each in next(results)] == [None]
     asked = len(hub.requests)
     results.close()  # as it ends when nobody takes more
     assert len(hub.requests) == asked

@@ -13,12 +13,13 @@ from rdchat.files.sizes import size_text
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
-from rdchat.hub.found_models import SortBy
 from rdchat.hub.hub_api import HubApi
+from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command
 
 _MAX = 100
 _POLL_S = 0.2
+_NOT_PRINTED = {"commit", "files", "kind", "download_bytes", "same_tokenizer", "problem"}  # empty in a search
 
 
 def _number(text: str) -> int:
@@ -57,7 +58,11 @@ def search(args: argparse.Namespace) -> int:
         )
         for model in found
     ]
-    options.print_result(args, {"models": [asdict(model) for model in found]}, table(rows))
+    models = [asdict(model) for model in found]
+    for model in models:
+        for name in _NOT_PRINTED:
+            del model[name]
+    options.print_result(args, {"models": models}, table(rows))
     return 0
 
 

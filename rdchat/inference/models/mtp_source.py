@@ -18,9 +18,9 @@ from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import CachedRepository, drafter_folder
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.downloads.download_record import replace_records, unfinished_drafters
-from rdchat.hub.found_models import HubModel
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import AccessRefusedError, HubError, MissingError
+from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles, is_repository
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config
@@ -148,7 +148,7 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
     """
     if target.hub_id:
         with suppress(MissingError, AccessRefusedError):  # only similar to a hub id, or no longer there
-            if found := api.look_at(target.hub_id).facts.quantized_from:
+            if found := api.look_at(target.hub_id).quantized_from:
                 return found
     try:
         card = read_bytes(target.folder / _CARD, most=_MAX_CARD_BYTES).decode("utf-8", "replace")
@@ -248,10 +248,10 @@ def _files(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensor
     head = len(raw).to_bytes(8, "little") + raw
     digests = {file.name: file.digest for file in model.files}
     sources = {part.name: {"etag": part.etag, "checksum": digests[part.name]} for part in parts}
-    source = {"repository": model.facts.repository, "commit": model.commit, "files": sources}
+    source = {"repository": model.repository, "commit": model.commit, "files": sources}
     bound = {**config, BINDING: {"target": asdict(target.binding), "source": source}}
     text = _card(target.binding.name, model, sources, ordered)
-    source_id = model.facts.repository, model.commit
+    source_id = model.repository, model.commit
     made = (
         HubFile.made("model.safetensors", head, tuple(parts), *source_id),
         HubFile.made("card.md", text.encode("utf-8", "replace"), (), *source_id),  # a licence may have half a letter
@@ -262,18 +262,18 @@ def _files(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensor
 
 def _card(name: str, model: HubModel, files: Mapping[str, Mapping[str, str]], tensors: list[HubTensor]) -> str:
     """Return the drafter's card, in Markdown."""
-    facts, types = model.facts, ", ".join(sorted({each.stored.dtype for each in tensors}))
+    types = ", ".join(sorted({each.stored.dtype for each in tensors}))
     size = size_text(sum(each.stored.stored_bytes for each in tensors))
     rows = [f"| {file} | {told['etag'] or 'none'} | {told['checksum']} |" for file, told in files.items()]
     return "\n".join(
         [
             f"# MTP layers for {name}",
             "",
-            f"The multi-token-prediction layers of {facts.repository}, which the model's authors trained with it: "
+            f"The multi-token-prediction layers of {model.repository}, which the model's authors trained with it: "
             f"{len(tensors)} tensors, {size}, as published ({types}), not quantised. Copies of the model's token "
             "tables are left out.",
             "",
-            f"Repository: {facts.repository}, commit {model.commit}. Licence: {facts.licence or 'see there'}.",
+            f"Repository: {model.repository}, commit {model.commit}. Licence: {model.licence or 'see there'}.",
             "",
             "| Taken from | ETag | Checksum of the whole file, as the hub lists it |",
             "|---|---|---|",

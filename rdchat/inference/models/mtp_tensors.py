@@ -11,9 +11,9 @@ from typing import Any
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import parse_json
 from rdchat.files.sizes import size_text
-from rdchat.hub.found_models import HubModel
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import ChangedFileError, HubError
+from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import FilePart, HubFile, is_safe_name
 from rdchat.inference.models.model_config import LAYER_KEYS, text_config
 from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor, tensors_in
@@ -54,7 +54,7 @@ def find_tensors(api: HubApi, model: HubModel, config: Mapping[str, Any]) -> lis
     Raises:
         NetworkError: If the hub cannot be reached or refuses, or index and headers contradict each other.
     """
-    repository, files = model.facts.repository, {file.name: file for file in model.files if is_safe_name(file.name)}
+    repository, files = model.repository, {file.name: file for file in model.files if is_safe_name(file.name)}
     found: dict[str, HubTensor] = {}
     for name, indexed in sorted(_files_with_layers(api, model, config).items()):
         if name not in files or not name.endswith(".safetensors"):
@@ -73,7 +73,7 @@ def find_tensors(api: HubApi, model: HubModel, config: Mapping[str, Any]) -> lis
 
 def _files_with_layers(api: HubApi, model: HubModel, config: Mapping[str, Any]) -> dict[str, set[str]]:
     """Return the files to look into, with the tensors that the index names in each."""
-    names, repository = {file.name for file in model.files}, model.facts.repository
+    names, repository = {file.name for file in model.files}, model.repository
     pattern = r"mtp[\w-]*\.safetensors" if _INDEX in names else r"(?:mtp|model)[\w-]*\.safetensors"
     found: dict[str, set[str]] = {name: set() for name in names if re.fullmatch(pattern, name, re.ASCII)}
     if _INDEX in names:
@@ -91,7 +91,7 @@ def _files_with_layers(api: HubApi, model: HubModel, config: Mapping[str, Any]) 
 
 def _read_file(api: HubApi, model: HubModel, file: HubFile) -> Iterator[HubTensor]:
     """Read a file's header, and yield its tensors; the file must have exactly their bytes."""
-    repository, size = model.facts.repository, file.size
+    repository, size = model.repository, file.size
     where = f"{file.name} in {repository}"
     if size < _LENGTH_BYTES:
         raise HubError(f"{where} is not a safetensors file.", OTHER_HINT)
@@ -118,7 +118,7 @@ def _read_file(api: HubApi, model: HubModel, file: HubFile) -> Iterator[HubTenso
 
 def _read_part(api: HubApi, model: HubModel, part: FilePart) -> tuple[bytes, str]:
     """Return a part's bytes, and its file's ETag."""
-    repository = model.facts.repository
+    repository = model.repository
     data, told = api.part(repository, model.commit, part.name, part.start, part.stop)
     if told.size not in {None, part.size} or part.etag not in {"", told.etag}:
         raise ChangedFileError(f"{part.name} in {repository} is not the file that the hub lists.", "Try again later.")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as GgmlType
 
-from rdchat.hub.found_models import found_model
+from rdchat.hub.hub_model import parse_model
 from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelSizes
 from rdchat.inference.api.requests import Dtype
@@ -122,7 +122,7 @@ def test_safetensors(tmp_path: Path, bits: int | None, floats: str) -> None:
         "config": {"model_type": "llama"},
         "safetensors": {"parameters": counts},
     }
-    found = found_model(told["id"], told)
+    found = parse_model(told["id"], told)
     here = read_facts(tmp_path / "model")
     assert not here.problem
     agree(sizes_read(found), here.sizes)
@@ -135,7 +135,7 @@ def test_gguf(tmp_path: Path, kind: GgmlType) -> None:
     path = write_gguf(tmp_path / f"model-{kind.name}.gguf", kind)
     here = read_facts(path)
     assert not here.problem
-    found = found_model("org/model-GGUF", {})
+    found = parse_model("org/model-GGUF", {})
     assert sizes_read(found) is None
     files = (HubFile(path.name, path.stat().st_size, "a" * 64),)
     agree(sizes_of_files(found, RepositoryFiles("org/model-GGUF", "main", "c" * 40, files, ())), here.sizes)

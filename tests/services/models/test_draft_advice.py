@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
+from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.installed.draft_advice import DraftAction, Drafts, draft_advice
 from tests.services.models.library_samples import library_model
@@ -12,7 +12,7 @@ from tests.services.models.library_samples import library_model
 TARGET = library_model("org/Large-8B", 8_000_000_000)
 SMALL = library_model("org/Small-0.5B", 500_000_000)
 HEAD = ModelCard("org/eagle", "org/eagle", "Hugging Face", kind=HeadKind.EAGLE3, match=TargetMatch(False, "Perhaps."))
-EAGLE = FoundDrafter("org/large-eagle3", PublishedKind.EAGLE3, 100, size=850_000_000)
+EAGLE = HubModel("org/large-eagle3", 100, kind=PublishedKind.EAGLE3, download_bytes=850_000_000)
 CHEAP = {5: 1.1, 8: 1.2, 16: 1.4}
 DEAR = {5: 4.0, 8: 6.0, 16: 12.0}
 
@@ -58,11 +58,11 @@ def test_where_calls_are_dear_nothing_is_offered_that_would_lose() -> None:
     "found",
     [
         replace(EAGLE, problem="It is gone."),
-        replace(EAGLE, size=None),
-        FoundDrafter("org/other-tokens", PublishedKind.MODEL, 1, size=1000),
+        replace(EAGLE, download_bytes=None),
+        HubModel("org/other-tokens", 1, kind=PublishedKind.MODEL, download_bytes=1000),
     ],
 )
-def test_what_cannot_be_used_is_not_offered(found: FoundDrafter) -> None:
+def test_what_cannot_be_used_is_not_offered(found: HubModel) -> None:
     assert draft_advice(TARGET, Drafts([], [], [found]), CHEAP).action is DraftAction.TRAIN
 
 

@@ -35,8 +35,8 @@ def looked_at(qtbot: QtBot, details: HubDetails, name: str = NAME) -> ModelDetai
 def test_a_model_is_told_with_its_files_and_its_card(qtbot: QtBot, hub: HubServer, details: HubDetails) -> None:
     hub.add(NAME, small_files() | {"modeling.py": b"import os", "weights.pkl": b"x"}, likes=12)
     model = looked_at(qtbot, details)
-    assert model.facts is not None
-    assert (model.facts.licence, model.facts.family, model.facts.likes) == ("apache-2.0", "llama", 12)
+    assert model.hub is not None
+    assert (model.hub.licence, model.hub.family, model.hub.likes) == ("apache-2.0", "llama", 12)
     assert model.files is not None
     assert [file.name for file in model.files.files] == sorted(small_files())
     assert model.files.left_out == ("modeling.py", "weights.pkl")
@@ -101,8 +101,8 @@ def test_a_gated_model_says_what_to_click_and_wants_a_token(
     assert not trouble.wants_token
     monkeypatch.setenv("HF_TOKEN", "hf_right")
     model = looked_at(qtbot, details)
-    assert model.facts is not None
-    assert model.facts.gated
+    assert model.hub is not None
+    assert model.hub.gated
     assert model.card == "# Small"
 
 

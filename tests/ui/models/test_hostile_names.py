@@ -8,8 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
-from rdchat.hub.found_models import FoundModel
-from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
+from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.models_desk import ModelsDesk
@@ -55,8 +54,8 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pi
     named = pipe.named
     known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(False, named("match"))}
     card = ModelCard(named("name"), named("path"), named("place"), **known)
-    found = FoundDrafter(
-        named("repository"), PublishedKind.EAGLE3, 1, named("licence"),
+    found = HubModel(
+        named("repository"), 1, kind=PublishedKind.EAGLE3, licence=named("licence"),
         problem=named("problem"),
     )  # fmt: skip
     here = DrafterRow(desk, PageLinks(), theme)
@@ -94,7 +93,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: 
 
 def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow, pipe: Pipe) -> None:
     named = pipe.named
-    facts = FoundModel(
+    facts = HubModel(
         named("repository"), 1, 1, named("changed"), True, named("licence"), named("family"), named("bits"), 10
     )
     page = models_window.discover

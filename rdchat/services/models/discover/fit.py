@@ -7,7 +7,7 @@ quantisation; so the size of the KV cache is an allowance here, and the rest com
 import re
 from dataclasses import dataclass, replace
 
-from rdchat.hub.found_models import FoundModel
+from rdchat.hub.hub_model import HubModel
 from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import (
     GATE_TOKENS,
@@ -75,14 +75,14 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
     return _sizes(weight_bytes, parameters, bits, Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16)
 
 
-def sizes_read(model: FoundModel) -> ModelSizes | None:
+def sizes_read(model: HubModel) -> ModelSizes | None:
     """Estimate the sizes of a found model; None where the hub gives none."""
     if model.weight_bytes is None:
         return None
     return sizes_of(model.weight_bytes, model.quantization, model.float_bits)
 
 
-def sizes_of_files(model: FoundModel, files: RepositoryFiles) -> ModelSizes:
+def sizes_of_files(model: HubModel, files: RepositoryFiles) -> ModelSizes:
     """Estimate a model's sizes from its files."""
     gguf = next((file for file in files.files if file.name.lower().endswith(".gguf")), None)
     if gguf is not None:

@@ -12,8 +12,8 @@ from PySide6.QtCore import QObject, QTimer
 from rdchat.errors import RdchatError
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.hub.found_models import FoundModel, HubModel, SortBy
 from rdchat.hub.hub_errors import HubError, for_window
+from rdchat.hub.hub_model import HubModel, SortBy
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.inference.api.model_facts import Fit
 from rdchat.services.models.discover.card_text import plain_card
@@ -39,7 +39,7 @@ class SearchState:
     """The results of a search so far."""
 
     query: HubQuery = HubQuery()
-    found: tuple[FoundModel, ...] = ()  # in the hub's order
+    found: tuple[HubModel, ...] = ()  # in the hub's order
     asking: bool = False  # whether the hub is being asked
     complete: bool = True  # whether no more is asked for
     trouble: HubError | None = None  # why the last request failed
@@ -101,7 +101,7 @@ class HubSearch(ModelService):
             failed=self._fail,
         )
 
-    def _take(self, answer: tuple[FoundModel, ...]) -> None:
+    def _take(self, answer: tuple[HubModel, ...]) -> None:
         before = self.state.found
         known = {model.repository for model in before}
         found = (*before, *(model for model in answer if model.repository not in known))
@@ -127,7 +127,7 @@ class SearchFilters:
     family: str = ""
     fitting: bool = False  # whether it must fit this machine
 
-    def wanted(self, model: FoundModel, machine: Machine | None) -> bool:
+    def wanted(self, model: HubModel, machine: Machine | None) -> bool:
         """Return whether a model passes."""
         wanted = (self.quantization, self.licence, self.family)
         if any(name and name != has for name, has in zip(wanted, _names(model), strict=True)):
@@ -137,13 +137,13 @@ class SearchFilters:
         return not self.fitting or (machine is not None and machine.fit(sizes_read(model)) in {Fit.FITS, Fit.TIGHT})
 
 
-def choices_among(found: Iterable[FoundModel]) -> tuple[list[str], ...]:
+def choices_among(found: Iterable[HubModel]) -> tuple[list[str], ...]:
     """Return the quantisations, licences and families of models, the most frequent first."""
     counters = [Counter(filter(None, names)) for names in zip(*map(_names, found), strict=True)] or [Counter()] * 3
     return tuple(sorted(counter, key=lambda name: (-counter[name], name)) for counter in counters)
 
 
-def _names(model: FoundModel) -> tuple[str, str, str]:
+def _names(model: HubModel) -> tuple[str, str, str]:
     return model.quantization, model.licence, model.family
 
 
@@ -153,7 +153,7 @@ class ModelDetails:
 
     repository: str  # the hub id
     page: str = ""  # the address of its page
-    facts: FoundModel | None = None  # of a search, then of the model itself; None until one is known
+    hub: HubModel | None = None  # the hub's description, from a search, then with its files; None until it is known
     files: RepositoryFiles | None = None  # to fetch; None until they are known, and where nothing can be fetched
     problem: str = ""  # why nothing can be fetched, and what to do about it
     ggufs: tuple[HubFile, ...] = ()  # to choose one of, smallest first; empty where there is no choice
@@ -164,7 +164,11 @@ class ModelDetails:
     trouble: HubError | None = None  # why it did not answer
     card: str | None = None  # plain text; None until it is known, empty where there is none
     card_trouble: HubError | None = None  # why the card was not answered
-    at_hub: HubModel | None = None  # the hub's answer
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether the hub has listed its files."""
+        return self.hub is not None and bool(self.hub.commit)
 
 
 class HubDetails(ModelService):
@@ -180,30 +184,30 @@ class HubDetails(ModelService):
         super().__init__(tokens, parent)
         self.model: ModelDetails | None = None
 
-    def show(self, repository: str, facts: FoundModel | None = None) -> None:
+    def show(self, repository: str, hub: HubModel | None = None) -> None:
         """Fetch a model; `changed` follows, now and whenever more is known.
 
         Args:
             repository: The hub id.
-            facts: The search's facts about it.
+            hub: The search's description of it.
         """
-        model = ModelDetails(repository, facts=facts)
+        model = ModelDetails(repository, hub=hub)
         self._set(model)
         self._fetch(model)
 
     def retry(self) -> None:
         """Fetch the model again."""
         if self.model is not None:
-            self.show(self.model.repository, self.model.facts)
+            self.show(self.model.repository, self.model.hub)
 
     def choose(self, gguf: str) -> None:
         """Choose another GGUF file."""
-        if self.model is not None and self.model.at_hub is not None and gguf != self.model.gguf:
+        if self.model is not None and self.model.is_listed and gguf != self.model.gguf:
             self._fetch(self.model, gguf)
 
     def look_again(self) -> None:
         """Look again whether the model is on this machine."""
-        if self.model is not None and self.model.at_hub is not None:
+        if self.model is not None and self.model.is_listed:
             self._fetch(self.model, self.model.gguf)
 
     def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
@@ -213,15 +217,15 @@ class HubDetails(ModelService):
     def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:
         """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""
         api = self._hub()
-        if (at_hub := model.at_hub) is None:
-            at_hub = api.look_at(model.repository)
-            model = replace(model, page=find_endpoint().page(model.repository), facts=at_hub.facts, at_hub=at_hub)
-        model = _with_files(model, at_hub, gguf)
+        if (hub := model.hub) is None or not model.is_listed:
+            hub = api.look_at(model.repository)
+            model = replace(model, page=find_endpoint().page(model.repository), hub=hub)
+        model = _with_files(model, hub, gguf)
         if model.card is not None:
             return model
         job.report_progress(model)
         try:
-            return replace(model, card=plain_card(api.card(model.repository, at_hub.commit)), card_trouble=None)
+            return replace(model, card=plain_card(api.card(model.repository, hub.commit)), card_trouble=None)
         except RdchatError as error:
             return replace(model, card_trouble=for_window(error))
 
@@ -235,26 +239,26 @@ class HubDetails(ModelService):
         self.changed.emit()
 
 
-def _with_files(details: ModelDetails, at_hub: HubModel, gguf: str) -> ModelDetails:
+def _with_files(details: ModelDetails, hub: HubModel, gguf: str) -> ModelDetails:
     """Return details with the files to fetch, and whether they are here; reads the disk.
 
     Args:
         details: The model.
-        at_hub: The hub's answer about it.
+        hub: The hub's description, with its files.
         gguf: The GGUF file to take; empty for the smallest one, if the repository holds nothing else.
     """
-    ggufs = readable_ggufs(at_hub.files)
-    if any(file.name.endswith(".safetensors") for file in at_hub.files):
+    ggufs = readable_ggufs(hub.files)
+    if any(file.name.endswith(".safetensors") for file in hub.files):
         ggufs = ()
     gguf = gguf or (ggufs[0].name if ggufs else "")
     try:
-        files, left_out = chosen_files(at_hub.files, gguf)
+        files, left_out = chosen_files(hub.files, gguf)
     except HubError as error:
         return replace(details, problem=str(error), ggufs=ggufs, gguf=gguf)
-    fetched = RepositoryFiles(details.repository, "main", at_hub.commit, files, left_out)
+    fetched = RepositoryFiles(details.repository, "main", hub.commit, files, left_out)
     place = repository_of(details.repository)
     here = place.holds(fetched)
-    older = not here and place.commit_of("main") not in {"", at_hub.commit}
-    loads = str(place.snapshots / at_hub.commit / gguf) if gguf else details.repository
+    older = not here and place.commit_of("main") not in {"", hub.commit}
+    loads = str(place.snapshots / hub.commit / gguf) if gguf else details.repository
     details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="")
     return replace(details, here=here, older_here=older, loads=loads)

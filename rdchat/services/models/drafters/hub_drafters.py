@@ -3,7 +3,8 @@
 from PySide6.QtCore import QObject
 
 from rdchat.hub.endpoint import Tokens
-from rdchat.hub.published_drafters import FoundDrafter, LinkedModel, find_published
+from rdchat.hub.hub_model import HubModel
+from rdchat.hub.published_drafters import LinkedModel, find_published
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 
@@ -45,7 +46,7 @@ class HubDrafters(ModelService):
             job.report_progress(found)
 
     def _set(
-        self, model: str = "", found: tuple[FoundDrafter, ...] = (), *, searching: bool = False, problem: str = ""
+        self, model: str = "", found: tuple[HubModel, ...] = (), *, searching: bool = False, problem: str = ""
     ) -> None:
         self.model, self.found, self.searching, self.problem = model, found, searching, problem
         self.changed.emit()

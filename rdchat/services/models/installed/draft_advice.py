@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from rdchat.files.sizes import size_text
-from rdchat.hub.published_drafters import FoundDrafter, PublishedKind
+from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
 
 _SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
@@ -84,7 +84,7 @@ class Drafts:
 
     heads: Sequence[ModelCard]  # drafter heads on this machine that fit it, the surest first
     smaller: Sequence[ModelCard]  # models on this machine with the same tokens, the smallest first
-    found: Sequence[FoundDrafter] | None = None  # what the hub has for it; None where it was not asked
+    found: Sequence[HubModel] | None = None  # what the hub has for it; None where it was not asked
     used: str | None = None  # the drafter or smaller model that the person chose for it; None for its own
 
 
@@ -159,14 +159,18 @@ def _here(model: ModelCard, drafts: Drafts) -> Iterator[_Offer]:
             yield _Offer(DraftAdvice(words, DraftAction.USE, other.model, is_model=True), _smaller(share))
 
 
-def _on_hub(model: ModelCard, found: Sequence[FoundDrafter]) -> Iterator[_Offer]:
+def _on_hub(model: ModelCard, found: Sequence[HubModel]) -> Iterator[_Offer]:
     for each in found:
-        if each.problem or each.size is None or (each.is_model and not each.same_tokenizer):
+        if each.problem or each.download_bytes is None or each.kind is None:
+            continue
+        if each.is_smaller_model and not each.same_tokenizer:
             continue
         stored = model.sizes.stored_bytes if model.sizes is not None else 0
-        usual = _smaller(each.size / stored if stored else 1.0) if each.is_model else _USUAL[each.kind]
-        kind = "a smaller model with the same tokens" if each.is_model else f"{each.kind.value} drafter"
-        words = f"{each.repository} ({kind}) is {size_text(each.size)} to download and in memory."
+        usual, kind = _USUAL.get(each.kind), f"{each.kind.value} drafter"
+        if usual is None:
+            usual = _smaller(each.download_bytes / stored if stored else 1.0)
+            kind = "a smaller model with the same tokens"
+        words = f"{each.repository} ({kind}) is {size_text(each.download_bytes)} to download and in memory."
         yield _Offer(DraftAdvice(words, DraftAction.SEARCH), usual)
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.hub.published_drafters import FoundDrafter
+from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
@@ -72,7 +72,7 @@ class Library(ModelService):
         self.drafters_listed.emit(*self._heads.found[:2])
 
     def advice(
-        self, model: ModelCard, heads: Sequence[ModelCard], found: Sequence[FoundDrafter] | None, used: str | None
+        self, model: ModelCard, heads: Sequence[ModelCard], found: Sequence[HubModel] | None, used: str | None
     ) -> DraftAdvice:
         """Return what would make the matched model faster; see `Drafts`."""
         drafts = Drafts(heads, self.draft_models(model), found, used)

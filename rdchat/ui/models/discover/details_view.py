@@ -159,7 +159,7 @@ class DetailsView(QStackedWidget):
                 return
 
     def _show_facts(self, model: ModelDetails, machine: Machine | None, suggestion: Suggestion | None) -> None:
-        facts, sizes = model.facts, _sizes(model, suggestion)
+        facts, sizes = model.hub, _sizes(model, suggestion)
         publisher, name = words.split_name(model.repository)
         self.name.setText(name)
         self.publisher.setText(publisher)
@@ -208,7 +208,7 @@ class DetailsView(QStackedWidget):
 
 def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
     """Return a model's sizes, from its files if they are known."""
-    if model.facts is not None and model.files is not None:
-        return sizes_of_files(model.facts, model.files)
-    found = sizes_read(model.facts) if model.facts is not None else None
+    if model.hub is not None and model.files is not None:
+        return sizes_of_files(model.hub, model.files)
+    found = sizes_read(model.hub) if model.hub is not None else None
     return found or (suggestion.sizes if suggestion else None)

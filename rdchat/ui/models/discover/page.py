@@ -6,7 +6,7 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint, proxy_of
-from rdchat.hub.found_models import SortBy
+from rdchat.hub.hub_model import SortBy
 from rdchat.services.models.discover.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
 from rdchat.services.models.models_desk import ModelsDesk

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import date
 
-from rdchat.hub.found_models import FoundModel
+from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import Fit, ModelSizes, gigabytes
 from rdchat.services.models.discover.fit import Machine, sizes_read
 from rdchat.services.models.discover.newcomers import Checked, Suggestion
@@ -46,13 +46,13 @@ def day(changed: str) -> str:
     return f"{then.day}{_NBSP}{then:%b}{_NBSP}{then.year}"
 
 
-def row_facts(model: FoundModel) -> str:
+def row_facts(model: HubModel) -> str:
     """Return the second line of an entry of the search."""
     parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
     return DOT.join(part for part in parts if part)
 
 
-def popularity(model: FoundModel) -> str:
+def popularity(model: HubModel) -> str:
     """Return how much a model is used, and when it changed."""
     parts = [f"{model.downloads:,} downloads last month", formatting.counted(model.likes, "like")]
     if when := day(model.changed):
@@ -60,7 +60,7 @@ def popularity(model: FoundModel) -> str:
     return DOT.join(part.replace(" ", _NBSP) for part in parts)  # so that lines break between the parts
 
 
-def make_text(model: FoundModel) -> str:
+def make_text(model: HubModel) -> str:
     """Return the quantisation, family and licence of a model."""
     parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence given")
     return DOT.join(part for part in parts if part)
@@ -106,7 +106,7 @@ def left_out_text(names: tuple[str, ...]) -> str:
     return f"Not downloaded, as rdchat never reads code or pickles: {listed}{more}."
 
 
-def results_listed(found: Sequence[FoundModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
+def results_listed(found: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
     """Return an entry for each model, in the same order.
 
     Args:

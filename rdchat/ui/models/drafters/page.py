@@ -5,7 +5,8 @@ from pathlib import Path
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
 
-from rdchat.hub.published_drafters import FoundDrafter, LinkedModel
+from rdchat.hub.hub_model import HubModel
+from rdchat.hub.published_drafters import LinkedModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models_desk import ModelsDesk
 from rdchat.services.models.training.training_control import TrainingState
@@ -93,7 +94,7 @@ class PublishedSection(QWidget):
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
         self.sheet = MtpSheet(desk.mtp, links, theme, self)
         self.words = ThemedLabel(theme, "", "muted", wraps=True)
-        self.list = RowList[FoundDrafter, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_results)
+        self.list = RowList[HubModel, DrafterRow](lambda: DrafterRow(desk, links, theme), DrafterRow.show_results)
         top = row((ThemedLabel(theme, "Published", points_more=1, bold=True), 1), self.mtp, self.search)
         column(top, self.words, self.list, within=self, spacing=TIGHT)
         for changed in (self._hub.changed, self._shelf.changed, desk.downloads.finished, desk.downloads.removed):

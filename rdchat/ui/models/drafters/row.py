@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.hub.published_drafters import FoundDrafter
+from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.model_files import reason_not_to_delete
 from rdchat.services.models.models_desk import ModelsDesk
@@ -74,18 +74,18 @@ class DrafterRow(QWidget):
         self.menu_button.setAccessibleName(f"More for {name}")
         self.delete.setVisible(not reason_not_to_delete(card))
 
-    def show_results(self, found: FoundDrafter) -> None:
+    def show_results(self, found: HubModel) -> None:
         """Show a repository of the hub that may draft for the model."""
         shelf, name = self._desk.shelf, found.repository
-        self._drafter, self._is_model = name, found.is_model
-        used = name == (shelf.settings.draft_model if found.is_model else shelf.settings.drafter)
-        unfit = next((each.problem for each in shelf.unfit if each.model == name and not found.is_model), "")
+        self._drafter, self._is_model = name, found.is_smaller_model
+        used = name == (shelf.settings.draft_model if found.is_smaller_model else shelf.settings.drafter)
+        unfit = next((each.problem for each in shelf.unfit if each.model == name and not found.is_smaller_model), "")
         download = self._desk.downloads.find(name)
         here = name in shelf.here or (download is not None and download.state is DownloadState.FINISHED)
         self._show(name, _published_facts(found), "", unfit or found.problem, used=used)
         if here and not self.badge.text():
             self.badge.show_text("Installed")
-        self.box.show_model(name, here=here, is_model=found.is_model)
+        self.box.show_model(name, here=here, is_model=found.is_smaller_model)
         self.box.setVisible(not here)
         self.box.button.setEnabled(not found.problem)
         self.box.button.setAccessibleName(f"Download {name}")
@@ -121,8 +121,9 @@ def _facts(card: ModelCard) -> list[str]:
     return [*parts, card.origin]
 
 
-def _published_facts(found: FoundDrafter) -> list[str]:
-    size = file_size(found.size) if found.size is not None else ""
+def _published_facts(found: HubModel) -> list[str]:
+    size = file_size(found.download_bytes) if found.download_bytes is not None else ""
     tokenizer, gated = "same tokenizer" if found.same_tokenizer else "", "gated" if found.gated else ""
-    parts = (found.kind.value, size, tokenizer, found.licence, gated, counted(found.downloads, "download"))
+    downloads, kind = counted(found.downloads, "download"), found.kind.value if found.kind else ""
+    parts = (kind, size, tokenizer, found.licence, gated, downloads)
     return [part for part in parts if part]

@@ -2,14 +2,14 @@
 
 from pytestqt.qtbot import QtBot
 
-from rdchat.hub.found_models import FoundModel
+from rdchat.hub.hub_model import HubModel
 from rdchat.ui.models.discover.words import results_listed
 from rdchat.ui.models.model_list import ModelList
 from rdchat.ui.style.theme import Theme
 from tests.services.models.macs import MAC_16
 
 ONE, TWO, THREE = (
-    FoundModel(f"org/{name}-4bit", 10, 1, "2026-11-01", False, "mit", "llama", "4-bit", size)
+    HubModel(f"org/{name}-4bit", 10, 1, "2026-11-01", False, "mit", "llama", "4-bit", size)
     for name, size in (("One", 4_000_000_000), ("Two", 5_000_000_000), ("Three", 40_000_000_000))
 )
 NOTHING: frozenset[str] = frozenset()

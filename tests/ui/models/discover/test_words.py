@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from rdchat.hub.found_models import FoundModel
+from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
 from rdchat.services.models.discover.fit import Machine, sizes_of
 from rdchat.services.models.discover.newcomers import Checked, suggestions
@@ -13,7 +13,7 @@ from rdchat.ui.style.formatting import MACHINE
 from tests.services.models.macs import GB, MAC_16
 
 HELD = "4-bit, 4,096 tokens of context"
-FOUND = FoundModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
+FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import re
 from dataclasses import dataclass
 from datetime import date
+from enum import StrEnum
 from typing import Any, Literal
 
 from rdchat.hub.known_files import HubFile, is_repository
@@ -15,33 +16,65 @@ _QUANTIZED = "base_model:quantized:"  # a tag, before a hub id
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class FoundModel:
-    """A model in the results of a search."""
+class PublishedKind(StrEnum):
+    """The kind of a repository that may draft for a model, by its name; the values are for people."""
 
-    repository: str  # the hub id
-    downloads: int  # in the last month
-    likes: int  # of all time
-    changed: str  # day of its last change, such as 2026-11-22; empty if unknown
-    gated: bool  # whether access must be requested on its page
-    licence: str  # from its authors; may be empty
-    family: str  # the architecture, such as `llama`; empty if unknown
-    quantization: str  # such as `4-bit`; empty if unknown
-    weight_bytes: int | None  # of its safetensors files; None if unknown
-    float_bits: int = 16  # of most of their floats: 16 or 32
-    quantized_from: str = ""  # hub id of the model that it is a quantised version of; empty if unknown
+    EAGLE3 = "EAGLE-3"
+    DFLASH = "DFlash"
+    DSPARK = "DSpark"
+    RDCHAT = "Recurrent"
+    MODEL = "Smaller model"
 
 
 @dataclass(frozen=True, slots=True)
 class HubModel:
-    """A model as the hub has it at one commit."""
+    """A repository as the hub describes it: a model, or a drafter for one.
 
-    facts: FoundModel  # the same facts as in a search
-    commit: str  # the commit
-    files: tuple[HubFile, ...]  # all of its files, with the hub's names
+    Attributes:
+        repository: The hub id.
+        downloads: In the last month.
+        likes: Of all time.
+        changed: Day of its last change, such as 2026-11-22; empty if unknown.
+        gated: Whether access must be requested on its page.
+        licence: From its authors; may be empty.
+        family: The architecture, such as `llama`; empty if unknown.
+        quantization: Such as `4-bit`; empty if unknown.
+        weight_bytes: Size of its safetensors files; None if unknown.
+        float_bits: Bits of most of their floats: 16 or 32.
+        quantized_from: Hub id of the model that it is a quantised version of; empty if unknown.
+        commit: The commit of `files`; empty in the results of a search.
+        files: All of its files, with the hub's names; empty in the results of a search.
+        kind: What it may be for the model that it was searched for; None if it is not a drafter.
+        download_bytes: Size of a drafter's download; None until the hub was asked.
+        same_tokenizer: Whether a smaller model's tokenizer is the same file as the model's.
+        problem: A sentence that says why it cannot be used as a drafter; empty if nothing speaks against it.
+    """
+
+    repository: str
+    downloads: int = 0
+    likes: int = 0
+    changed: str = ""
+    gated: bool = False
+    licence: str = ""
+    family: str = ""
+    quantization: str = ""
+    weight_bytes: int | None = None
+    float_bits: int = 16
+    quantized_from: str = ""
+    commit: str = ""
+    files: tuple[HubFile, ...] = ()
+    kind: PublishedKind | None = None
+    download_bytes: int | None = None
+    same_tokenizer: bool = False
+    problem: str = ""
+
+    @property
+    def is_smaller_model(self) -> bool:
+        """Whether it would draft as a smaller model; otherwise it is a drafter head, or no drafter."""
+        return self.kind is PublishedKind.MODEL
 
 
-def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
+def parse_model(name: str, answer: dict[str, Any]) -> HubModel:
     """Parse the hub's description of a model; values of a wrong type count as missing.
 
     Args:
@@ -56,7 +89,7 @@ def found_model(name: str, answer: dict[str, Any]) -> FoundModel:
     counts = _tensor_counts(answer.get("safetensors"))
     weight_bytes = sum(count * _BITS.get(dtype, 8) // 8 for dtype, count in counts.items())
     is_float32 = 2 * counts.get("F32", 0) > max(counts.get("F16", 0), counts.get("BF16", 0))
-    return FoundModel(
+    return HubModel(
         repository=name,
         downloads=_count(answer.get("downloads")) or 0,
         likes=_count(answer.get("likes")) or 0,
@@ -89,8 +122,8 @@ def _quantization(config: dict[str, Any], name: str) -> str:
     bits = settings.get("bits") if isinstance(settings, dict) else None
     if type(bits) is int and 1 <= bits <= 32:
         return f"{bits}-bit"
-    named = _NAMED_BITS.search(name)
-    return (named[3] or f"{named[1] or named[2]}-bit") if named else ""
+    match = _NAMED_BITS.search(name)
+    return (match[3] or f"{match[1] or match[2]}-bit") if match else ""
 
 
 def _tensor_counts(safetensors: Any) -> dict[str, int]:
