@@ -34,9 +34,9 @@ CHILDREN = {
 
 def run_child(arguments: Sequence[str]) -> int | None:
     """Run the child process that the command line names; return its exit status, or None if it names none."""
-    for place, (option, code) in enumerate(pairwise(arguments)):
+    for index, (option, code) in enumerate(pairwise(arguments)):
         if option == "-c" and _MULTIPROCESSING.fullmatch(code):
-            sys.argv = ["-c", *arguments[place + 2 :]]  # as Python itself sets it
+            sys.argv = ["-c", *arguments[index + 2 :]]  # as Python itself sets it
             exec(code, {"__name__": "__main__"})  # noqa: S102  Python's own words, as it would run them
             return 0
     match list(arguments):

@@ -114,8 +114,8 @@ def has_display(environment: Mapping[str, str] = os.environ) -> bool:
     """
     if MACOS:
         return True
-    asked = environment.get("QT_QPA_PLATFORM")
-    plugins = [name.partition(":")[0] for name in asked.split(";")] if asked else ["xcb", "wayland"]
+    requested = environment.get("QT_QPA_PLATFORM")
+    plugins = [name.partition(":")[0] for name in requested.split(";")] if requested else ["xcb", "wayland"]
     return any(_can_show(plugin, environment) for plugin in plugins)
 
 
@@ -149,8 +149,8 @@ def in_bundle() -> bool:
     Such a program runs the app's entry point whatever its arguments are.
     """
     program = Path(sys.executable or "")
-    place = [folder.name for folder in program.parents[:2]]
-    return place == ["MacOS", "Contents"] and not program.name.lower().startswith("python")
+    folders = [folder.name for folder in program.parents[:2]]
+    return folders == ["MacOS", "Contents"] and not program.name.lower().startswith("python")
 
 
 def child_command(name: str) -> list[str]:

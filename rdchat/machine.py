@@ -50,7 +50,7 @@ def _group_folders(own_groups: Path, root: Path) -> Iterator[Path]:
         if controllers in {"", "memory"}:
             mount = root / controllers
             folder = mount / path.lstrip("/")
-            yield from (place for place in (folder, *folder.parents) if place.is_relative_to(mount))
+            yield from (each for each in (folder, *folder.parents) if each.is_relative_to(mount))
 
 
 def _room(group: Path, limit: str, used: str, prefix: str) -> int | None:

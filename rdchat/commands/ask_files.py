@@ -7,7 +7,7 @@ from contextlib import closing
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
-from rdchat.chat.attachments.choosing import Part, pages, parsed_pages, passages_of, ranked, whole
+from rdchat.chat.attachments.choosing import Part, all_of, pages, parsed_pages, passages_of, ranked
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -95,7 +95,7 @@ def with_files(
     else:
         parts = [_pages_of(file, args.pages) for file in files]
     pairs = list(zip(files, parts, strict=True))
-    blocks = (block_of(attached(file, part.text, part.words), part.text) for file, part in pairs)
+    blocks = (block_of(attached(file, part.text, part.label), part.text) for file, part in pairs)
     text = "\n\n".join((*blocks, prompt))  # as the app does
     try:
         fits = count((*system, ChatMessage(Role.USER, text))) < limit
@@ -104,8 +104,8 @@ def with_files(
     if not fits:
         raise _too_long(files, text, count, limit, args)
     for file, part in pairs:
-        if part.words:
-            print(f"rdchat: using {part.words} of {one_line(file.name)}", file=sys.stderr)
+        if part.label:
+            print(f"rdchat: using {part.label} of {one_line(file.name)}", file=sys.stderr)
         if file.note:
             print(f"rdchat: {one_line(file.name)}: {one_line(file.note)}", file=sys.stderr)
     return text
@@ -113,14 +113,14 @@ def with_files(
 
 def _pages_of(file: ReadFile, wanted: str | None) -> Part:
     numbers = parsed_pages(wanted, len(file.parts)) if wanted is not None and file.paged else None
-    return whole(file) if numbers is None else pages(file, numbers)
+    return all_of(file) if numbers is None else pages(file, numbers)
 
 
 def _matching(file: ReadFile, question: str, room: int, count: Count) -> Part:
-    """Return the whole file if it fits, else the passages that match the question."""
-    tokens = tokens_of(whole(file).text, count)
+    """Return all of the file if it fits, else the passages that match the question."""
+    tokens = tokens_of(all_of(file).text, count)
     if tokens.tokens <= room:
-        return whole(file)
+        return all_of(file)
     found = passages_of(file)
     order = ranked(found, question)
     if not order:
@@ -135,7 +135,7 @@ def _too_long(
     files: Sequence[ReadFile], text: str, count: Count, limit: int, args: argparse.Namespace
 ) -> PromptTooLongError:
     many = "These files are" if len(files) > 1 else f"{files[0].name} is"
-    tokens = tokens_of(text, count).words
+    tokens = tokens_of(text, count).text
     shorter = "Use fewer files, or a model with a longer context."
     if not args.passages:
         by_pages = "pages with --pages 1-4, or " if any(file.paged for file in files) else ""

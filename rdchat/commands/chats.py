@@ -41,7 +41,7 @@ def counted(number: int, name: str) -> str:
 
 def progress_bar(line: ProgressLine) -> Callable[[Progress], None]:
     """Return a function that shows progress in a line."""
-    return lambda progress: line.show(LoadProgress(one_line(progress.words), progress.fraction))
+    return lambda progress: line.show(LoadProgress(one_line(progress.text), progress.fraction))
 
 
 def add_import_chats(parser: argparse.ArgumentParser) -> None:

@@ -110,8 +110,8 @@ class JsonLines:
         with self._as_text():
             self._file = path.open("a+b")
             self._file.seek(0)
-            whole, end, _ = self._file.read().rpartition(b"\n")
-            self._file.truncate(len(whole + end))
+            lines, end, _ = self._file.read().rpartition(b"\n")
+            self._file.truncate(len(lines + end))
 
     def read(self) -> list[dict[str, Any]]:
         """Return its objects; invalid lines are left out."""

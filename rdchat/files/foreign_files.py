@@ -58,13 +58,13 @@ def max_bytes(path: Path) -> int | None:
     return _MAX_BYTES.get(path.name, _MAX_BYTES_BY_ENDING.get(path.suffix))
 
 
-def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> int:
+def check_file(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None) -> int:
     """Check that a path leads to a regular file of a reasonable size, without opening it.
 
     Args:
         path: The file; links are followed.
         hint: What to do if it does not.
-        most: Size limit in bytes; None for that of `max_bytes`.
+        max_size: Size limit in bytes; None for that of `max_bytes`.
 
     Returns:
         Its size in bytes.
@@ -83,7 +83,7 @@ def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) ->
         raise ModelError(f"{path} is {kind}, not a file.", hint)
     if path.resolve().parts[1:2] in _KERNEL:
         raise ModelError(f"{path} is a system file.", hint)
-    limit = max_bytes(path) if most is None else most
+    limit = max_bytes(path) if max_size is None else max_size
     if limit is not None and status.st_size > limit:
         raise ModelError(
             f"{path} is too large: {status.st_size / 1e6:,.0f} MB; the limit is {limit / 1e6:,.0f} MB.", hint
@@ -91,13 +91,13 @@ def check_file(path: Path, hint: str = REFETCH_HINT, most: int | None = None) ->
     return status.st_size
 
 
-def read_bytes(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> bytes:
+def read_bytes(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None) -> bytes:
     """Read a file after `check_file`; never more than the limit, even if it grows meanwhile.
 
     Raises:
         ModelError: If the check fails, or the file cannot be read.
     """
-    size = check_file(path, hint, most)
+    size = check_file(path, hint, max_size)
     try:
         with opened(path) as file:
             return file.read(size)
@@ -120,13 +120,13 @@ def opened(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_json(path: Path, hint: str = REFETCH_HINT, most: int | None = None) -> Any:
+def read_json(path: Path, hint: str = REFETCH_HINT, max_size: int | None = None) -> Any:
     """Read a JSON file in UTF-8; see `read_bytes`.
 
     Raises:
         ModelError: If it cannot be read, is empty, nested too deeply, or not JSON.
     """
-    data = read_bytes(path, hint, most)
+    data = read_bytes(path, hint, max_size)
     if not data.strip():
         raise ModelError(f"{path} is damaged: it is empty.", hint)
     return parse_json(data, f"{path} is damaged", hint)
@@ -160,16 +160,16 @@ def entries_of(folder: Path) -> list[Path]:
         ModelError: If there are more than a model has; the rest is not read.
         OSError: If it cannot be read.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if len(found) == MAX_ENTRIES:
+            if len(paths) == MAX_ENTRIES:
                 raise ModelError(
                     f"{folder} has more than {MAX_ENTRIES:,} files, so it is not a model folder.",
                     "Choose the folder of one model.",
                 )
-            found.append(folder / entry.name)
-    return sorted(found)
+            paths.append(folder / entry.name)
+    return sorted(paths)
 
 
 def readable_entries(folder: Path) -> list[Path]:

@@ -90,7 +90,7 @@ def _reader(hint: Any) -> Reader:
         return _builder(hint)
     if issubclass(hint, Enum):
         return cast("Reader", hint)
-    return {float: _finite, int: _whole}.get(hint) or _exactly(hint)
+    return {float: _finite, int: _integer}.get(hint) or _exactly(hint)
 
 
 def _builder(kind: Any) -> Reader:
@@ -109,13 +109,13 @@ def _builder(kind: Any) -> Reader:
 
 
 def _finite(value: Any) -> float:
-    number = value if type(value) is float else float(_whole(value))
+    number = value if type(value) is float else float(_integer(value))
     if not math.isfinite(number):  # Python's JSON allows infinity and NaN, with which no figure can be computed
         raise ValueError(f"{value!r} is not a finite number")
     return number
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     number: int = _exactly(int)(value)
     if abs(number) >= _RANGE:  # larger ones may overflow in a division
         raise ValueError("a number is too large")

@@ -6,10 +6,10 @@ def size_text(size: float) -> str:
     return "{} {}".format(*_in_unit(size, size))
 
 
-def part_text(part: float, whole: float) -> str:
+def part_text(part: float, total: float) -> str:
     """Return the size of a part, in the unit of the whole: `0.31 of 1.24 GB`."""
-    figure, unit = _in_unit(whole, whole)
-    return f"{_in_unit(part, whole)[0]} of {figure} {unit}"
+    figure, unit = _in_unit(total, total)
+    return f"{_in_unit(part, total)[0]} of {figure} {unit}"
 
 
 def _in_unit(size: float, of: float) -> tuple[str, str]:

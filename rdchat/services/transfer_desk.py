@@ -98,9 +98,10 @@ class TransferDesk(QObject):
         arguments = {"source": source, "data": self._store.path.parent, "settings": settings}
         self._run("prepare", BackupFacts(), arguments, on_progress, end)
 
-    def undo_restore(self, kept: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
+    def undo_restore(self, restored: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Prepare to have back what a restore put aside."""
-        self.prepare_restore(Path(kept.database), Path(kept.settings) if kept.settings else None, on_progress, on_end)
+        settings = Path(restored.settings) if restored.settings else None
+        self.prepare_restore(Path(restored.database), settings, on_progress, on_end)
 
     def restore(self) -> Restored:
         """Put what is prepared in the place of the store.
@@ -110,13 +111,13 @@ class TransferDesk(QObject):
         """
         self._check_replies()
         folder = self._store.path.parent
-        kept = Restored()
+        restored = Restored()
 
         def replace() -> None:
-            nonlocal kept
+            nonlocal restored
             decide(folder)
             try:
-                kept = carry_out(folder, self._store.path, self._settings) or kept
+                restored = carry_out(folder, self._store.path, self._settings) or restored
             except StorageError:
                 withdraw(folder, self._store.path)
                 raise
@@ -126,7 +127,7 @@ class TransferDesk(QObject):
         self._store.replace(replace)
         self._controller.settings.read_again()
         self._controller.chats.begin_anew()
-        return kept
+        return restored
 
     def _check_replies(self) -> None:
         if self._job is not None:

@@ -9,15 +9,15 @@ class ChildError(RdchatError):
     """The child ended, or was ended at a limit.
 
     Attributes:
-        words: What happened to the work, as the end of a sentence that begins with its object.
+        reason: What happened to the work, as the end of a sentence that begins with its object.
         interrupted: Whether the child was killed or stopped from outside, so that its work is not at fault.
     """
 
     interrupted = False
 
-    def __init__(self, words: str, hint: str = "Try again.") -> None:
-        super().__init__(f"This {words}.", hint)
-        self.words = words
+    def __init__(self, reason: str, hint: str = "Try again.") -> None:
+        super().__init__(f"This {reason}.", hint)
+        self.reason = reason
 
 
 class ChildLimitError(ChildError):

@@ -76,7 +76,7 @@ class ChildRun:
         self.error: ChildError | None = None
         self._is_ready, self._ready_or_ended = False, threading.Event()
         self._guard, self._writing = threading.Lock(), threading.RLock()
-        self._asked: dict[int, Request] = {}
+        self._requests: dict[int, Request] = {}
         self._numbers = itertools.count(1)
         self._idle_timer: threading.Timer | None = None
         self._reader = threading.Thread(target=self._read, name=f"{name} child", daemon=True)
@@ -98,13 +98,13 @@ class ChildRun:
                 raise self.error
             self._set_idle_timer(None)
             number = next(self._numbers)
-            self._asked[number] = request
+            self._requests[number] = request
         try:
             self._send_and_wait(number, request)
         finally:
             with self._guard:
-                del self._asked[number]
-                if not self._asked:
+                del self._requests[number]
+                if not self._requests:
                     self._set_idle_timer(self._idle_s)
         return True
 
@@ -164,13 +164,13 @@ class ChildRun:
                 return
             self.error = error
             self._set_idle_timer(None)
-            asked = list(self._asked.values())
+            requests = list(self._requests.values())
         self.process.kill()
         self.process.wait()
         self._join_reader()  # its callbacks for progress come before the end
         with self._writing:
             self._input.close()
-        for request in asked:
+        for request in requests:
             if request.outcome is _NO_ANSWER:
                 request.outcome = CancelledError() if request.job.cancelled else error
             request.woken.set()
@@ -221,7 +221,7 @@ class ChildRun:
             self._is_ready = True
             self._ready_or_ended.set()
             return
-        request = self._asked.get(message.get("id", 0))
+        request = self._requests.get(message.get("id", 0))
         if request is None or request.outcome is not _NO_ANSWER:
             raise FrameError("A process answered a request that it did not get.")
         try:

@@ -77,7 +77,7 @@ class ParentLink:
             return
         number, seconds = message["id"], message.get("seconds")
 
-        def tell(progress: Any) -> None:
+        def report(progress: Any) -> None:
             _set_alarm(seconds)
             self._send({"id": number, "progress": progress})
 
@@ -85,7 +85,7 @@ class ParentLink:
             self._jobs.pop(number, None)
             self._send({"id": number, **_answer(outcome)})
 
-        job: Job[Any] = Job(tell, end)
+        job: Job[Any] = Job(report, end)
         self._jobs[number] = job
         self._requests.put((job, message))
 
@@ -135,7 +135,7 @@ async def serve_together(
         logs: See `ParentLink`.
     """
     link, loop = ParentLink(grace_s, logs=logs), asyncio.get_running_loop()
-    gone, tasks = asyncio.Event(), set[asyncio.Task[None]]()
+    parent_gone, tasks = asyncio.Event(), set[asyncio.Task[None]]()
 
     def begin(request: Request) -> None:
         job, message = request
@@ -148,10 +148,10 @@ async def serve_together(
     def read() -> None:
         for request in link.requests():
             loop.call_soon_threadsafe(begin, request)
-        loop.call_soon_threadsafe(gone.set)
+        loop.call_soon_threadsafe(parent_gone.set)
 
     threading.Thread(target=read, name="parent", daemon=True).start()
-    await gone.wait()
+    await parent_gone.wait()
     await asyncio.gather(*tasks)
     os._exit(0)  # threads that still wait for a disk or a hub hold nothing
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from rdchat.chat.attachments.attached_file import ReadFile, full_text, pages_text
 
 PASSAGE = 1200  # characters, some 300 tokens of English
-_MAX_WORDS = 64  # words of a question to look for
+_MAX_TERMS = 64  # of a question
 _MAX_NAMED = 12  # more numbers are not listed one by one
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
@@ -26,7 +26,7 @@ class Part:
     """A part of a file."""
 
     text: str  # the text to send
-    words: str = ""  # which part it is, such as `pages 1 to 4 of 90`; empty for all of it
+    label: str = ""  # which part it is, such as `pages 1 to 4 of 90`; empty for all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Passage:
     page: int | None = None  # page on which it begins, counted from 1; None where the file has no pages
 
 
-def whole(file: ReadFile) -> Part:
+def all_of(file: ReadFile) -> Part:
     """Return all of a file."""
     return Part(full_text(file))
 
@@ -55,14 +55,14 @@ def pages(file: ReadFile, chosen: Iterable[int]) -> Part:
     """Return some pages, counted from 1."""
     numbers = sorted({each for each in chosen if 1 <= each <= len(file.parts)})
     if len(numbers) == len(file.parts):
-        return whole(file)
+        return all_of(file)
     named = named_numbers("page", numbers, len(file.parts))
     return Part(pages_text(file, [each - 1 for each in numbers]), named)
 
 
 def parsed_pages(text: str, count: int) -> list[int] | None:
     """Read page numbers such as `1-4, 7`; None if they are invalid or a page does not exist."""
-    found: list[int] = []
+    numbers: list[int] = []
     for each in text.split(","):
         match = _RANGE.fullmatch(each)
         if match is None or len(match[1]) > 6 or len(match[2] or "") > 6:
@@ -70,8 +70,8 @@ def parsed_pages(text: str, count: int) -> list[int] | None:
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= count:
             return None
-        found += range(first, last + 1)
-    return sorted(set(found))
+        numbers += range(first, last + 1)
+    return sorted(set(numbers))
 
 
 def passages_of(file: ReadFile) -> list[Passage]:
@@ -87,10 +87,9 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
     In scripts without spaces each letter is a word, and pairs of letters are looked for. Words that most passages have,
     such as `of`, count only where the question has no others.
     """
-    words = list(dict.fromkeys(term for word in _WORD.findall(_comparable(question)) for term in _terms(word.lower())))[
-        :_MAX_WORDS
-    ]
-    if not words:
+    all_terms = (term for word in _WORD.findall(_comparable(question)) for term in _terms(word.lower()))
+    terms = list(dict.fromkeys(all_terms))[:_MAX_TERMS]
+    if not terms:
         return []
     with closing(sqlite3.connect(":memory:")) as connection:
         # English stems; in other languages words are matched as they are
@@ -100,13 +99,13 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
         connection.executemany(
             "INSERT INTO passages (rowid, text) VALUES (?, ?)",
             (
-                (place, _spaced(_comparable(each.text)).encode("utf-8", "replace").decode())
-                for place, each in enumerate(passages)
+                (index, _spaced(_comparable(each.text)).encode("utf-8", "replace").decode())
+                for index, each in enumerate(passages)
             ),
         )
-        counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in words}
+        counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in terms}
         telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
-        query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in words)
+        query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in terms)
         rows = connection.execute(_BEST, (query,)).fetchall()
     return [row[0] for row in rows]
 
@@ -131,9 +130,9 @@ def _terms(word: str) -> Iterator[str]:
 
 def joined(passages: Sequence[Passage], chosen: Iterable[int]) -> Part:
     """Return passages in the file's order, with neighbours joined, each with its number and page."""
-    places = sorted(set(chosen))
-    text = "\n\n".join(_run_text(passages, run) for run in _runs(places))
-    return Part(text, named_numbers("passage", [each + 1 for each in places], len(passages)))
+    indices = sorted(set(chosen))
+    text = "\n\n".join(_run_text(passages, run) for run in _runs(indices))
+    return Part(text, named_numbers("passage", [each + 1 for each in indices], len(passages)))
 
 
 def named_numbers(noun: str, numbers: Sequence[int], count: int) -> str:
@@ -166,15 +165,15 @@ def _run_text(passages: Sequence[Passage], run: Sequence[int]) -> str:
 def _cut(text: str) -> list[str]:
     """Split a text into pieces of at most `PASSAGE` characters."""
     pieces: list[str] = []
-    place = 0
-    while place < len(text):
-        end = place + PASSAGE
+    index = 0
+    while index < len(text):
+        end = index + PASSAGE
         if end < len(text):
-            least = place + PASSAGE // 2
-            ends = (text.rfind(mark, least, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
-            end = next((each for each in ends if each > least), end)
-        piece = text[place:end].strip("\n")
+            earliest = index + PASSAGE // 2
+            ends = (text.rfind(mark, earliest, end) + len(mark) for mark in ("\n\n", "\n", ". ", " "))
+            end = next((each for each in ends if each > earliest), end)
+        piece = text[index:end].strip("\n")
         if piece.strip():
             pieces.append(piece)
-        place = end
+        index = end
     return pieces

@@ -58,9 +58,10 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
         raise
     except Exception as error:  # a foreign file: anything can be wrong in it
         raise refused(_DAMAGED_DOCX, name) from error
-    beside = {kind: "\n\n".join(f"{kind}: {text}" for text in texts) for kind, texts in parts.beside.items()}
-    texts = (beside["Header"], html_to_text(html), beside["Footer"])
-    text = "\n\n".join(each for each in texts if each.strip())
+    headers, footers = (
+        [f"{kind}: {text}" for text in parts.headers_and_footers[kind]] for kind in ("Header", "Footer")
+    )
+    text = "\n\n".join(each for each in (*headers, html_to_text(html), *footers) if each.strip())
     if not text.strip():
         raise FileRefusedError(f"{name} has no text.", "It may have only pictures, which rdchat cannot read yet.")
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
@@ -90,41 +91,41 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
             if kind == _ELEMENT and each.file_size > _MAX_XML_BYTES and not each.filename.startswith(_PICTURES):
                 raise refused(_LARGE, name)
         copy, parts = io.BytesIO(), DocxParts()
-        with zipfile.ZipFile(copy, "w") as kept:
+        with zipfile.ZipFile(copy, "w") as copied:
             for each, kind in kinds.items():
                 if kind == _ELEMENT:  # nothing else is read
                     xml = archive.read(each)
                     is_text = each.filename.startswith("word/") and not each.filename.startswith(_PICTURES)
-                    kept.writestr(each.filename, parts.prepared(xml) if is_text else xml)
+                    copied.writestr(each.filename, parts.prepared(xml) if is_text else xml)
         return copy.getvalue(), parts
 
 
 def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
     """Return what a part begins with, `_DTD` or `_ELEMENT`, by mammoth's own parser; None if it is not XML."""
-    found: list[str] = []
+    beginnings: list[str] = []
     parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = lambda *_declaration: found.append(_DTD)
-    parser.StartElementHandler = lambda *_element: found.append(_ELEMENT)
+    parser.StartDoctypeDeclHandler = lambda *_declaration: beginnings.append(_DTD)
+    parser.StartElementHandler = lambda *_element: beginnings.append(_ELEMENT)
     try:
         with archive.open(member) as file:
-            while not found and (chunk := file.read(_CHUNK)):
+            while not beginnings and (chunk := file.read(_CHUNK)):
                 parser.Parse(chunk)
-        if not found:
+        if not beginnings:
             parser.Parse(b"", True)
     except MemoryError:
         raise
     except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth tells of the text
         pass
-    return found[0] if found else None
+    return beginnings[0] if beginnings else None
 
 
-def pdf_texts(data: bytes, name: str, tell: Callable[[float], object]) -> tuple[list[str], str]:
+def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tuple[list[str], str]:
     """Return the text of each page and a note on pages without text.
 
     Args:
         data: The whole file.
         name: Its name.
-        tell: Called with the share of pages read.
+        report: Called with the share of pages read.
 
     Raises:
         FileRefusedError: If it is damaged, protected, or has no text.
@@ -133,7 +134,7 @@ def pdf_texts(data: bytes, name: str, tell: Callable[[float], object]) -> tuple[
     texts: list[str] = []
     unreadable: list[int] = []
     for page in range(len(pages)):
-        tell(page / len(pages))
+        report(page / len(pages))
         text = _text_of(pages, page)
         if text is None:
             unreadable.append(page + 1)
@@ -214,10 +215,10 @@ _MAX_MEMBERS = 10_000  # in a ZIP
 _TOO_LARGE = "Save the part that you need as a separate file."
 _EMPTY = "{name} is empty.", "Choose a file with text in it."
 _NO_FILE = "{name} is not an ordinary file.", "Choose a document."
-_GONE = "{name} cannot be found.", "Check its path, or choose it again."
+_MISSING = "{name} cannot be found.", "Check its path, or choose it again."
 _FORBIDDEN = "You do not have permission to read {name}.", "Check its permissions."
-_WORDS = {
-    errno.ENOENT: _GONE, errno.ENOTDIR: _GONE, errno.EACCES: _FORBIDDEN, errno.EPERM: _FORBIDDEN,
+_REFUSALS = {
+    errno.ENOENT: _MISSING, errno.ENOTDIR: _MISSING, errno.EACCES: _FORBIDDEN, errno.EPERM: _FORBIDDEN,
     errno.ENXIO: _NO_FILE, errno.EOPNOTSUPP: _NO_FILE,
 }  # message and hint by the system's codes  # fmt: skip
 _DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save it again."
@@ -280,10 +281,10 @@ def _bytes_of(path: Path, name: str) -> bytes:
 
 def _unopened(error: OSError | ValueError, name: str) -> FileRefusedError:
     code = error.errno if isinstance(error, OSError) else None
-    if code in _WORDS:
-        return refused(_WORDS[code], name)
-    words = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "its name is not valid"
-    return FileRefusedError(f"{name} cannot be read: {words}.", "Check the disk, or choose another file.")
+    if code in _REFUSALS:
+        return refused(_REFUSALS[code], name)
+    reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "its name is not valid"
+    return FileRefusedError(f"{name} cannot be read: {reason}.", "Check the disk, or choose another file.")
 
 
 def _kind_in_zip(data: bytes, name: str) -> FileKind:

@@ -24,7 +24,7 @@ _TEX = {
 class DocxParts:
     """What is found in the parts of a DOCX."""
 
-    beside: dict[str, list[str]] = field(default_factory=lambda: {"Header": [], "Footer": []})
+    headers_and_footers: dict[str, list[str]] = field(default_factory=lambda: {"Header": [], "Footer": []})
     """Texts of its headers and footers, each once."""
     has_changes: bool = False
     """Whether changes are tracked."""
@@ -37,23 +37,23 @@ class DocxParts:
             return xml  # mammoth refuses it if it needs it
         if label := _SIMPLE_ROOTS.get(_name(root)):
             text = "\n".join(line for each in root.iter() if _name(each) == "p" and (line := _plain(each)))
-            if text and text not in self.beside[label]:
-                self.beside[label].append(text)
+            if text and text not in self.headers_and_footers[label]:
+                self.headers_and_footers[label].append(text)
         if _name(root) not in _TEXT_ROOTS:
             return xml
         space = root.tag.rpartition("}")[0] + "}"
         for parent in list(root.iter()):
-            for place, each in enumerate(parent):
-                self._prepare(parent, place, each, space)
+            for index, each in enumerate(parent):
+                self._prepare(parent, index, each, space)
         changed: bytes = ElementTree.tostring(root, "utf-8")
         return changed
 
-    def _prepare(self, parent: ElementTree.Element, place: int, each: ElementTree.Element, space: str) -> None:
+    def _prepare(self, parent: ElementTree.Element, index: int, each: ElementTree.Element, space: str) -> None:
         """Replace or change one element, if mammoth would drop it."""
         name = _name(each)
         if name in ("oMath", "oMathPara"):
             mark = "$" if name == "oMath" else "$$"
-            parent[place] = run = ElementTree.Element(f"{space}r")
+            parent[index] = run = ElementTree.Element(f"{space}r")
             ElementTree.SubElement(run, f"{space}t").text = f"{mark}{_tex(each)}{mark}"
         elif name in ("ins", "del", "moveFrom", "moveTo"):
             self.has_changes = True
@@ -62,7 +62,7 @@ class DocxParts:
         elif name == "dstrike":
             each.tag = f"{space}strike"
         elif name == "AlternateContent" and all(_name(child) != "Fallback" for child in each):
-            parent[place] = box = ElementTree.Element(f"{space}pict")
+            parent[index] = box = ElementTree.Element(f"{space}pict")
             box.extend([child for child in each.iter() if _name(child) == "txbxContent"])
 
 
@@ -85,11 +85,11 @@ def _strike(deleted: ElementTree.Element, space: str) -> None:
         if _name(each) == "delText":
             each.tag = f"{space}t"
         elif _name(each) == "r":
-            about = next((child for child in each if _name(child) == "rPr"), None)
-            if about is None:
-                about = ElementTree.Element(f"{space}rPr")
-                each.insert(0, about)
-            ElementTree.SubElement(about, f"{space}strike")
+            properties = next((child for child in each if _name(child) == "rPr"), None)
+            if properties is None:
+                properties = ElementTree.Element(f"{space}rPr")
+                each.insert(0, properties)
+            ElementTree.SubElement(properties, f"{space}strike")
 
 
 def _tex(element: ElementTree.Element) -> str:
@@ -120,6 +120,6 @@ def _tex(element: ElementTree.Element) -> str:
 
 def _value(element: ElementTree.Element, name: str, default: str) -> str:
     """Return the value of a property, such as the sign of a sum."""
-    properties = (each for about in element if _name(about).endswith("Pr") for each in about if _name(each) == name)
-    found = next(properties, None)
-    return default if found is None else next(iter(found.attrib.values()), "")
+    groups = (each for each in element if _name(each).endswith("Pr"))
+    value = next((each for group in groups for each in group if _name(each) == name), None)
+    return default if value is None else next(iter(value.attrib.values()), "")

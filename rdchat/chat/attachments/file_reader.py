@@ -10,7 +10,6 @@ from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, Re
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
-from rdchat.work.job import Job
 
 _STEP_S = 30.0  # for opening, or for one page: a page of a thousand drawings takes some seconds
 _MEMORY_BYTES = 1 << 30
@@ -32,14 +31,14 @@ class FileReader:
     def read(
         self,
         path: Path,
-        tell: Callable[[float], object] = lambda _fraction: None,
+        on_progress: Callable[[float], object] = lambda _fraction: None,
         waiting: Callable[[], None] = lambda: None,
     ) -> ReadFile:
         """Read a file.
 
         Args:
             path: Any path that a person may drop.
-            tell: Called on another thread with the share of pages read, from 0 to 1.
+            on_progress: Called on another thread with the share of pages read, from 0 to 1.
             waiting: Called every 20 ms; an exception from it ends the reading and is raised.
 
         Raises:
@@ -49,10 +48,11 @@ class FileReader:
         arguments = {"path": os.path.abspath(path)}  # noqa: PTH100  keeps links
         try:
             read = partial(_file_of, name)
-            job: Job[ReadFile] = self._child.submit("read_file", arguments, self._limits, read=read, on_progress=tell)
-            return job.result(waiting)
+            job = self._child.submit("read_file", arguments, self._limits, read=read, on_progress=on_progress)
+            result: ReadFile = job.result(waiting)
+            return result
         except ChildError as error:
-            raise FileRefusedError(f"{name} {error.words}.", error.hint if error.interrupted else _HINT) from error
+            raise FileRefusedError(f"{name} {error.reason}.", error.hint if error.interrupted else _HINT) from error
         except RdchatError as error:
             named = error.message.startswith(name)
             message = error.message if named else f"{name} could not be read. {error.message}"

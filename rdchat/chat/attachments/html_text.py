@@ -80,14 +80,14 @@ class _TreeParser(HTMLParser):
 
     def _end(self, tags: set[str], within: set[str], *, last: bool = False) -> None:
         """End the first or last open element with one of `tags` inside the last open one with a tag of `within`."""
-        found = 0
-        for place in range(len(self._open) - 1, 0, -1):
-            if self._open[place].tag in tags:
-                found = place
-            if self._open[place].tag in within or (found and last):
+        first = 0
+        for index in range(len(self._open) - 1, 0, -1):
+            if self._open[index].tag in tags:
+                first = index
+            if self._open[index].tag in within or (first and last):
                 break
-        if found:
-            del self._open[found:]
+        if first:
+            del self._open[first:]
 
     def handle_data(self, data: str) -> None:
         in_code = any(element.tag == "pre" for element in self._open)

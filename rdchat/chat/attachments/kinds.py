@@ -76,9 +76,9 @@ def _refuse_known(head: bytes, name: str) -> None:
     brand = head[8:12] if head[4:8] == b"ftyp" or head.startswith(b"RIFF") else b""
     if brand:
         raise refused(_IMAGE if brand in _IMAGE_BRANDS else _SOUND, name)
-    for beginnings, words in _NO_TEXT if _is_text(head) else (*_MAYBE_TEXT, *_NO_TEXT):
+    for beginnings, refusal in _NO_TEXT if _is_text(head) else (*_MAYBE_TEXT, *_NO_TEXT):
         if head.startswith(beginnings):
-            raise refused(words, name)
+            raise refused(refusal, name)
     if head[8:9] == b"{" and head[4:8] == b"\0\0\0\0":  # length of a header in 64 bits, then JSON
         raise refused(("{name} is a model's weights, not a text.", "Drop the model's folder to load it."), name)
 
@@ -105,9 +105,9 @@ def kind_in_zip(members: set[str], name: str) -> FileKind:
     raise refused(_ARCHIVE, name)
 
 
-def refused(words: tuple[str, str], name: str) -> FileRefusedError:
+def refused(refusal: tuple[str, str], name: str) -> FileRefusedError:
     """Return the refusal of a file, with its name."""
-    return FileRefusedError(words[0].format(name=name), words[1])
+    return FileRefusedError(refusal[0].format(name=name), refusal[1])
 
 
 def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
@@ -117,10 +117,10 @@ def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
         FileRefusedError: If it is not text.
     """
     text, note = _decoded(data, name, is_html=is_html)
-    found = len(_CONTROLS.findall(text))
-    if found > len(text) * _MAX_CONTROLS:
+    controls = len(_CONTROLS.findall(text))
+    if controls > len(text) * _MAX_CONTROLS:
         raise refused(_BINARY, name)
-    if found:
+    if controls:
         text = _CONTROLS.sub("\ufffd", text)
     return text.replace("\r\n", "\n").replace("\r", "\n"), note
 
@@ -136,18 +136,18 @@ def _decoded(data: bytes, name: str, *, is_html: bool) -> tuple[str, str]:
         return data.decode("utf-8"), ""
     except UnicodeDecodeError:
         pass
-    if is_html and (said := _said(data)) is not None:
-        return said, ""
+    if is_html and (declared := _decoded_as_declared(data)) is not None:
+        return declared, ""
     return guessed(data)
 
 
-def _said(data: bytes) -> str | None:
+def _decoded_as_declared(data: bytes) -> str | None:
     """Decode a page by the encoding it declares; None if it declares none, or a wrong one."""
-    found = _CHARSET.search(data[:_CHARSET_WITHIN])
-    if found is None:
+    match = _CHARSET.search(data[:_CHARSET_WITHIN])
+    if match is None:
         return None
     try:
-        return data.decode(found[1].decode("ascii"))
+        return data.decode(match[1].decode("ascii"))
     except (LookupError, ValueError):
         return None
 

@@ -24,14 +24,14 @@ def added_lines(page: "pypdf.PageObject") -> list[str]:
 def _lines(page: "pypdf.PageObject") -> Iterator[str]:
     annotations: Any = page.get("/Annots")
     for each in annotations.get_object() if annotations is not None else ():
-        about = each.get_object()
-        if not isinstance(about, dict):
+        annotation = each.get_object()
+        if not isinstance(annotation, dict):
             continue
-        note = about.get("/Contents")
-        if about.get("/Subtype") == "/Widget":
-            if value := _value(about):
-                yield f"[Field {_inherited(about, '/TU') or _inherited(about, '/T') or ''}: {value}]"
-        elif about.get("/Subtype") not in _SILENT and isinstance(note, str) and note.strip():
+        note = annotation.get("/Contents")
+        if annotation.get("/Subtype") == "/Widget":
+            if value := _value(annotation):
+                yield f"[Field {_inherited(annotation, '/TU') or _inherited(annotation, '/T') or ''}: {value}]"
+        elif annotation.get("/Subtype") not in _SILENT and isinstance(note, str) and note.strip():
             yield f"[Note: {note.strip()}]"
 
 
@@ -61,5 +61,5 @@ def _value(field: Any) -> str:
     value = _inherited(field, "/V")
     chosen = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
     pairs = [each for each in _inherited(field, "/Opt") or () if isinstance(each, list) and len(each) == 2]
-    names = {str(export): str(shown) for export, shown in pairs}
+    names = {str(export): str(name) for export, name in pairs}
     return ", ".join(names.get(each, each) for each in chosen).strip()

@@ -106,12 +106,12 @@ def _score(sample: bytes, encoding: Encoding) -> float:
     falling = 0.8 / count if encoding.letters[0].islower() else 0.0
     weights = {letter: 1 - falling * rank for rank, letter in enumerate(encoding.letters)}
     spaced = f" {text} "
-    found = [
-        _weight(spaced[place], letter, spaced[place + 2], weights, encoding)
-        for place, letter in enumerate(text)
+    of_letters = [
+        _weight(spaced[index], letter, spaced[index + 2], weights, encoding)
+        for index, letter in enumerate(text)
         if letter > "\x7f"
     ]
-    return sum(found) / max(len(found), 1)
+    return sum(of_letters) / max(len(of_letters), 1)
 
 
 def _weight(before: str, letter: str, after: str, weights: dict[str, float], encoding: Encoding) -> float:

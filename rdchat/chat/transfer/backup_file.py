@@ -32,7 +32,7 @@ from rdchat.files.plain_data import from_plain
 from rdchat.work.job import Job
 
 FORMAT, VERSION = "rdchat backup", 1
-ABOUT, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
+DETAILS, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
 MAX_SETTINGS_BYTES = 16 << 20
 _COPY_SHARE = 0.4  # share of the time; the rest is packing
 _CHUNK = 1 << 20
@@ -78,20 +78,20 @@ def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str,
         tempfile.TemporaryDirectory(prefix="part-", dir=target.parent) as folder,
     ):
         copy = Path(folder) / DATABASE
-        kept = Path(settings).read_bytes() if Path(settings).exists() else None
+        settings_data = Path(settings).read_bytes() if Path(settings).exists() else None
         try:
             copy_database(connection, copy, lambda share: progress.report("Copying the chats", share * _COPY_SHARE))
         except sqlite3.Error as error:
             raise StorageError(f"The chats cannot be copied: {error}.", "Check the disk, then try again.") from error
         with closing(sqlite3.connect(copy)) as counted:
             chats, messages = counted.execute(COUNTS).fetchone()
-        facts = BackupFacts(path, time.time(), chats, messages, settings=kept is not None)
+        facts = BackupFacts(path, time.time(), chats, messages, settings=settings_data is not None)
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
-            about = {"format": FORMAT, "version": VERSION, "rdchat": __version__} | asdict(facts)
-            del about["path"], about["bytes"]
-            archive.writestr(ABOUT, json.dumps(about, indent=2) + "\n")
-            if kept is not None:
-                archive.writestr(SETTINGS, kept)
+            details = {"format": FORMAT, "version": VERSION, "rdchat": __version__} | asdict(facts)
+            del details["path"], details["bytes"]
+            archive.writestr(DETAILS, json.dumps(details, indent=2) + "\n")
+            if settings_data is not None:
+                archive.writestr(SETTINGS, settings_data)
             with copy.open("rb") as source, archive.open(DATABASE, "w", force_zip64=True) as packed:
                 size = copy.stat().st_size
                 while chunk := source.read(_CHUNK):
@@ -110,7 +110,7 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
         if not zipfile.is_zipfile(path):
             return None
         with zipfile.ZipFile(path) as archive:
-            about = _about(archive, path)
+            details = _details(archive, path)
             _extract(archive, folder, progress)
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise damaged(path) from error
@@ -118,7 +118,7 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
         if error.errno == errno.EINVAL:  # an offset before the start of the file
             raise damaged(path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
-    facts = from_plain(BackupFacts(), about)[0]
+    facts = from_plain(BackupFacts(), details)[0]
     return replace(facts, path=str(path), made_at=date(facts.made_at), bytes=path.stat().st_size)
 
 
@@ -127,24 +127,24 @@ def damaged(path: Path) -> StorageError:
     return StorageError(f"{path.name} is damaged.", "Choose another backup. Your chats were not changed.")
 
 
-def _about(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
-    about: Any = None
-    with suppress(KeyError, ValueError, RecursionError), archive.open(ABOUT) as file:
-        about = json.loads(file.read(_CHUNK))
-    if not isinstance(about, dict) or about.get("format") != FORMAT or DATABASE not in archive.namelist():
+def _details(archive: zipfile.ZipFile, path: Path) -> dict[str, Any]:
+    details: Any = None
+    with suppress(KeyError, ValueError, RecursionError), archive.open(DETAILS) as file:
+        details = json.loads(file.read(_CHUNK))
+    if not isinstance(details, dict) or details.get("format") != FORMAT or DATABASE not in archive.namelist():
         raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
-    version = about.get("version")
+    version = details.get("version")
     if type(version) is not int or version > VERSION:
         raise StorageError(f"{path.name} is from a newer version of rdchat.", "Install that version first.")
-    return about
+    return details
 
 
 def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> None:
     """Extract database and settings; reading to the end compares their checksums."""
-    wanted = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
-    for name in wanted:
+    names = [name for name in (SETTINGS, DATABASE) if name in archive.namelist()]
+    for name in names:
         member = archive.getinfo(name)
-        most = MAX_SETTINGS_BYTES if name == SETTINGS else member.file_size
+        limit = MAX_SETTINGS_BYTES if name == SETTINGS else member.file_size
         written = 0
         if member.file_size > shutil.disk_usage(folder).free:
             raise StorageFullError(f"The disk that holds {folder.parent} is full.", "Free some space, then try again.")
@@ -152,7 +152,7 @@ def _extract(archive: zipfile.ZipFile, folder: Path, progress: TaskProgress) -> 
             os.fchmod(target.fileno(), 0o600)
             while chunk := source.read(_CHUNK):
                 written += len(chunk)
-                if written > most:
+                if written > limit:
                     raise zipfile.BadZipFile("more than it says")
                 target.write(chunk)
                 progress.report("Reading the backup", 0.5 * written / max(member.file_size, 1))

@@ -34,11 +34,11 @@ def chat_frame(chat: WholeChat, fallback_date: float) -> Frame:
         chat: The chat.
         fallback_date: Its date, if it has none.
     """
-    about, dates = chat.about, [each.created_at for each in chat.messages if each.created_at]
-    created = about.created_at or min(dates, default=fallback_date)
-    updated = about.updated_at or max(dates, default=created)
-    about = replace(about, title=title_of(chat), created_at=created, updated_at=updated)
-    return {"chat": plain_chat(replace(chat, about=about))}
+    conversation, dates = chat.about, [each.created_at for each in chat.messages if each.created_at]
+    created = conversation.created_at or min(dates, default=fallback_date)
+    updated = conversation.updated_at or max(dates, default=created)
+    conversation = replace(conversation, title=title_of(chat), created_at=created, updated_at=updated)
+    return {"chat": plain_chat(replace(chat, about=conversation))}
 
 
 class ImportWriter:
@@ -93,9 +93,9 @@ class ImportWriter:
     def _adding(self, chat: WholeChat) -> Generator[None]:
         about = chat.about
         pinned_at = about.updated_at if about.pinned_at is not None and not about.archived else None
-        place = len(self._chats)
-        for chat_id in inserting(self._database.connection, replace(chat, about=replace(about, pinned_at=pinned_at))):
-            self._chats[place:] = [chat_id]
+        chat, first = replace(chat, about=replace(about, pinned_at=pinned_at)), len(self._chats)
+        for chat_id in inserting(self._database.connection, chat):
+            self._chats[first:] = [chat_id]
             yield
         if chat.folder:
             self._folders[self._chats[-1]] = chat.folder
@@ -107,8 +107,8 @@ class ImportWriter:
             for name in names:
                 parent = _folder(connection, name, parent)
             connection.execute("UPDATE conversations SET folder_id = ? WHERE id = ?", (parent, conversation))
-        shown = [(each,) for each in self._chats]
-        connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", shown)
+        visible = [(each,) for each in self._chats]
+        connection.executemany("UPDATE conversations SET unlisted = 0 WHERE id = ?", visible)
 
     def _discarding(self) -> Generator[None]:
         while self._chats:
@@ -121,10 +121,10 @@ def _folder(connection: sqlite3.Connection, name: str, parent: int | None) -> in
     """Return the folder with a name inside another one, or at the top; created if missing."""
     tidy = text_column(tidy_title(name)) or NEW_FOLDER
     sql = "SELECT id FROM folders WHERE name = ? AND parent_id IS ? AND deleted_at IS NULL"
-    if (found := connection.execute(sql, (tidy, parent)).fetchone()) is None:
+    if (row := connection.execute(sql, (tidy, parent)).fetchone()) is None:
         sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
-        found = connection.execute(sql, (parent, tidy, time.time())).fetchone()
-    return int(found[0])
+        row = connection.execute(sql, (parent, tidy, time.time())).fetchone()
+    return int(row[0])
 
 
 class KnownChats:

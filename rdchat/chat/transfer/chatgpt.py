@@ -12,7 +12,17 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, parents_first
-from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, thinking, words
+from rdchat.chat.transfer.foreign_chats import (
+    ForeignChat,
+    Json,
+    checked_text,
+    date,
+    items,
+    joined,
+    mapping,
+    name,
+    thinking,
+)
 from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.messages import Role
 
@@ -52,18 +62,18 @@ def read(data: Any) -> WholeChat:
     Raises:
         DamagedChatError: If a value has the wrong type, or its messages form a cycle.
     """
-    about, chat = mapping(data, "The chat"), ForeignChat()
+    fields, chat = mapping(data, "The chat"), ForeignChat()
     nodes: dict[str, Json] = {}
-    for each, node in mapping(about.get("mapping"), "Its list").items():
+    for each, node in mapping(fields.get("mapping"), "Its list").items():
         nodes[each] = {}
         with chat.skip_damaged("message"):
             nodes[each] = mapping(node, "A message")
     texts: list[list[str]] = []  # by message: the texts of the nodes of one visible reply
-    place_of: dict[str, int | None] = {}  # by node: the last message up to it
+    last_message: dict[str, int | None] = {}  # by node: the last message up to it
     children = Counter(_parent_of(node) for node in nodes.values())
     for each in parents_first({each: _parent_of(node) for each, node in nodes.items()}):
         node, above = nodes[each], _parent_of(nodes[each])
-        last = place_of[each] = place_of.get(above) if above else None
+        last = last_message[each] = last_message.get(above) if above else None
         role, text = None, ""
         with chat.skip_damaged("message"):
             role, text = _content(mapping(node.get("message"), "A message"), chat)
@@ -74,19 +84,19 @@ def read(data: Any) -> WholeChat:
             message = node["message"]
             # a chain of nodes is one reply; alternatives begin where it branches
             if last is None or chat.messages[last].role is not role or role is Role.USER or children[above] > 1:
-                last = place_of[each] = chat.add(role, "", last, created_at=date(message.get("create_time")))
+                last = last_message[each] = chat.add(role, "", last, created_at=date(message.get("create_time")))
                 texts.append([])
             model = name(mapping(message.get("metadata"), "A message's metadata").get("model_slug"))
             if model and role is Role.ASSISTANT:
                 chat.messages[last] = replace(chat.messages[last], model=model)
             texts[last].append(text.strip("\n"))
-    current = about.get("current_node")
-    shown = place_of.get(current) if isinstance(current, str) else None
+    current = fields.get("current_node")
+    visible = last_message.get(current) if isinstance(current, str) else None
     chat.messages = [
-        replace(message, text=joined(texts[place]), activated=len(texts) if place == shown else place)
-        for place, message in enumerate(chat.messages)
+        replace(message, text=joined(texts[index]), activated=len(texts) if index == visible else index)
+        for index, message in enumerate(chat.messages)
     ]
-    return chat.whole(about.get("title"), date(about.get("create_time")), date(about.get("update_time")), {})
+    return chat.finish(fields.get("title"), date(fields.get("create_time")), date(fields.get("update_time")), {})
 
 
 def _parent_of(node: Json) -> str | None:
@@ -101,8 +111,8 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     without = chat.without
     metadata = mapping(message.get("metadata"), "A message's metadata")
     content = mapping(message.get("content"), "A message's content")
-    kind = words(content.get("content_type"), "The kind of a message")
-    author = words(mapping(message.get("author"), "An author").get("role"), "A message's role")
+    kind = checked_text(content.get("content_type"), "The kind of a message")
+    author = checked_text(mapping(message.get("author"), "An author").get("role"), "A message's role")
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
     if author == "assistant" and str(message.get("recipient")).startswith("canmore.") and not is_hidden:
         return _canvas(content, chat)
@@ -123,7 +133,7 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     lost = taken.without | _attachments(metadata)  # the larger count of both: an image may also be among the parts
     chat.damage = chat.damage or taken.damage
     without.update(lost)
-    text = text or words(content.get("text"), "A message")
+    text = text or checked_text(content.get("text"), "A message")
     if author == "user" and lost and not text.strip():
         text = f"[{counted_parts(lost)}]"  # so that the reply has something to refer to
     if kind not in ("", "text", "multimodal_text") and not lost and not text.strip():
@@ -137,17 +147,17 @@ def _without_marks(text: str, without: Counter[str]) -> str:
 
     def content_text(match: re.Match[str]) -> str:
         kind, *fields = match[2].split(_MARK_FIELDS)
-        shown = [each for each in map(_shown, fields) if each and not _SOURCE_ID.fullmatch(each)]
-        if not shown:
+        visible = [each for each in map(_visible_text, fields) if each and not _SOURCE_ID.fullmatch(each)]
+        if not visible:
             without["image" if kind in ("i", "image_group") else "source reference"] += 1
             return ""
-        link = shown[1] if kind == "url" and len(shown) > 1 and shown[1].startswith("http") else ""
-        return match[1] + (f"[{shown[0]}]({link})" if link else ", ".join(shown))
+        link = visible[1] if kind == "url" and len(visible) > 1 and visible[1].startswith("http") else ""
+        return match[1] + (f"[{visible[0]}]({link})" if link else ", ".join(visible))
 
     return _STRAY_MARKS.sub("", _MARK.sub(content_text, text))
 
 
-def _shown(field: str) -> str:
+def _visible_text(field: str) -> str:
     """Return the words that the app shows for a field of a mark: plain text, or JSON such as `["city", "London"]`."""
     try:
         value = json.loads(field)
@@ -164,7 +174,7 @@ def _shown(field: str) -> str:
 def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     """Return the document that a call writes into a canvas; None for changes of a part, and for comments."""
     parts = [each for each in items(content.get("parts"), "A canvas") if isinstance(each, str)]
-    call = _object(words(content.get("text"), "A canvas") or "".join(parts))
+    call = _object(checked_text(content.get("text"), "A canvas") or "".join(parts))
     updates = call.get("updates")
     if isinstance(updates, list) and len(updates) == 1 and isinstance(updates[0], dict):
         call |= {"content": updates[0].get("replacement")} if updates[0].get("pattern") == ".*" else {}
@@ -175,7 +185,7 @@ def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     language = str(call.get("type")).partition("/")[2]
     title = f"**{name(call.get('name')) or 'Canvas'}**\n\n"
     return Role.ASSISTANT, title + (
-        f"````{language}\n{words(text, 'A canvas')}\n````" if language else words(text, "A canvas")
+        f"````{language}\n{checked_text(text, 'A canvas')}\n````" if language else checked_text(text, "A canvas")
     )
 
 
@@ -199,15 +209,15 @@ def _object(text: str) -> Json:
 
 def _attachments(metadata: Json) -> Counter[str]:
     """Count the attachments of a message, by their names for people."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for each in items(metadata.get("attachments"), "A message's attachments"):
-        about = mapping(each, "An attachment")
-        kind = words(about.get("mimeType") or about.get("mime_type"), "The kind of an attachment").partition("/")[0]
-        found[_MEDIA.get(kind, "attachment")] += 1
-    return found
+        fields = mapping(each, "An attachment")
+        kind = checked_text(fields.get("mimeType") or fields.get("mime_type"), "The kind of an attachment")
+        counts[_MEDIA.get(kind.partition("/")[0], "attachment")] += 1
+    return counts
 
 
 def _thoughts(content: Json) -> str:
     thoughts = [mapping(each, "A thought") for each in items(content.get("thoughts"), "Its thoughts")]
-    parts = [words(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
+    parts = [checked_text(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
     return thinking(joined(part for part in parts if part.strip()))

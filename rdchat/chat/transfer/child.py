@@ -76,18 +76,18 @@ class TransferProcess:
         """Run a task. `take` gets the frames besides progress, `end` an error or the result of `read` on the answer."""
 
         def on_progress(frame: Any) -> None:
-            if "words" not in frame:
+            if "text" not in frame:
                 calls["take"](frame)
             elif not job.cancelled:
-                job.report_progress(Progress(str(frame["words"]), frame["fraction"]))
+                job.report_progress(Progress(str(frame["text"]), frame["fraction"]))
 
         def on_end(outcome: Any) -> None:
             calls["end"](_as_text(outcome))
 
-        asked = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
+        request = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
         is_strangers = do in (import_files.__name__, prepare.__name__)
         limits = Limits(memory_bytes=_MEMORY_BYTES if is_strangers else None, cancel_s=_CANCEL_S)
-        child_job = self.child.submit(do, asked, limits, read=calls["read"], on_progress=on_progress, on_end=on_end)
+        child_job = self.child.submit(do, request, limits, read=calls["read"], on_progress=on_progress, on_end=on_end)
         job.when_cancelled(child_job.cancel)
         return job
 
@@ -109,7 +109,7 @@ def _as_text(outcome: Any) -> Any:
             hint = (
                 "Import the files one at a time to find the one that is too large. The chats of earlier files are kept."
             )
-            return StorageError(f"Reading the file {outcome.words}.", hint)
+            return StorageError(f"Reading the file {outcome.reason}.", hint)
         case ChildError():
             return StorageError("The task ended unexpectedly.", "Nothing was kept. Try again.")
     return outcome

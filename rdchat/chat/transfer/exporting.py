@@ -55,10 +55,10 @@ def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *
             parts.append(f"## System prompt\n\n{prompt.strip()}")
     path = _display_path(chat.messages)
     cut = next((message for message in reversed(path) if message.context_cut is not None), None)
-    for place, message in enumerate(path, start=1):
+    for number, message in enumerate(path, start=1):
         parts.append("\n\n".join(_message(chat, message, details=details)))
         if message is cut and message.context_cut is not None:
-            parts.append("\n\n".join(_cut(message.context_cut, place)))
+            parts.append("\n\n".join(_cut(message.context_cut, number)))
     return "\n\n".join(parts) + "\n"
 
 
@@ -120,12 +120,12 @@ def _closed(text: str) -> str:
     """Close a code block in which a text broke off; otherwise what follows would be code too."""
     indent = fence = ""
     for line in text.split("\n"):
-        found = _FENCE.match(line)
-        if found is None:
+        match = _FENCE.match(line)
+        if match is None:
             continue
         if not fence:
-            indent, fence = found[1], found[2]
-        elif found[2].startswith(fence) and not found[3].strip():
+            indent, fence = match[1], match[2]
+        elif match[2].startswith(fence) and not match[3].strip():
             fence = ""
     return f"{text}\n{indent}{fence}" if fence else text
 
@@ -160,8 +160,8 @@ def _figures(chat: WholeChat, message: Message) -> Iterator[str]:
     family = message.parent_id, message.role
     others = [each for each in chat.messages if (each.parent_id, each.role) == family]
     if len(others) > 1:
-        place = next(place for place, each in enumerate(others, start=1) if each is message)
-        yield f"{'reply' if message.role is Role.ASSISTANT else 'version'} {place} of {len(others)}"
+        number = next(number for number, each in enumerate(others, start=1) if each is message)
+        yield f"{'reply' if message.role is Role.ASSISTANT else 'version'} {number} of {len(others)}"
     if message.created_at is not None:
         yield _date(message.created_at)
     if message.finish_reason in _ENDS:
@@ -223,14 +223,14 @@ def export_chats(
     with reading(Path(database)) as connection:
         connection.execute("BEGIN")  # ends when the connection closes
         ids = visible_ids(connection) if chats is None else chats
-        whole = _read(connection, ids, TaskProgress(job))
+        complete = _read(connection, ids, TaskProgress(job))
         if kind == "json":
             with atomic_file(Path(path)) as temporary, temporary.open("w", encoding="utf-8") as file:
-                write_chats(file, whole, system_prompt, params)
+                write_chats(file, complete, system_prompt, params)
         else:
             texts = (
                 (chat.about.title, text_column(as_markdown(chat, system_prompt, params, details=details)))
-                for chat in whole
+                for chat in complete
             )
             if kind == "folder":
                 _write_folder(Path(path), texts)
@@ -241,8 +241,8 @@ def export_chats(
 
 
 def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[WholeChat]:
-    for place, conversation in enumerate(chats):
-        progress.report("Exporting", place / len(chats))
+    for number, conversation in enumerate(chats):
+        progress.report("Exporting", number / len(chats))
         try:
             yield read_chat(connection, conversation)
         except DamagedChatError as error:

@@ -53,7 +53,7 @@ def items(value: Any, what: str) -> list[Any]:
     return value
 
 
-def words(value: Any, what: str) -> str:
+def checked_text(value: Any, what: str) -> str:
     """Return a text that can be stored; empty for null."""
     if value is None:
         return ""
@@ -77,9 +77,9 @@ def name(value: Any) -> str | None:
 
 def title_in(data: bytes | bytearray) -> str | None:
     """Return the first title in the beginning of a chat's JSON."""
-    found = _TITLE.search(data, 0, _BEGINNING)
+    match = _TITLE.search(data, 0, _BEGINNING)
     with suppress(ValueError):
-        return name(json.loads(found[1])) if found else None
+        return name(json.loads(match[1])) if match else None
     return None
 
 
@@ -145,9 +145,9 @@ class ForeignChat:
 
     def add(self, role: Role, text: str, parent: int | None, **fields: Any) -> int:
         """Add a message below the one at index `parent`; return its own index."""
-        place = len(self.messages)
-        self.messages.append(Message(place, 0, parent, role, text, **{"activated": place} | fields))
-        return place
+        index = len(self.messages)
+        self.messages.append(Message(index, 0, parent, role, text, **{"activated": index} | fields))
+        return index
 
     def add_next(self, role: Role, text: str, **fields: Any) -> None:
         """Add a message below the last one."""
@@ -156,7 +156,7 @@ class ForeignChat:
     def text_of(self, content: Any, between: str = "\n\n") -> str:
         """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""
         if isinstance(content, str):
-            return words(content, "A message")
+            return checked_text(content, "A message")
         texts = []
         for each in items(content, "A message's content"):
             with self.skip_damaged("part"):
@@ -165,12 +165,12 @@ class ForeignChat:
 
     def _part(self, data: Any) -> str:
         if isinstance(data, str):
-            return words(data, "A message")
+            return checked_text(data, "A message")
         part = mapping(data, "A part of a message")
         kind = next((part[each] for each in ("type", "type_", "content_type") if each in part), None)
         text = part.get("text")
         if kind in ("text", "reasoning") or isinstance(text, str):  # in ChatGPT: spoken text
-            text = words(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
+            text = checked_text(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
         if not isinstance(kind, str):
             raise DamagedChatError("A part of a message has the wrong type")
         if isinstance(text, str):
@@ -179,7 +179,7 @@ class ForeignChat:
         self.without[_PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")] += 1
         return ""
 
-    def whole(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> WholeChat:
+    def finish(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> WholeChat:
         """Return the chat; `sampling` has settings under our names.
 
         Raises:
@@ -188,12 +188,12 @@ class ForeignChat:
         if self.damage and not self.messages:
             raise self.damage
         prompt = self.system_prompt if self.system_prompt.strip() else None
-        about = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
-        return WholeChat(about, tuple(self.messages), without=self.without)
+        conversation = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
+        return WholeChat(conversation, tuple(self.messages), without=self.without)
 
 
 def role_of(value: Any, roles: Mapping[str, Role | None]) -> Role | None:
     """Return a message's role; raise DamagedChatError for an unknown one."""
-    if words(value, "A message's role") not in roles:
+    if checked_text(value, "A message's role") not in roles:
         raise DamagedChatError("A message has an unknown role")
     return roles[value]

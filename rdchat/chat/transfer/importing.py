@@ -62,12 +62,12 @@ def read_files(database: Path, paths: Sequence[Path], send: Callable[[Frame], ob
             send({"file": asdict(FileReport(path.name or str(path), problem=str(error)))})
     with reading(database) as connection:
         known = KnownChats(connection)
-        for place, path in enumerate(files):
-            progress.report(f"Reading {path.name}", place / len(files))
+        for index, path in enumerate(files):
+            progress.report(f"Reading {path.name}", index / len(files))
             reader = _FileReader(path, known, send)
             try:
                 for before in reader.read(progress):
-                    progress.report(f"Importing from {path.name}", (place + before) / len(files))
+                    progress.report(f"Importing from {path.name}", (index + before) / len(files))
             except (UnreadableFileError, FrameError) as error:
                 reader.report = FileReport(path.name, problem=str(error))
             else:
@@ -91,14 +91,14 @@ class _FileReader:
     def read(self, progress: TaskProgress) -> Iterator[float]:
         """Send the chats; yield the share of the file before each."""
         sources: dict[str, None] = {}
-        for kind, chats in self._found(progress):
+        for kind, chats in self._sources(progress):
             sources[kind] = None
             self.report.source = " and ".join(sources)
             for before, title, make in chats:
                 yield before
                 self._take(title, make)
 
-    def _found(self, progress: TaskProgress) -> Iterator[tuple[str, Chats]]:
+    def _sources(self, progress: TaskProgress) -> Iterator[tuple[str, Chats]]:
         if _is_database(self._path):
             yield rdchat_json.NAME, _stored_chats(self._path, progress)
         else:
@@ -158,9 +158,9 @@ def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
             raise UnreadableFileError(error.message) from error
         with reading(Path(folder) / PREPARED / DATABASE) as connection:
             ids = visible_ids(connection)
-            for place, conversation in enumerate(ids):
+            for index, conversation in enumerate(ids):
                 title = connection.execute(_TITLE, (conversation,)).fetchone()[0]
-                yield place / len(ids), title, partial(_read_stored, connection, conversation)
+                yield index / len(ids), title, partial(_read_stored, connection, conversation)
 
 
 def _read_stored(connection: sqlite3.Connection, conversation: int) -> WholeChat:
@@ -177,19 +177,19 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
         UnreadableFileError: If rdchat cannot read it, or it is damaged as a whole; also raised by the chats.
     """
     if source.base == jan.MESSAGES:
-        return jan.NAME, _one(source.name, partial(_read_jan, source.beside(jan.THREAD), source))
+        return jan.NAME, _one(source.name, partial(_read_jan, source.sibling(jan.THREAD), source))
     source = source.in_utf8()
     beginning = source.beginning()
-    if (found := rdchat_json.head_of(beginning)) is not None:
-        head, place = found
+    if (own := rdchat_json.head_of(beginning)) is not None:
+        head, start = own
         _refuse_newer(source, head)
-        return rdchat_json.NAME, _listed(source, place, b'{"chats": [', rdchat_json.read)
+        return rdchat_json.NAME, _listed(source, start, b'{"chats": [', rdchat_json.read)
     if not beginning.lstrip().startswith(b"["):
         return _recognised_file(source, parsed(source.read(), source.name))
-    place = beginning.index(b"[") + 1
+    start = beginning.index(b"[") + 1
     if chatgpt.may_be_ours(beginning):
-        return chatgpt.NAME, _listed(source, place, b"[", chatgpt.read)
-    if sum(1 for _ in source.values(place, b"[")):  # also checks that the list is complete
+        return chatgpt.NAME, _listed(source, start, b"[", chatgpt.read)
+    if sum(1 for _ in source.values(start, b"[")):  # also checks that the list is complete
         raise _of_another_kind(source)
     raise UnreadableFileError(f"{source.name} has no chats.")
 
@@ -206,7 +206,7 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
     if lm_studio.is_ours(data):
         return lm_studio.NAME, _one(source.base, partial(lm_studio.read, data))
     if jan.is_ours(data):
-        return jan.NAME, _one(source.name, partial(_read_jan, source, source.beside(jan.MESSAGES)))
+        return jan.NAME, _one(source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))
     if source.base.endswith(".chat.json"):
         raise UnreadableFileError(f"{source.name} is of LM Studio 0.2.", "Open it in LM Studio 0.3 or later first.")
     raise _of_another_kind(source)
@@ -225,10 +225,10 @@ def _one(title: str, make: Callable[[], WholeChat]) -> Chats:
     return iter([(0.0, title, make)])
 
 
-def _listed(source: SourceFile, place: int, end: bytes, read: Callable[[Any], WholeChat]) -> Chats:
+def _listed(source: SourceFile, start: int, end: bytes, read: Callable[[Any], WholeChat]) -> Chats:
     """Yield the chats of a list that begins at an offset, one at a time in memory."""
-    for number, value in enumerate(source.values(place, end)):
-        share = min((place + value.before) / max(source.size, 1), 1.0)
+    for number, value in enumerate(source.values(start, end)):
+        share = min((start + value.before) / max(source.size, 1), 1.0)
         yield share, title_in(value.data) or f"Chat {number + 1}", partial(_read_value, value, read)
 
 
@@ -238,7 +238,7 @@ def _read_value(value: ListValue, read: Callable[[Any], WholeChat]) -> WholeChat
     try:
         data = parsed(value.data, "The chat")
     except OutOfBoundsError as error:
-        raise DamagedChatError(f"It {error.words}") from error
+        raise DamagedChatError(f"It {error.reason}") from error
     return read(data)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
-from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, role_of, words
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, checked_text, date, items, mapping, name, role_of
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
@@ -30,16 +30,16 @@ def lines_of(data: bytes) -> list[Any]:
     Raises:
         DamagedChatError: If no line is JSON.
     """
-    found: list[Any] = []
+    messages: list[Any] = []
     for line in data.splitlines():
         if line.strip():
             try:
-                found.append(json.loads(line))
+                messages.append(json.loads(line))
             except (ValueError, RecursionError):
-                found.append(None)
-    if found and not any(found):
+                messages.append(None)
+    if messages and not any(messages):
         raise DamagedChatError(f"All lines of {MESSAGES} are damaged")
-    return found
+    return messages
 
 
 def read(thread: Json, lines: list[Any]) -> WholeChat:
@@ -52,7 +52,7 @@ def read(thread: Json, lines: list[Any]) -> WholeChat:
     assistant = mapping(next(iter(assistants), None), "An assistant")
     model = mapping(assistant.get("model"), "Its model")
     wrote = name(model.get("id")) or name(thread.get("model_id"))
-    chat = ForeignChat(system_prompt=words(assistant.get("instructions"), "Its instructions"))
+    chat = ForeignChat(system_prompt=checked_text(assistant.get("instructions"), "Its instructions"))
     for line in lines:
         with chat.skip_damaged("message"):
             _add(chat, line, wrote)
@@ -62,34 +62,34 @@ def read(thread: Json, lines: list[Any]) -> WholeChat:
     used = mapping(model.get("parameters"), "Its parameters")
     sampling = {each: used.get(each) for each in _SAMPLING}
     sampling |= {"repetition_penalty": used.get("repeat_penalty"), "stop": used.get("stop") or None}
-    return chat.whole(name(thread.get("title")) or thread.get("summary"), created, updated, sampling)
+    return chat.finish(name(thread.get("title")) or thread.get("summary"), created, updated, sampling)
 
 
 def _add(chat: ForeignChat, line: Any, wrote: str | None) -> None:
     """Add a message, count its tool calls, and take the text of a system message."""
-    about = mapping(line, "A message")
-    role = role_of(about.get("role"), _ROLES)
+    message = mapping(line, "A message")
+    role = role_of(message.get("role"), _ROLES)
     if role is None:
         chat.without["tool result"] += 1
         return
-    text, facts = chat.text_of(about.get("content")), _facts(about, role, wrote)
+    text, facts = chat.text_of(message.get("content")), _facts(message, role, wrote)
     if role is Role.SYSTEM:
         chat.add_system(text, is_first=not chat.messages)
         return
     chat.add_next(role, text, **facts)
-    for call in items(mapping(about.get("metadata"), "A message's metadata").get("tool_calls"), "Its tool calls"):
+    for call in items(mapping(message.get("metadata"), "A message's metadata").get("tool_calls"), "Its tool calls"):
         chat.without["tool call"] += 1
         chat.without["tool result"] += isinstance(call, dict) and bool(call.get("response"))
 
 
-def _facts(about: Json, role: Role, wrote: str | None) -> Json:
+def _facts(message: Json, role: Role, wrote: str | None) -> Json:
     """Return fields of a message."""
-    facts: Json = {"created_at": date(about.get("created_at"))}
-    own = name(mapping(about.get("metadata"), "A message's metadata").get("modelId"))
-    if about.get("status") == "stopped":
+    facts: Json = {"created_at": date(message.get("created_at"))}
+    own = name(mapping(message.get("metadata"), "A message's metadata").get("modelId"))
+    if message.get("status") == "stopped":
         facts["finish_reason"] = FinishReason.CANCELLED
     if role is Role.ASSISTANT:
         facts["model"] = own or wrote
-        if about.get("status") == "error":
+        if message.get("status") == "error":
             facts |= {"status": MessageStatus.FAILED, "error": "It failed in Jan."}
     return facts

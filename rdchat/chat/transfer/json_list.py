@@ -47,7 +47,7 @@ class JsonList:
     """
 
     def __init__(self, read: Callable[[int], bytes], max_bytes: int) -> None:
-        self._read, self._most = read, max_bytes
+        self._read, self._max_bytes = read, max_bytes
         self.rest = b""
 
     def __iter__(self) -> Iterator[ListValue]:
@@ -58,14 +58,14 @@ class JsonList:
         """
         scanner, value, length, before, count = _Scanner(depth=1), bytearray(), 0, 0, 0
         while chunk := _join_escapes(self._read):
-            places, kinds, depths = scanner.scan(chunk)
+            offsets, kinds, depths = scanner.scan(chunk)
             begin = 0
             for at in ((depths == 0) | ((depths == 1) & (kinds == _COMMA))).nonzero()[0]:
-                end, is_last = int(places[at]), depths[at] == 0
+                end, is_last = int(offsets[at]), depths[at] == 0
                 length += self._extend(value, length, chunk[begin:end])
                 if value and not value.isspace():
                     count += 1
-                    yield ListValue(value, length > self._most, before + end - length)
+                    yield ListValue(value, length > self._max_bytes, before + end - length)
                 elif count or not is_last:
                     raise DamagedListError
                 if is_last:
@@ -78,9 +78,9 @@ class JsonList:
 
     def _extend(self, value: bytearray, length: int, more: bytes) -> int:
         """Add more of a value after its first `length` bytes; return the number of bytes added."""
-        if length + len(more) <= self._most:
+        if length + len(more) <= self._max_bytes:
             value += more
-        elif length <= self._most:
+        elif length <= self._max_bytes:
             value += more[:_BEGINNING]
             del value[_BEGINNING:]
         return len(more)
@@ -118,18 +118,18 @@ class _Scanner:
         # In a run of backslashes each pair is one escape; an odd one escapes what follows.
         plain = chunk.replace(rb"\\", b"__").replace(rb"\"", b"__") if b"\\" in chunk else chunk
         kinds = np.frombuffer(plain.translate(_KINDS), np.uint8)
-        places = np.flatnonzero(kinds)
-        kinds = kinds[places]
+        offsets = np.flatnonzero(kinds)
+        kinds = kinds[offsets]
         quotes = kinds == _QUOTE
         if self._in_string or quotes.any():
             in_string = np.cumsum(quotes, dtype=np.uint8) + np.uint8(self._in_string) & 1  # the sum may wrap
             self._in_string = int(in_string[-1]) if len(in_string) else self._in_string
             outside = (in_string | quotes) == 0
-            places, kinds = places[outside], kinds[outside]
+            offsets, kinds = offsets[outside], kinds[outside]
         steps = (kinds == _OPEN).view(np.int8) - (kinds == _CLOSE).view(np.int8)
         depths = np.cumsum(steps, dtype=np.int32) + np.int32(self._depth)
         self._depth = int(depths[-1]) if len(depths) else self._depth
-        return places, kinds, depths
+        return offsets, kinds, depths
 
 
 def _join_escapes(read: Callable[[int], bytes]) -> bytes:

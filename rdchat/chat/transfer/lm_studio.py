@@ -10,6 +10,7 @@ from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
 from rdchat.chat.transfer.foreign_chats import (
     ForeignChat,
     Json,
+    checked_text,
     date,
     items,
     joined,
@@ -17,7 +18,6 @@ from rdchat.chat.transfer.foreign_chats import (
     name,
     role_of,
     thinking,
-    words,
 )
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
@@ -67,7 +67,7 @@ def read(data: Json) -> WholeChat:
     """
     fields = _fields(data.get("perChatPredictionConfig"))
     prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
-    chat = ForeignChat(system_prompt=words(prompt, "Its system prompt"))
+    chat = ForeignChat(system_prompt=checked_text(prompt, "Its system prompt"))
     parent: int | None = None
     for entry in items(data.get("messages"), "Its list of messages"):
         with chat.skip_damaged("message"):
@@ -76,12 +76,12 @@ def read(data: Json) -> WholeChat:
     last = [date(data.get(each)) for each in ("userLastMessagedAt", "assistantLastMessagedAt")]
     updated = max((each for each in last if each), default=created)
     sampling = {ours: fields.get(theirs) for theirs, ours in _SAMPLING.items()}
-    return chat.whole(data.get("name"), created, updated, sampling | {"stop": sampling["stop"] or None})
+    return chat.finish(data.get("name"), created, updated, sampling | {"stop": sampling["stop"] or None})
 
 
-def _add(chat: ForeignChat, about: Json, parent: int | None) -> int | None:
+def _add(chat: ForeignChat, entry: Json, parent: int | None) -> int | None:
     """Add all versions of a message; return the index of the selected one, or `parent` if it has none."""
-    versions, chosen = items(about.get("versions"), "A message's versions"), about.get("currentlySelected", 0)
+    versions, chosen = items(entry.get("versions"), "A message's versions"), entry.get("currentlySelected", 0)
     if versions and (type(chosen) is not int or not 0 <= chosen < len(versions)):
         raise DamagedChatError("A message selects a version that does not exist")
     selected, added = None, parent
@@ -126,12 +126,12 @@ def _reply(chat: ForeignChat, version: Json) -> tuple[str, Json]:
 
 def _fields(config: Any) -> Json:
     """Return settings by their keys; those with a checkbox have `checked` and `value`, and count if checked."""
-    found: Json = {}
+    settings: Json = {}
     for each in items(mapping(config, "Its settings").get("fields"), "Its settings"):
         field = mapping(each, "A setting")
         key, value = field.get("key"), field.get("value")
         if isinstance(value, dict) and "checked" in value:
             value = value.get("value") if value.get("checked") else None
         if isinstance(key, str):
-            found[key] = value
-    return found
+            settings[key] = value
+    return settings

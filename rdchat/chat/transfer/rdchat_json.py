@@ -39,7 +39,7 @@ from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
-from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, words
+from rdchat.chat.transfer.foreign_chats import Json, checked_text, date, items, mapping, name
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import Role
@@ -80,8 +80,8 @@ def write_chats(file: IO[str], chats: Iterable[WholeChat], system_prompt: str, s
     preferences = {"system_prompt": system_prompt, "sampling": asdict(sampling)}
     head = {"format": FORMAT, "version": VERSION, "rdchat": __version__, "exported_at": time.time()}
     file.write(_dumped(head | {"preferences": preferences})[:-1] + ', "chats": [')
-    for place, chat in enumerate(chats):
-        file.write((",\n" if place else "\n") + _dumped(plain_chat(chat)))
+    for index, chat in enumerate(chats):
+        file.write((",\n" if index else "\n") + _dumped(plain_chat(chat)))
     file.write("\n]}\n")
 
 
@@ -94,10 +94,10 @@ def head_of(beginning: bytes) -> tuple[Json, int] | None:
     Returns:
         None if the file is not ours, or its chats do not come last.
     """
-    if found := _HEAD.match(beginning):
+    if match := _HEAD.match(beginning):
         with suppress(ValueError, RecursionError):
-            data = json.loads(found[0] + b"]}")
-            return (data, found.end()) if is_ours(data) else None
+            data = json.loads(match[0] + b"]}")
+            return (data, match.end()) if is_ours(data) else None
     return None
 
 
@@ -109,12 +109,12 @@ def read(data: Any) -> WholeChat:
     """
     chat = mapping(data, "The chat")
     prompt, sampling, thinking = (chat.get(each) for each in ("system_prompt", "sampling", "thinking"))
-    about = Conversation(
+    conversation = Conversation(
         0,
-        words(chat.get("title"), "Its title"),
+        checked_text(chat.get("title"), "Its title"),
         date(chat.get("created_at")),
         date(chat.get("updated_at")),
-        None if prompt is None else words(prompt, "Its system prompt"),
+        None if prompt is None else checked_text(prompt, "Its system prompt"),
         from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
         pinned_at=0.0 if chat.get("pinned") is True else None,
         archived=chat.get("archived") is True,
@@ -126,38 +126,38 @@ def read(data: Any) -> WholeChat:
     traces: dict[int, bytes] = {}
     texts: dict[str, str] = {}
     without: Counter[str] = Counter()
-    for place, each in enumerate(items(chat.get("messages"), "Its list of messages")):
+    for index, each in enumerate(items(chat.get("messages"), "Its list of messages")):
         plain = mapping(each, "A message")
-        message = _message(plain, place, texts)
+        message = _message(plain, index, texts)
         messages.append(message)
         if (trace := packed_trace(plain.get("trace"))) is not None:
-            traces[place] = trace
-        kept = {"statistics": message.statistics, "drafting": message.drafting, "trace": trace}
-        without.update(_LOST[part] for part, value in kept.items() if plain.get(part) is not None and value is None)
-    names = tuple(words(each, "Its folder") for each in folder)[:_NESTED]
-    return WholeChat(about, tuple(messages), traces, texts, names, without)
+            traces[index] = trace
+        readable = {"statistics": message.statistics, "drafting": message.drafting, "trace": trace}
+        without.update(_LOST[part] for part, value in readable.items() if plain.get(part) is not None and value is None)
+    names = tuple(checked_text(each, "Its folder") for each in folder)[:_NESTED]
+    return WholeChat(conversation, tuple(messages), traces, texts, names, without)
 
 
-def _message(data: Json, place: int, texts: dict[str, str]) -> Message:
+def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
     """Return the message at an index; the texts of its files are added to `texts`."""
     parent, seed, activated = (data.get(each) for each in ("parent", "seed", "activated"))
-    if words(data.get("role"), "A message's role") not in _ROLES:
+    if checked_text(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
-    if parent is not None and (type(parent) is not int or not 0 <= parent < place):
+    if parent is not None and (type(parent) is not int or not 0 <= parent < index):
         raise DamagedChatError("A message has a wrong parent")
     columns = {each: data.get(each) for each in MESSAGE_FIELDS}
     columns |= {each: json.dumps(data[each]) for each in JSON_FIELDS if data.get(each) is not None}
     columns |= {
-        "id": place,
+        "id": index,
         "conversation_id": 0,
         "parent_id": parent,
-        "text": words(data.get("text"), "A message"),
+        "text": checked_text(data.get("text"), "A message"),
         "created_at": date(data.get("created_at")),
         "model": name(data.get("model")),
         "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
-        "error": words(data.get("error"), "What a message failed of"),
+        "error": checked_text(data.get("error"), "What a message failed of"),
         "edited": data.get("edited") is True,
-        "activated": activated if type(activated) is int else place,
+        "activated": activated if type(activated) is int else index,
     }
     read = message_from([columns[each] for each in MESSAGE_FIELDS])
     return replace(
@@ -170,11 +170,13 @@ def _message(data: Json, place: int, texts: dict[str, str]) -> Message:
 
 def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     file = mapping(data, "A file")
-    text = words(file.get("text"), "A file's text")
+    text = checked_text(file.get("text"), "A file's text")
     if len(text) > MAX_CHARACTERS:
         raise DamagedChatError("The text of a file is too long")
-    kind = FileKind(file["kind"]) if words(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
-    called, taken, note = (words(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note"))
+    kind = FileKind(file["kind"]) if checked_text(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
+    called, taken, note = (
+        checked_text(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note")
+    )
     read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text
     return read
@@ -189,17 +191,17 @@ def _shape_of(value: Any) -> AnswerShape | None:
 
 def plain_chat(chat: WholeChat) -> Json:
     """Return a chat in the form that `read` accepts."""
-    about = chat.about
+    conversation = chat.about
     return {
-        "title": about.title,
-        "created_at": about.created_at,
-        "updated_at": about.updated_at,
-        "system_prompt": about.system_prompt,
-        "sampling": asdict(about.sampling) if about.sampling else None,
-        **({"thinking": about.thinking_choice.value} if about.thinking_choice else {}),
-        **({"answer_shape": asdict(about.answer_shape)} if about.answer_shape else {}),
-        **({"pinned": True} if about.pinned_at is not None else {}),
-        **({"archived": True} if about.archived else {}),
+        "title": conversation.title,
+        "created_at": conversation.created_at,
+        "updated_at": conversation.updated_at,
+        "system_prompt": conversation.system_prompt,
+        "sampling": asdict(conversation.sampling) if conversation.sampling else None,
+        **({"thinking": conversation.thinking_choice.value} if conversation.thinking_choice else {}),
+        **({"answer_shape": asdict(conversation.answer_shape)} if conversation.answer_shape else {}),
+        **({"pinned": True} if conversation.pinned_at is not None else {}),
+        **({"archived": True} if conversation.archived else {}),
         **({"folder": list(chat.folder)} if chat.folder else {}),
         "messages": [_plain_message(message, chat) for message in chat.messages],
     }

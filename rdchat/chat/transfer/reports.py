@@ -92,7 +92,7 @@ class ExportReport:
 class Progress:
     """Progress of a long task."""
 
-    words: str  # what is happening: `Reading conversations.json`
+    text: str  # what is happening: `Reading conversations.json`
     fraction: float | None = None  # share done, from 0 to 1; None if unknown
 
 
@@ -100,14 +100,14 @@ class TaskProgress:
     """Reports the progress of a job as JSON (`Progress`), and ends the work if the job is cancelled."""
 
     def __init__(self, job: Job[Any], *, silent: bool = False) -> None:
-        self.job, self._told = job, math.inf if silent else 0.0
+        self.job, self._reported_at = job, math.inf if silent else 0.0
 
-    def report(self, words: str, fraction: float) -> None:
+    def report(self, text: str, fraction: float) -> None:
         """Report progress, at most 20 times a second; raise StopWork if the job was cancelled."""
         self.job.check()
-        if time.monotonic() - self._told >= _REPORT_INTERVAL_S:
-            self._told = time.monotonic()
-            self.job.report_progress({"words": words, "fraction": fraction})
+        if time.monotonic() - self._reported_at >= _REPORT_INTERVAL_S:
+            self._reported_at = time.monotonic()
+            self.job.report_progress({"text": text, "fraction": fraction})
 
 
 def counted_parts(parts: Mapping[str, int]) -> str:

@@ -60,8 +60,8 @@ def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) 
         StorageFullError: If the disk is full.
         StorageError: If it is damaged, not ours, or of a newer version.
     """
-    beside = None if settings is None else Path(settings)
-    return asdict(prepare_in(Path(source), Path(data), TaskProgress(job), beside))
+    settings_path = None if settings is None else Path(settings)
+    return asdict(prepare_in(Path(source), Path(data), TaskProgress(job), settings_path))
 
 
 def prepare_in(source: Path, data: Path, progress: TaskProgress, settings: Path | None = None) -> BackupFacts:
@@ -178,7 +178,7 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
     discard(data)
     if not folder.is_dir():
         return None
-    kept = Restored()
+    restored = Restored()
     try:
         if (folder / DATABASE).exists():
             old = _keep(database, COMPANIONS, _fold_log)
@@ -188,16 +188,16 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
                 if old:
                     Path(old).rename(database)
                 raise
-            kept = Restored(database=old)
+            restored = Restored(database=old)
         if (folder / SETTINGS).exists():
-            place = settings.resolve()  # a link stays a link
-            kept = Restored(kept.database, _keep(place, (), lambda _path: None))
-            (folder / SETTINGS).rename(place)
+            target = settings.resolve()  # a link stays a link
+            restored = Restored(restored.database, _keep(target, (), lambda _path: None))
+            (folder / SETTINGS).rename(target)
         flush_to_disk(data)  # once, because the app waits for it
         shutil.rmtree(folder)
     except OSError as error:
         raise file_error(error, f"The backup cannot be put into {data}", "Check the disk, then start again.") from error
-    return kept
+    return restored
 
 
 def withdraw(data: Path, database: Path) -> None:

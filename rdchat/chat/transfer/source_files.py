@@ -37,11 +37,11 @@ class UnreadableFileError(StorageError):
 
 
 class OutOfBoundsError(UnreadableFileError):
-    """JSON exceeds the limits for one chat. `words` says how, as the end of a sentence."""
+    """JSON exceeds the limits for one chat. `reason` says how, as the end of a sentence."""
 
-    def __init__(self, what: str, words: str) -> None:
-        super().__init__(f"{what} {words}.")
-        self.words = words
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(f"{what} {reason}.")
+        self.reason = reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class SourceFile:
     path: Path  # the file on disk, or the archive
     size: int  # in bytes, as far as known before reading
     open: Callable[[], IO[bytes]]
-    beside: Callable[[str], "SourceFile | None"]  # returns the file of another name in the same folder
+    sibling: Callable[[str], "SourceFile | None"]  # returns the file of another name in the same folder
 
     def read(self) -> bytes:
         """Return its whole content.
@@ -61,7 +61,7 @@ class SourceFile:
             UnreadableFileError: If it cannot be read, or is too large.
         """
         with _plain_errors(self.path), self.open() as file:
-            return _whole(file, self.name)
+            return _limited(file, self.name)
 
     def beginning(self) -> bytes:
         """Return its first megabyte. Raises UnreadableFileError."""
@@ -83,18 +83,18 @@ class SourceFile:
             raise _no_text(self.name) from error
         return replace(self, size=len(data), open=partial(io.BytesIO, data))
 
-    def values(self, place: int, end: bytes) -> Generator[ListValue]:
+    def values(self, start: int, end: bytes) -> Generator[ListValue]:
         """Yield the values of a list in UTF-8; those longer than `MAX_BYTES` are cut.
 
         Args:
-            place: Offset after the list's opening bracket.
+            start: Offset after the list's opening bracket.
             end: JSON that becomes complete with the closing bracket and what follows: `[`, or `{"chats": [`.
 
         Raises:
             UnreadableFileError: If it cannot be read, or is not complete JSON.
         """
         with _plain_errors(self.path), self.open() as file:
-            file.read(place)
+            file.read(start)
             values = JsonList(file.read, MAX_BYTES)
             try:
                 yield from values
@@ -119,7 +119,7 @@ def files_in(path: Path) -> list[Path]:
     """
     if not path.is_dir():
         return [path]
-    found, seen = [], 0
+    files, seen = [], 0
     for folder, folders, names in os.walk(path):
         folders.sort()
         seen += len(names)
@@ -127,10 +127,10 @@ def files_in(path: Path) -> list[Path]:
             raise UnreadableFileError(
                 f"{path} has more than {_MAX_ENTRIES:,} files.", "Choose a folder with chats only."
             )
-        found += [Path(folder) / name for name in sorted(names) if is_chats_name(name, names)]
-    if not found:
+        files += [Path(folder) / name for name in sorted(names) if is_chats_name(name, names)]
+    if not files:
         raise UnreadableFileError(f"There are no files of chats in {path}.", "Choose another folder, or the files.")
-    return found
+    return files
 
 
 def is_chats_name(name: str, others: list[str]) -> bool:
@@ -207,11 +207,11 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
 
 
 def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
-    place = PurePosixPath(name)
-    if "__MACOSX" in place.parts:  # added by the Finder
+    path = PurePosixPath(name)
+    if "__MACOSX" in path.parts:  # added by the Finder
         return False
     alone = len(folders) == 1 and len(next(iter(folders.values()))) == 1
-    return (alone and place.suffix == ".json") or is_chats_name(place.name, folders[str(place.parent)])
+    return (alone and path.suffix == ".json") or is_chats_name(path.name, folders[str(path.parent)])
 
 
 def _packed(archive: zipfile.ZipFile, path: Path, name: str) -> SourceFile:
@@ -223,11 +223,11 @@ def _packed(archive: zipfile.ZipFile, path: Path, name: str) -> SourceFile:
             raise UnreadableFileError(f"{called} is encrypted.", "Unpack it first, then import its content.")
         return archive.open(member)
 
-    def beside(other: str) -> SourceFile | None:
+    def sibling(other: str) -> SourceFile | None:
         is_there = str(folder / other) in archive.NameToInfo
         return _packed(archive, path, str(folder / other)) if is_there else None
 
-    return SourceFile(called, path, member.file_size, opened, beside)
+    return SourceFile(called, path, member.file_size, opened, sibling)
 
 
 def _on_disk(path: Path) -> SourceFile:
@@ -241,13 +241,13 @@ def _on_disk(path: Path) -> SourceFile:
     def opened() -> IO[bytes]:  # it may have become a pipe meanwhile
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
-    def beside(name: str) -> SourceFile | None:
+    def sibling(name: str) -> SourceFile | None:
         return _on_disk(path.parent / name) if (path.parent / name).exists() else None
 
-    return SourceFile(path.name, path, status.st_size, opened, beside)
+    return SourceFile(path.name, path, status.st_size, opened, sibling)
 
 
-def _whole(file: IO[bytes], what: str) -> bytes:
+def _limited(file: IO[bytes], what: str) -> bytes:
     data = file.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise OutOfBoundsError(what, TOO_LONG)

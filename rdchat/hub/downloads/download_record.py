@@ -242,7 +242,7 @@ def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None
 def _may_name_files(path: Path) -> bool:
     """Return whether an unreadable record may be from a newer rdchat, or readable later."""
     try:
-        fields = read_json(path, most=_MAX_BYTES)
+        fields = read_json(path, max_size=_MAX_BYTES)
     except RdchatError as error:
         return isinstance(error.__cause__, OSError)
     except OSError:
@@ -253,7 +253,7 @@ def _may_name_files(path: Path) -> bool:
 def _read(path: Path, is_drafter: bool) -> RepositoryFiles | None:
     """Read a record; None if it is damaged: then the hub is asked again."""
     try:
-        return _parsed(read_json(path, most=_MAX_DRAFTER_BYTES if is_drafter else _MAX_BYTES), is_drafter)
+        return _parsed(read_json(path, max_size=_MAX_DRAFTER_BYTES if is_drafter else _MAX_BYTES), is_drafter)
     except (RdchatError, OSError, KeyError, TypeError, ValueError, OverflowError):
         return None
 

@@ -224,7 +224,7 @@ def calls_by_rows(target: str) -> dict[int, float]:
     found: tuple[float, Costs] = 0.0, {}
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
         try:
-            key = read_json(path, most=_MAX_BYTES)["key"]
+            key = read_json(path, max_size=_MAX_BYTES)["key"]
             if key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
                 found = max(found, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
         except (ModelError, OSError, AttributeError, TypeError, KeyError):
@@ -262,7 +262,7 @@ class CostFile:
     def read(self) -> tuple[Costs, int]:
         """Return the costs, and how often they were measured undisturbed; nothing if the file is missing or damaged."""
         try:
-            data = read_json(self._path, most=_MAX_BYTES)
+            data = read_json(self._path, max_size=_MAX_BYTES)
             costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
             whole = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
             return (costs, int(data["measurements"])) if whole else ({}, 0)

@@ -67,7 +67,7 @@ def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: s
     if bound is not None:
         return _SURE if bound == wanted else None
     if drafter.kind is HeadKind.RECURRENT:  # Apple's, which gives neither model nor depth
-        return _sizes_match(read_json(place / CONFIG, most=MAX_CONFIG_BYTES), config)
+        return _sizes_match(read_json(place / CONFIG, max_size=MAX_CONFIG_BYTES), config)
     _, needs = drafter_config(place)
     sizes = {
         "hidden_size": needs.target_width,

@@ -132,7 +132,7 @@ def facts_reader(
             job = child.submit("read", {"path": str(path)}, limits, read=partial(plain, FolderFacts))
             facts: FolderFacts = job.result()
         except ChildLimitError as error:
-            return FolderFacts(problem=f"Reading {path} {error.words}.")
+            return FolderFacts(problem=f"Reading {path} {error.reason}.")
         except ChildClosedError:  # the app is quit
             return FolderFacts(problem=f"{path} could not be read.")
         except RdchatError as error:

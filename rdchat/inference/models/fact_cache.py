@@ -52,7 +52,7 @@ def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
     """Return the facts stored by `cache_facts`; None where nothing was stored, or something changed."""
     file = _file(kind, path)
     try:
-        kept = read_json(file, most=_MAX_BYTES) if file.exists() else {}
+        kept = read_json(file, max_size=_MAX_BYTES) if file.exists() else {}
         return kept.get("facts") if kept.get("stamp") == f"{stamp.digest} {_versions()}" else None
     except (ModelError, AttributeError):  # a damaged file
         return None

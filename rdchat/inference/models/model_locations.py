@@ -110,7 +110,7 @@ def find_card(name: str, chosen: str = "") -> ModelCard | None:
 def is_drafter(folder: Path) -> bool:
     """Return whether a folder has a drafter head, by its configuration; False where that cannot be read."""
     try:
-        config = read_json(folder / "config.json", most=_MAX_CONFIG_BYTES) if folder.is_dir() else None
+        config = read_json(folder / "config.json", max_size=_MAX_CONFIG_BYTES) if folder.is_dir() else None
     except (RdchatError, OSError):
         return False
     return isinstance(config, dict) and describes_drafter(config)

@@ -151,7 +151,7 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
             if found := api.look_at(target.hub_id).quantized_from:
                 return found
     try:
-        card = read_bytes(target.folder / _CARD, most=_MAX_CARD_BYTES).decode("utf-8", "replace")
+        card = read_bytes(target.folder / _CARD, max_size=_MAX_CARD_BYTES).decode("utf-8", "replace")
     except ModelError:
         return ""
     head = card[:_MAX_FACTS].removeprefix("---").partition("\n---")[0] if card.startswith("---") else ""

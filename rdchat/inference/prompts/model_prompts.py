@@ -161,7 +161,7 @@ class TokenizerProcess:
             job.result(waiting)
         except ChildError as error:
             hint = error.hint if error.interrupted else SHAPE_HINT
-            raise ShapeRefusedError(f"The {shape.label} {error.words}.", hint) from error
+            raise ShapeRefusedError(f"The {shape.label} {error.reason}.", hint) from error
 
     def _ask[T](
         self,
@@ -202,7 +202,7 @@ def _errors_of(what: str) -> Iterator[None]:
         raise PromptTooLongError("This chat is too long for any model.", LENGTH_HINT) from error
     except ChildError as error:
         kind = _InterruptedError if error.interrupted else ModelError
-        raise kind(f"{what} {error.words}.", error.hint if error.interrupted else MODEL_HINT) from error
+        raise kind(f"{what} {error.reason}.", error.hint if error.interrupted else MODEL_HINT) from error
 
 
 def _control_of(answer: Any) -> dict[str, int]:

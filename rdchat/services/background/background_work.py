@@ -105,17 +105,17 @@ class BackgroundWork(QObject):
         self.run(lambda _job: work(), then)
 
     def run(
-        self, work: Callable[[Job[Any]], object], then: Callback | None = None, told: Callback | None = None
+        self, work: Callable[[Job[Any]], object], then: Callback | None = None, on_progress: Callback | None = None
     ) -> Job[Any]:
-        """Queue work that takes its job; `told` is called on the main thread with the job's progress."""
-        return self._thread.do(work, *self._callbacks(then, then, told))
+        """Queue work that takes its job; `on_progress` is called on the main thread with the job's progress."""
+        return self._thread.do(work, *self._callbacks(then, then, on_progress))
 
     def replace(
         self,
         work: Callable[[Job[Any]], object],
         then: Callback | None = None,
         failed: Callback | None = None,
-        told: Callback | None = None,
+        on_progress: Callback | None = None,
     ) -> None:
         """Cancel earlier work, drop its callbacks, and do this instead.
 
@@ -123,10 +123,10 @@ class BackgroundWork(QObject):
             work: Called on the thread with its job, which reports progress and can be cancelled.
             then: Called on the main thread with the result of the work.
             failed: Called on the main thread with the RdchatError.
-            told: Called on the main thread with the progress.
+            on_progress: Called on the main thread with the progress.
         """
         self.forget()
-        self._thread.do(work, *self._callbacks(then, failed, told), may_stop=True)
+        self._thread.do(work, *self._callbacks(then, failed, on_progress), may_stop=True)
 
     def forget(self) -> None:
         """Cancel the last job, and drop the callbacks of all jobs so far."""
@@ -141,7 +141,7 @@ class BackgroundWork(QObject):
         self._main.close()
 
     def _callbacks(
-        self, then: Callback | None, failed: Callback | None, told: Callback | None
+        self, then: Callback | None, failed: Callback | None, on_progress: Callback | None
     ) -> tuple[Callback, Callback | None]:
         self._open += 1
 
@@ -151,7 +151,7 @@ class BackgroundWork(QObject):
             if call is not None:
                 call(outcome)
 
-        return self._main.bring(end, once=True), self._main.bring(told) if told is not None else None
+        return self._main.bring(end, once=True), self._main.bring(on_progress) if on_progress is not None else None
 
 
 class FolderSearch(QObject):
@@ -176,16 +176,16 @@ class FolderSearch(QObject):
         self.found: tuple[Any, ...] = ()
         self.problem = ""
 
-    def look(self, *about: object) -> None:
+    def look(self, *arguments: object) -> None:
         """Search with these arguments of `find`; `changed` follows if the result or the problem differs.
 
         Of several requests during a search only the last one is carried out.
         """
         if self._work.busy:
-            self._next = about
+            self._next = arguments
             return
         self._next = None
-        self._work.do(lambda: self._find(*about), self._take)
+        self._work.do(lambda: self._find(*arguments), self._take)
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Wait for a search under way, but no longer than this, since a disk may hang."""

@@ -9,13 +9,13 @@ from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
 from rdchat.chat.attachments.choosing import (
     Part,
     Passage,
+    all_of,
     beginning,
     joined,
     pages,
     parsed_pages,
     passages_of,
     ranked,
-    whole,
 )
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
@@ -36,7 +36,7 @@ class TokenCount:
     exact: bool = True  # else it is an estimate from a sample, as of far too many
 
     @property
-    def words(self) -> str:
+    def text(self) -> str:
         """`1,200 tokens`, or `about 250,000 tokens`."""
         if self.exact:
             return f"{self.tokens:,} token{'' if self.tokens == 1 else 's'}"
@@ -85,7 +85,7 @@ def fitting_passages(
     Returns:
         How many they are, their text and its tokens.
     """
-    sizes = accumulate(len(passages[place].text) for place in order)
+    sizes = accumulate(len(passages[index].text) for index in order)
     taken = sum(size <= max(room, 1) * _FILLED * per_token for size in sizes) or 1
     for _ in range(_TRIES):
         part = joined(passages, order[:taken])
@@ -102,7 +102,7 @@ class Way(Enum):
     PASSAGES = auto()
     PAGES = auto()
     BEGINNING = auto()
-    WHOLE = auto()
+    ALL = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class PartChoice:
             return Outcome(choice, part, self._tokens(part))
         if choice.way is Way.BEGINNING:
             return self._beginning(choice)
-        return Outcome(choice, whole(self.file), self._tokens(whole(self.file)))
+        return Outcome(choice, all_of(self.file), self._tokens(all_of(self.file)))
 
     def _beginning(self, choice: Choice) -> Outcome:
         percent = choice.percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
@@ -187,17 +187,17 @@ class PartChoice:
     def _matching(self, choice: Choice) -> Outcome:
         if self._passages is None:
             self._passages = passages_of(self.file)
-        found, number = self._passages, len(self._passages)
+        passages, number = self._passages, len(self._passages)
         if not choice.question.strip():
             return Outcome(choice, problem="Type what the passages should be about.", passages=number)
-        order = ranked(found, choice.question)
+        order = ranked(passages, choice.question)
         if not order:
             return Outcome(choice, problem="No passage has any of these words.", passages=number)
         if choice.passages or self.room is None:
-            part = joined(found, order[: choice.passages or len(order)])
+            part = joined(passages, order[: choice.passages or len(order)])
             count = self._tokens(part)
         else:
-            _, part, count = fitting_passages(found, order, self.room.suggested, self._per_token, self._counted)
+            _, part, count = fitting_passages(passages, order, self.room.suggested, self._per_token, self._counted)
         return Outcome(choice, part, count, matching=len(order), passages=number)
 
     @property
@@ -210,4 +210,4 @@ class PartChoice:
 
     def _counted(self, part: Part) -> TokenCount:
         """Count a part as it stands in the prompt, with the file's name."""
-        return tokens_of(block_of(attached(self.file, part.text, part.words), part.text), self._count)
+        return tokens_of(block_of(attached(self.file, part.text, part.label), part.text), self._count)

@@ -9,7 +9,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFile, attached, block_of, printable_name
-from rdchat.chat.attachments.choosing import Part, whole
+from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
@@ -143,7 +143,7 @@ class PendingFiles(QObject):
         """Send another part of a file."""
         file = self._files.get(file_id)
         if file is not None and file.read is not None:
-            self._take(file, file.read, part, attached(file.read, part.text, part.words))
+            self._take(file, file.read, part, attached(file.read, part.text, part.label))
 
     def _take(self, file: PendingFile, read: ReadFile, part: Part, attached: AttachedFile) -> None:
         """Send a part of a file that was read."""
@@ -159,14 +159,14 @@ class PendingFiles(QObject):
         others, to_shorten, tokens = [each for each in self.files if each is not file], self.to_shorten, file.count
         room = None
         if self.room is not None:  # those that are to be shortened share what the others leave
-            kept = sum(_tokens(each) for each in others if each not in to_shorten)
+            remaining = sum(_tokens(each) for each in others if each not in to_shorten)
             room = Room(
                 self.room,
                 sum(map(_tokens, others)),
-                suggested=(self.room - kept) // (len(to_shorten) if file in to_shorten else 1),
+                suggested=(self.room - remaining) // (len(to_shorten) if file in to_shorten else 1),
                 present=tokens.tokens if tokens else 0,
             )
-        if tokens is not None and file.part.words:  # estimated from the part that is chosen
+        if tokens is not None and file.part.label:  # estimated from the part that is chosen
             share = sum(map(len, file.read.parts)) / max(len(file.part.text), 1)
             tokens = TokenCount(round(tokens.tokens * share), exact=False)
         return PartChoice(file.read, tokens, room, self._engine.count_tokens)
@@ -213,9 +213,9 @@ class PendingFiles(QObject):
 
     def begin_anew(self) -> None:
         """Keep the open chat's files for a new one, and no others: the store is another one now."""
-        kept = self.files or [file for file in self._files.values() if file.chat is None]
-        self._drop([file for file in self._files.values() if file not in kept])
-        for file in kept:
+        remaining = self.files or [file for file in self._files.values() if file.chat is None]
+        self._drop([file for file in self._files.values() if file not in remaining])
+        for file in remaining:
             file.chat = None
         self.show_chat(None)
 
@@ -229,7 +229,7 @@ class PendingFiles(QObject):
     def _read(self, file: PendingFile, path: Path) -> None:
         def read(job: Job[Any]) -> tuple[ReadFile, Part, AttachedFile]:
             read = self._reader.read(path, job.report_progress, job.check)
-            part = whole(read)
+            part = all_of(read)
             return read, part, attached(read, part.text)
 
         def on_progress(fraction: float) -> None:

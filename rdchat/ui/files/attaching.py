@@ -70,9 +70,9 @@ class PendingRow(QScrollArea):
     def _fit(self) -> None:
         height = self.row.layout_for(self.viewport().width())
         self.row.resize(self.viewport().width(), height)
-        shown = min(height, _MAX_HEIGHT)
-        if shown != self.height():
-            self.setFixedHeight(shown)
+        visible_height = min(height, _MAX_HEIGHT)
+        if visible_height != self.height():
+            self.setFixedHeight(visible_height)
 
 
 class FileView(SideWindow):
@@ -82,14 +82,14 @@ class FileView(SideWindow):
         super().__init__(file.name, (680, 560), (360, 240), parent)
         self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         sent = f"{file.taken[0].upper()}{file.taken[1:]}" if file.taken else "All of it"
-        words = f"{sent}: {file.characters:,} characters, as sent to the model."
-        about = ThemedLabel(theme, f"{words} {file.note}".strip(), "muted", -1, wraps=True)
+        text = f"{sent}: {file.characters:,} characters, as sent to the model."
+        summary = ThemedLabel(theme, f"{text} {file.note}".strip(), "muted", -1, wraps=True)
         self.text = QPlainTextEdit(readOnly=True, undoRedoEnabled=False)
         self.text.setFont(theme.code_font())
         self.text.setAccessibleName(f"Text of {file.name}")
         self.text.setTabChangesFocus(True)
         self.text.setPlaceholderText("Reading…")
-        column(about, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
+        column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
         self._task = BackgroundWork("file view", self)
         self._task.replace(lambda _job: _broken(text_of(file)), self.text.setPlainText, failed=self._show_failure)
         self.text.setFocus()
@@ -105,7 +105,7 @@ def _broken(text: str) -> str:
     if all(len(line) <= _LONGEST_LINE for line in lines):
         return text
     pieces = (
-        line[place : place + _LONGEST_LINE] for line in lines for place in range(0, len(line) or 1, _LONGEST_LINE)
+        line[start : start + _LONGEST_LINE] for line in lines for start in range(0, len(line) or 1, _LONGEST_LINE)
     )
     return "\n".join(pieces)
 
@@ -189,19 +189,19 @@ def chip_text(file: PendingFile, context: int | None, *, too_long: bool) -> tupl
     if file.read is None or file.part is None:
         return ("Waiting…" if file.fraction is None else f"Reading… {file.fraction:.0%}"), "muted"
     if file.count is None:
-        words = "Counting…" if context is not None else f"{len(file.part.text):,} characters"
+        text = "Counting…" if context is not None else f"{len(file.part.text):,} characters"
     else:
-        words = file.count.words
+        text = file.count.text
         if context and not too_long:
             share = file.count.tokens / context
-            words += " · <1%" if share < 0.01 else f" · {share:.0%}"
+            text += " · <1%" if share < 0.01 else f" · {share:.0%}"
     if too_long and file.count is not None:
-        return f"{words} · choose a part", "danger"
-    return (f"{words} · {file.part.words}" if file.part.words else words), "muted"
+        return f"{text} · choose a part", "danger"
+    return (f"{text} · {file.part.label}" if file.part.label else text), "muted"
 
 
 def _tip(file: PendingFile) -> str:
     if file.read is None:
         return "This file is being read."
-    part = f"Only {file.part.words} will be sent." if file.part and file.part.words else ""
+    part = f"Only {file.part.label} will be sent." if file.part and file.part.label else ""
     return " ".join(each for each in (part, file.read.note, "Click to choose what is sent.") if each)

@@ -104,18 +104,18 @@ class ChipRow(QWidget):
         lines: list[list[tuple[FileChip, int]]] = []
         left = 0
         for chip in self.chips:
-            wanted = min(chip.sizeHint().width(), width)
-            if not lines or left + wanted > width:
+            chip_width = min(chip.sizeHint().width(), width)
+            if not lines or left + chip_width > width:
                 lines.append([])
                 left = 0
-            lines[-1].append((chip, wanted))
-            left += wanted + TIGHT
+            lines[-1].append((chip, chip_width))
+            left += chip_width + TIGHT
         top = 0
         for line in lines:
-            x = width - sum(wanted + TIGHT for _, wanted in line) + TIGHT if right else 0
-            for chip, wanted in line:
-                chip.setGeometry(x, top, wanted, CHIP_HEIGHT)
-                x += wanted + TIGHT
+            x = width - sum(chip_width + TIGHT for _, chip_width in line) + TIGHT if right else 0
+            for chip, chip_width in line:
+                chip.setGeometry(x, top, chip_width, CHIP_HEIGHT)
+                x += chip_width + TIGHT
             top += CHIP_HEIGHT + TIGHT
         return max(top - TIGHT, 0)
 

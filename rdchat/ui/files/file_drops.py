@@ -33,21 +33,21 @@ class DropOverlay(QWidget):
     The pointer goes through it: the window below receives the drop.
 
     Attributes:
-        words: What a drop would do.
+        text: What a drop would do.
         name: What is dragged.
     """
 
     def __init__(self, theme: Theme, window: QWidget) -> None:
         super().__init__(window)
         self._theme, self._window = theme, window
-        self.words = self.name = self._icon = ""
+        self.text = self.name = self._icon = ""
         self.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.hide()
 
-    def show_over(self, area: QWidget, icon: str, words: str, name: str) -> None:
+    def show_over(self, area: QWidget, icon: str, text: str, name: str) -> None:
         """Cover a part of the window with an icon, bold words and the name of what is dragged."""
-        self._icon, self.words, self.name = icon, words, name
-        self.setAccessibleName(f"{words}: {name}")
+        self._icon, self.text, self.name = icon, text, name
+        self.setAccessibleName(f"{text}: {name}")
         self.setGeometry(QRect(area.mapTo(self._window, QPoint(0, 0)), area.size()))
         self.raise_()
         self.show()
@@ -72,11 +72,11 @@ class DropOverlay(QWidget):
         painter.drawRoundedRect(card, RADIUS, RADIUS)
         picture = line_pixmap(self._icon, colors.accent, _ICON, self.devicePixelRatioF())
         painter.drawPixmap(card.center().x() - _ICON // 2, card.top() + LARGE, picture)
-        lines = ((colors.text, control_font(3, bold=True), self.words), (colors.muted, control_font(), self.name))
-        for place, (color, font, text) in enumerate(lines):
+        lines = ((colors.text, control_font(3, bold=True), self.text), (colors.muted, control_font(), self.name))
+        for index, (color, font, text) in enumerate(lines):
             painter.setPen(color)
             painter.setFont(font)
-            line = card.adjusted(0, LARGE + _ICON + SMALL + place * _LINE, 0, 0)
+            line = card.adjusted(0, LARGE + _ICON + SMALL + index * _LINE, 0, 0)
             elided = painter.fontMetrics().elidedText(text, Qt.TextElideMode.ElideMiddle, _WIDEST)
             painter.drawText(line, Qt.AlignmentFlag.AlignHCenter, elided)
 

@@ -13,7 +13,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _WIDTH, _PREVIEW_LINES = 520, 7
 _QUIET_MS = 150  # pause in typing before a part is computed
-_SHOWN = 6_000  # characters of the preview
+_MAX_PREVIEW = 6_000  # characters of the preview
 _MAX_LETTERS = 500  # of a question
 
 
@@ -49,7 +49,7 @@ class PartSheet(QDialog):
         self.use.setDefault(True)
         column(
             ThemedLabel(theme, title, points_more=2, bold=True, wraps=True),
-            ThemedLabel(theme, self._about(), "muted", wraps=True),
+            ThemedLabel(theme, self._summary_text(), "muted", wraps=True),
             *(SMALL, self._ways(question, theme)),
             *(SMALL, self.preview, self.summary),
             *(SMALL, dialog_buttons(reject=push_button("Cancel", "", self.reject), accept=self.use)),
@@ -62,11 +62,11 @@ class PartSheet(QDialog):
         self.finished.connect(self._stop)
         self._begin(question)
 
-    def _about(self) -> str:
+    def _summary_text(self) -> str:
         tokens, room = self._choice.tokens, self._choice.room
         if room is None:
             return "Load a model to see how much of it fits."
-        counted = f"All of it is {tokens.words}" if tokens else "Its tokens are being counted"
+        counted = f"All of it is {tokens.text}" if tokens else "Its tokens are being counted"
         together = ", counting all files" if room.others else ""
         return f"{counted}; there is room for {room.limit:,}{together}."
 
@@ -79,7 +79,7 @@ class PartSheet(QDialog):
             self.by_passages: Way.PASSAGES,
             self.by_pages: Way.PAGES,
             self.by_beginning: Way.BEGINNING,
-            self.all: Way.WHOLE,
+            self.all: Way.ALL,
         }
         group = QButtonGroup(self)
         for button in self._buttons:
@@ -159,11 +159,11 @@ class PartSheet(QDialog):
         excess = room.excess(count) if count is not None and room is not None else 0
         usable = count is None or room is None or room.accepts(count)
         text = outcome.part.text if outcome.part else ""
-        self.preview.setPlainText(text[:_SHOWN] + ("…" if len(text) > _SHOWN else ""))
+        self.preview.setPlainText(text[:_MAX_PREVIEW] + ("…" if len(text) > _MAX_PREVIEW else ""))
         together = ", counting all files" if room is not None and room.others else ""
         cut = f" Still {excess:,} tokens too long{together}." if excess else ""
         color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
-        self.summary.show_text(_words(outcome, None if excess else self._context) + cut, color)
+        self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
         self.use.setEnabled(outcome.part is not None and usable)
         if outcome.choice.way is Way.PASSAGES and outcome.passages:
             with QSignalBlocker(self.number):
@@ -176,16 +176,16 @@ class PartSheet(QDialog):
             self.accept()
 
 
-def _words(outcome: Outcome, context: int | None) -> str:
+def _outcome_text(outcome: Outcome, context: int | None) -> str:
     """Return what would be sent, how many tokens it takes, and which share of a context that is."""
     if outcome.part is None:
         return outcome.problem
-    part = outcome.part.words or "all of it"
-    words = f"{part[0].upper()}{part[1:]}"
+    part = outcome.part.label or "all of it"
+    text = f"{part[0].upper()}{part[1:]}"
     if outcome.count is None:
-        return f"{words}: {len(outcome.part.text):,} characters"
-    words += f": {outcome.count.words}"
+        return f"{text}: {len(outcome.part.text):,} characters"
+    text += f": {outcome.count.text}"
     if context:
         share = outcome.count.tokens / context
-        words += f", {'under 1%' if share < 0.01 else f'{share:.0%}'} of the context"
-    return f"{words}."
+        text += f", {'under 1%' if share < 0.01 else f'{share:.0%}'} of the context"
+    return f"{text}."

@@ -39,7 +39,7 @@ class ImportExport(QObject):
     Args:
         window: Has the actions, and shows the sheets and the banners.
         controller: The conversations.
-        desk: Does the work.
+        transfers: Does the work.
         theme: The appearance to follow.
 
     Attributes:
@@ -50,11 +50,11 @@ class ImportExport(QObject):
         self,
         window: MainWindow,
         controller: ChatController,
-        desk: TransferDesk,
+        transfers: TransferDesk,
         theme: Theme,
     ) -> None:
         super().__init__(window)
-        self._window, self._controller, self._desk, self._theme = window, controller, desk, theme
+        self._window, self._controller, self._desk, self._theme = window, controller, transfers, theme
         self.sheet: sheets.Sheet | None = None
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
@@ -140,15 +140,15 @@ class ImportExport(QObject):
 
     def _restore(self, report: Callable[[Restored], object]) -> None:
         try:
-            kept = self._desk.restore()
+            restored = self._desk.restore()
         except StorageError as error:
             self._fail(error)
         else:
-            report(kept)
+            report(restored)
 
     def _fail(self, error: RdchatError) -> None:
         self._desk.forget_restore()
-        self._say(error.message, error.hint)
+        self._show_message(error.message, error.hint)
 
     # Results
 
@@ -161,27 +161,27 @@ class ImportExport(QObject):
         self._open(sheets.report_sheet(self._window, self._theme, report, partial(self._undo_import, report)))
 
     def _undo_import(self, report: ImportReport) -> None:
-        words = f"{counted(len(report.chats), 'chat')} removed."
+        text = f"{counted(len(report.chats), 'chat')} removed."
         start = partial(self._desk.undo_import, report)
-        self._begin("Undoing the import", start, lambda _done: self._banner("The import was undone", words))
+        self._begin("Undoing the import", start, lambda _done: self._banner("The import was undone", text))
 
     def _report_backup(self, facts: BackupFacts) -> None:
         path = Path(facts.path)
         what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
         self._banner("Backed up", what, "Show", partial(show_folder, path.parent))
 
-    def _report_restore(self, kept: Restored) -> None:
-        words = f"Your earlier chats are kept as {kept.database}" if kept.database else ""
-        self._banner("The backup was restored", words, "Undo" if words else "", partial(self._undo_restore, kept))
+    def _report_restore(self, restored: Restored) -> None:
+        text = f"Your earlier chats are kept as {restored.database}" if restored.database else ""
+        self._banner("The backup was restored", text, "Undo" if text else "", partial(self._undo_restore, restored))
 
-    def _undo_restore(self, kept: Restored) -> None:
+    def _undo_restore(self, restored: Restored) -> None:
         def report(undone: Restored) -> None:
             self._banner("The restore was undone", f"The backup's chats are kept as {undone.database}")
 
-        start = partial(self._desk.undo_restore, kept)
+        start = partial(self._desk.undo_restore, restored)
         self._begin("Undoing the restore", start, lambda _facts: self._restore(report))
 
-    def _say(self, title: str, text: str) -> None:
+    def _show_message(self, title: str, text: str) -> None:
         self._open(sheets.Sheet(self._window, self._theme, title.rstrip("."), text, [("OK", sheets.nothing)]))
 
     def _open(self, sheet: sheets.Sheet) -> None:

@@ -89,9 +89,9 @@ class ProgressSheet(Sheet):
     """Shows the progress of work, which can be cancelled; it opens only if the work takes a moment."""
 
     def __init__(self, window: QWidget, theme: Theme, title: str, cancel: Action) -> None:
-        self.words = ElidedLabel(theme, "Starting…", "muted")
+        self.detail = ElidedLabel(theme, "Starting…", "muted")
         self.bar = thin_bar(title)
-        super().__init__(window, theme, title, "", [("Cancel", cancel)], parts=[self.bar, self.words])
+        super().__init__(window, theme, title, "", [("Cancel", cancel)], parts=[self.bar, self.detail])
         self.buttons[0].setDefault(False)
         show_share(self.bar, None)
         QTimer.singleShot(_WAIT_MS, self, self.open)
@@ -99,14 +99,14 @@ class ProgressSheet(Sheet):
     def show_progress(self, progress: Progress) -> None:
         """Show how far the work is."""
         if self.buttons[0].isEnabled():
-            self.words.setText(f"{progress.words}…")
+            self.detail.setText(f"{progress.text}…")
             show_share(self.bar, progress.fraction)
 
     def answer(self, act: Action) -> None:
         """Cancel the work; the sheet stays until that is done."""
         self.buttons[0].setEnabled(False)
         show_share(self.bar, None)
-        self.words.setText("Cancelling…")
+        self.detail.setText("Cancelling…")
         act()
 
 
@@ -139,11 +139,11 @@ def import_sheet(window: QWidget, theme: Theme, choose_files: Action, choose_fol
     """List the programs whose chats can be imported, and ask for files or a folder."""
     form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
     form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
-    for name, about in _SOURCES:
-        form.addRow(ThemedLabel(theme, name, bold=True), ThemedLabel(theme, about, wraps=True))
-    words = "Imported chats are added to yours. You can undo this."
+    for name, text in _SOURCES:
+        form.addRow(ThemedLabel(theme, name, bold=True), ThemedLabel(theme, text, wraps=True))
+    text = "Imported chats are added to yours. You can undo this."
     answers, folder = [("Cancel", nothing), ("Choose Files…", choose_files)], ("Choose Folder…", choose_folder)
-    return Sheet(window, theme, "Import Chats", words, answers, parts=(SMALL, form), left=folder)
+    return Sheet(window, theme, "Import Chats", text, answers, parts=(SMALL, form), left=folder)
 
 
 def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Action) -> Sheet:

@@ -30,7 +30,7 @@ from rdchat.ui.window.model_button import ModelButton
 from rdchat.ui.window.side_windows import SideWindows
 from rdchat.ui.window.type_anywhere import takes_text
 
-_ABOUT = """Chat with language models that run on your own machine.
+_CREDITS = """Chat with language models that run on your own machine.
 
 Python {}, Qt {}, MLX {}, mlx-lm {}
 
@@ -280,11 +280,11 @@ class Commands(QObject):
         points = self.controller.settings.values.text_size + by
         self.controller.settings.update(text_size=min(max(points, SMALLEST_TEXT), LARGEST_TEXT))
 
-    def show_about(self) -> None:
+    def show_versions(self) -> None:
         """Show the versions and licences. Versions come from metadata: MLX is not imported."""
         mlx = " for macOS ".join(filter(None, (version("mlx"), host.mlx_variant())))
         versions = platform.python_version(), qVersion(), mlx, version("mlx-lm")
-        title, words = f"rdchat {rdchat.__version__}", _ABOUT.format(*versions)
-        box = message_box(QMessageBox.Icon.NoIcon, title, words, title="About rdchat", parent=self._window)
+        title, text = f"rdchat {rdchat.__version__}", _CREDITS.format(*versions)
+        box = message_box(QMessageBox.Icon.NoIcon, title, text, title="About rdchat", parent=self._window)
         box.setIconPixmap(app_pixmap(72, 2))
         box.open()

@@ -52,8 +52,8 @@ class Header(QToolBar):
         self.addWidget(self.model)
         self.addWidget(_spring())
         self.addActions([actions.options, actions.panel])
-        shown = (actions.sidebar, actions.new_chat, actions.options, actions.panel)
-        for action, icon in zip(shown, ("sidebar", "new", "options", "panel"), strict=True):
+        buttons = (actions.sidebar, actions.new_chat, actions.options, actions.panel)
+        for action, icon in zip(buttons, ("sidebar", "new", "options", "panel"), strict=True):
             show_icon(action, icon, theme, "text")
             self.widgetForAction(action).setAccessibleName(action.text().rstrip("…"))
         show_icon(model, "model", theme)
@@ -90,7 +90,7 @@ class DownloadButton(IconButton):
     def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, banners: BannerArea, theme: Theme) -> None:
         super().__init__("download", "Downloads", theme, act=self._show_page)
         self._windows, self._banners = windows, banners
-        self._desk: ModelsDesk | None = None
+        self._models: ModelsDesk | None = None
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)  # with the share that is done beside the icon
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -105,35 +105,35 @@ class DownloadButton(IconButton):
         """Resume the downloads of the last run, if there were any; its training is shown."""
         work = BackgroundWork("unfinished downloads", self)
 
-        def build_header(found: bool | RdchatError) -> None:
+        def build_header(has_unfinished_work: bool | RdchatError) -> None:
             work.close(0.0)
-            if found is True:
+            if has_unfinished_work is True:
                 assert self._windows.models_desk, "the desk resumes them when it is built"
 
         work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), build_header)
 
-    def _follow(self, desk: "ModelsDesk") -> None:
-        self._desk = desk
-        desk.downloads.progressed.connect(self._throttle.note)
-        desk.downloads.removed.connect(self._throttle.note)
-        desk.downloads.went_on.connect(self._on_resumed)
-        desk.downloads.finished.connect(self._on_ended)
-        desk.downloads.failed.connect(self._on_ended)
+    def _follow(self, models: "ModelsDesk") -> None:
+        self._models = models
+        models.downloads.progressed.connect(self._throttle.note)
+        models.downloads.removed.connect(self._throttle.note)
+        models.downloads.went_on.connect(self._on_resumed)
+        models.downloads.finished.connect(self._on_ended)
+        models.downloads.failed.connect(self._on_ended)
 
     def _show_totals(self) -> None:
         from rdchat.ui.models.downloads.words import totals_text  # noqa: PLC0415  once something is downloaded
 
-        assert self._desk is not None, "the desk notes what is to be shown"
-        totals = self._desk.downloads.totals()
-        self._unseen_failures &= {each.id for each in self._desk.downloads.all() if each.state == "failed"}
+        assert self._models is not None, "the desk notes what is to be shown"
+        totals = self._models.downloads.totals()
+        self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.state == "failed"}
         if self._windows.shows_downloads:
             self._unseen_failures.clear()
-        words = totals_text(totals) or ("A download stopped." if self._unseen_failures else "")
-        self.show_as("download" if totals.going else "warning", words)
+        text = totals_text(totals) or ("A download stopped." if self._unseen_failures else "")
+        self.show_as("download" if totals.going else "warning", text)
         self.setAccessibleName("Downloads")
-        self.setAccessibleDescription(words)
+        self.setAccessibleDescription(text)
         self.setText(f"{totals.fraction:.0%}" if totals.going else "")
-        self.action.setVisible(bool(words))
+        self.action.setVisible(bool(text))
 
     def _show_page(self) -> None:
         self._windows.models.show_page(self._windows.models.downloads)
@@ -142,8 +142,8 @@ class DownloadButton(IconButton):
     def _on_resumed(self, downloads: "tuple[Download, ...]") -> None:
         names = ", ".join(download.repository for download in downloads)
         what = "a download" if len(downloads) == 1 else f"{len(downloads)} downloads"
-        words = f"{names} was not finished when rdchat quit."
-        banner = Banner(self._theme, f"Resuming {what}", words, "download")
+        text = f"{names} was not finished when rdchat quit."
+        banner = Banner(self._theme, f"Resuming {what}", text, "download")
         banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, "downloads went on", UNDO_MS)
 
@@ -158,9 +158,9 @@ class DownloadButton(IconButton):
             banner = Banner(self._theme, title, download.problem, "warning", "danger")
         else:
             banner = Banner(self._theme, f"{download.repository} has been downloaded", "", "check", "success")
-        desk = self._desk
-        if download.state != "failed" and download.is_model and desk is not None:
-            banner.add_action("Load", lambda: desk.slot.load(download.model_name))
+        models = self._models
+        if download.state != "failed" and download.is_model and models is not None:
+            banner.add_action("Load", lambda: models.slot.load(download.model_name))
         else:
             banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, f"download {download.id}")

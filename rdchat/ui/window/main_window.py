@@ -89,7 +89,7 @@ class MainWindow(QMainWindow):
     def settings_window(self) -> SettingsWindow:
         """The settings window, built when it is first needed."""
         window = SettingsWindow(self._controller, self._theme, self)
-        self.windows.place("settings", window)
+        self.windows.restore_geometry("settings", window)
         window.choose_model_requested.connect(self.commands.choose_model)
         window.choose_models_folder_requested.connect(self.commands.choose_models_folder)
         window.token_requested.connect(lambda: self.windows.ask_for_token(self.settings_window))
@@ -112,14 +112,14 @@ class MainWindow(QMainWindow):
 
     def toggle(self, side: QWidget) -> None:
         """Show or hide the sidebar or the panel; remember it unless the window is too narrow for it."""
-        shown = side.isHidden()
+        show = side.isHidden()
         if self._opened_by_hand is not None or self.width() < self._room_for(side):
-            self._opened_by_hand = side if shown else None  # a narrow window has room for one side
+            self._opened_by_hand = side if show else None  # a narrow window has room for one side
             self._fold()
         elif side is self.sidebar:
-            self._controller.settings.update(sidebar_visible=shown)
+            self._controller.settings.update(sidebar_visible=show)
         else:
-            self._controller.settings.update(panel_visible=shown)
+            self._controller.settings.update(panel_visible=show)
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -177,7 +177,7 @@ class MainWindow(QMainWindow):
             return
         state, geometry = encoded(self._splitter.saveState()), encoded(self.saveGeometry())
         self._controller.settings.update(
-            window_state=state, window_geometry=geometry, side_windows=self.windows.places()
+            window_state=state, window_geometry=geometry, side_windows=self.windows.geometries()
         )
         for window in (self, *self.findChildren(SideWindow)):
             window.hide()  # ending the engine thread may take as long as one chunk of a prompt
@@ -187,9 +187,9 @@ class MainWindow(QMainWindow):
 
     def _build_splitter(self) -> QSplitter:
         parts = (self.sidebar, SIDEBAR_WIDTH), (self.conversation, 10_000), (self.panel, PANEL_WIDTH)
-        found = splitter(Qt.Orientation.Horizontal, *parts)
-        found.setStretchFactor(1, 1)
-        return found
+        columns = splitter(Qt.Orientation.Horizontal, *parts)
+        columns.setStretchFactor(1, 1)
+        return columns
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows
@@ -260,14 +260,14 @@ class MainWindow(QMainWindow):
     def _fold(self) -> None:
         """Show the sides that the person wants and the window has room for."""
         settings, by_hand = self._controller.settings.values, self._opened_by_hand
-        wanted = {self.sidebar: settings.sidebar_visible, self.panel: settings.panel_visible}
+        visible = {self.sidebar: settings.sidebar_visible, self.panel: settings.panel_visible}
         if by_hand is not None and self.width() >= self._room_for(by_hand):
             by_hand = self._opened_by_hand = None
-        for side, is_wanted in wanted.items():
-            shown = side is by_hand if by_hand is not None else is_wanted and self.width() >= self._room_for(side)
-            if not shown and side.isAncestorOf(self.focusWidget()):
+        for side, is_on in visible.items():
+            show = side is by_hand if by_hand is not None else is_on and self.width() >= self._room_for(side)
+            if not show and side.isAncestorOf(self.focusWidget()):
                 self.conversation.composer.setFocus()
-            side.setVisible(shown)
+            side.setVisible(show)
         self.actions_.refresh()
 
     def _room_for(self, side: QWidget) -> int:

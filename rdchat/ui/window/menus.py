@@ -67,10 +67,10 @@ class WindowActions(QObject):
         self.refresh()
 
     def __getattr__(self, name: str) -> QAction:
-        found = self.__dict__.get("_actions", {}).get(name)
-        if found is None:
+        entry = self.__dict__.get("_actions", {}).get(name)
+        if entry is None:
             raise AttributeError(name)
-        action: QAction = found[0]
+        action: QAction = entry[0]
         return action
 
     def refresh(self) -> None:
@@ -85,12 +85,12 @@ class WindowActions(QObject):
 
     def keys(self) -> list[tuple[str, list[tuple[str, str]]]]:
         """Return the title of each menu, with the name and the main key of its entries that have one."""
-        shown = QKeySequence.SequenceFormat.NativeText
+        keys_text = QKeySequence.SequenceFormat.NativeText
         return [
             (
                 title.replace("&", ""),
                 [
-                    (action.text().rstrip("…"), action.shortcut().toString(shown))
+                    (action.text().rstrip("…"), action.shortcut().toString(keys_text))
                     for action in (self._actions[command.name][0] for command in commands if command is not None)
                     if not action.shortcut().isEmpty()
                 ],
@@ -105,9 +105,9 @@ class WindowActions(QObject):
         action.setShortcutContext(Qt.ShortcutContext.ApplicationShortcut)  # the side windows have no menu bar
         action.setMenuRole(command.role)
         action.setIconVisibleInMenu(False)
-        shown = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
+        keys_text = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)
         tip = command.tip or command.text.rstrip("…")
-        set_tip(action, f"{tip} ({shown})" if shown else command.tip or command.text)
+        set_tip(action, f"{tip} ({keys_text})" if keys_text else command.tip or command.text)
         if command.submenu is not None:
             action.setMenu(command.submenu)
         if command.group:
@@ -162,7 +162,7 @@ def menus(do: Commands) -> dict[str, list[Command | None]]:
             Command("shortcuts", "Keyboard Shortcuts", lambda: show_in_front(do.parts.windows.shortcuts), "Ctrl+/"),
             None,
             Command("show_log", "Show Log", partial(show_folder, paths.log_path())),
-            Command("about", "About rdchat", do.show_about, role=_Role.AboutRole),
+            Command("about", "About rdchat", do.show_versions, role=_Role.AboutRole),
         ],
     }
 
@@ -261,8 +261,8 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
 def _view(do: Commands) -> list[Command | None]:
     return [
         _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
-        _place(do, "show_archive", "Archive", Place.ARCHIVE),
-        _place(do, "show_bin", "Trash", Place.BIN),
+        _list_command(do, "show_archive", "Archive", Place.ARCHIVE),
+        _list_command(do, "show_bin", "Trash", Place.BIN),
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
@@ -277,10 +277,10 @@ def _view(do: Commands) -> list[Command | None]:
 
 
 def _side(do: Commands, side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
-    shown = lambda: not side.isHidden()  # noqa: E731
-    return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=shown, in_front=True)
+    keys_text = lambda: not side.isHidden()  # noqa: E731
+    return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=keys_text, in_front=True)
 
 
-def _place(do: Commands, name: str, text: str, place: Place) -> Command:
+def _list_command(do: Commands, name: str, text: str, place: Place) -> Command:
     listed = lambda: do.controller.chats.place is place  # noqa: E731
     return Command(name, text, partial(do.show_position, place), checked=listed, in_front=True)

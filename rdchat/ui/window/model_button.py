@@ -54,12 +54,12 @@ class ModelButton(QPushButton):
 
     def choices(self) -> list[tuple[str, str | None]]:
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
-        found: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
-        found |= {model: Path(model).name for model in self._settings.values.recent_models}
+        names: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
+        names |= {model: Path(model).name for model in self._settings.values.recent_models}
         for each in self._installed.found if self._installed is not None else ():
             if not each.problem:
-                found.setdefault(each.model, each.name)
-        return [(name, model) for model, name in found.items() if model != self._slot.chosen]
+                names.setdefault(each.model, each.name)
+        return [(name, model) for model, name in names.items() if model != self._slot.chosen]
 
     def refresh(self) -> None:
         """Show the loaded model, or that there is none."""
@@ -69,13 +69,13 @@ class ModelButton(QPushButton):
         elif model is None:
             self._show("No model", "No model is loaded. Click to choose one.")
         else:
-            words = f"{model.name}  ·  {formatting.dtype_text(model.dtype)}"
-            self._show(words, f"{model.path}\nClick to choose another model.")
+            text = f"{model.name}  ·  {formatting.dtype_text(model.dtype)}"
+            self._show(text, f"{model.path}\nClick to choose another model.")
 
-    def _show(self, words: str, tip: str) -> None:
-        self.setText(button_text(words))
+    def _show(self, text: str, tip: str) -> None:
+        self.setText(button_text(text))
         set_tip(self, tip)
-        self.setAccessibleDescription(words)
+        self.setAccessibleDescription(text)
 
     def _show_load(self, progress: LoadProgress) -> None:
         if self._slot.loading:  # else a draft model is loaded beside it
@@ -85,17 +85,16 @@ class ModelButton(QPushButton):
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
         recent, slot = self._settings.values.recent_models, self._slot
-        found = self._installed.found if self._installed is not None else ()
-        sections = {card.origin: f"From {card.origin}" for card in found} | {"rdchat": "Converted"}
-        words = "model", "loaded"
+        cards = self._installed.found if self._installed is not None else ()
+        sections = {card.origin: f"From {card.origin}" for card in cards} | {"rdchat": "Converted"}
         add_models(
             self._menu,
             slot.load,
             slot.chosen,
             recent,
-            found,
+            cards,
             none=formatting.DEFAULT_MODEL,
-            words=words,
+            words=("model", "loaded"),
             sections=sections,
         )
         self._menu.addSeparator()

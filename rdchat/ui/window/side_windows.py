@@ -115,14 +115,14 @@ class SideWindows:
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
 
-    def place[W: QWidget](self, name: str, window: W) -> W:
+    def restore_geometry[W: QWidget](self, name: str, window: W) -> W:
         """Put a new window where it was when rdchat last quit; Qt moves it onto a screen that exists."""
         places = {place.window: place.geometry for place in self._controller.settings.values.side_windows}
         window.restoreGeometry(decoded(places.get(name, "")))
         self._placed[name] = window
         return window
 
-    def places(self) -> tuple[WindowGeometry, ...]:
+    def geometries(self) -> tuple[WindowGeometry, ...]:
         """Return where the windows are now, or were in an earlier run."""
         places = {place.window: place for place in self._controller.settings.values.side_windows}
         places |= {name: WindowGeometry(name, encoded(window.saveGeometry())) for name, window in self._placed.items()}
@@ -131,13 +131,14 @@ class SideWindows:
     @cached_property
     def drafting_help(self) -> QWidget:
         """Explains drafting."""
-        return self.place("about drafting", HelpWindow("What Is Drafting?", drafting_help(), self._theme, self._parent))
+        window = HelpWindow("What Is Drafting?", drafting_help(), self._theme, self._parent)
+        return self.restore_geometry("about drafting", window)
 
     @cached_property
     def shortcuts(self) -> QWidget:
         """Lists the keys of the menus."""
         text = shortcuts_text(self.keys())
-        return self.place("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))
+        return self.restore_geometry("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))
 
     @cached_property
     def ledger(self) -> "LedgerWindow":
@@ -146,14 +147,14 @@ class SideWindows:
 
         controller = self._controller
         window = LedgerWindow(controller.time_ledger, controller.drafting, self._theme, self._parent)
-        return self.place("ledger", window)
+        return self.restore_geometry("ledger", window)
 
     @cached_property
     def drafts(self) -> "DraftsWindow":
         """A reply's tokens and draft trees."""
         from rdchat.ui.drafts.window import DraftsWindow  # noqa: PLC0415
 
-        window = self.place("drafts", DraftsWindow(self._controller.traces, self._theme, self._parent))
+        window = self.restore_geometry("drafts", DraftsWindow(self._controller.traces, self._theme, self._parent))
         self._controller.chats.conversation_removed.connect(self._close_tokens_of)
         return window
 
@@ -182,7 +183,7 @@ class SideWindows:
         """Drafting against plain decoding."""
         from rdchat.ui.benchmark.race_window import RaceWindow  # noqa: PLC0415
 
-        return self.place("race", RaceWindow(self._controller, self._theme, self._parent))
+        return self.restore_geometry("race", RaceWindow(self._controller, self._theme, self._parent))
 
     def try_in_race(self, draft: DraftSettings) -> None:
         """Open the race with draft settings that the chat does not have to use."""
@@ -201,7 +202,7 @@ class SideWindows:
         """Ways of drafting on many prompts."""
         from rdchat.ui.benchmark.window import BenchmarkWindow  # noqa: PLC0415
 
-        return self.place("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
+        return self.restore_geometry("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
     @cached_property
     def models_desk(self) -> "ModelsDesk":
@@ -209,7 +210,7 @@ class SideWindows:
         from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
 
         controller = self._controller
-        desk = ModelsDesk(
+        models = ModelsDesk(
             controller.model_slot,
             controller.settings,
             controller.drafting,
@@ -218,17 +219,17 @@ class SideWindows:
             memory=self.memory,
         )
         for call in self.on_models_desk:
-            call(desk)
-        return desk
+            call(models)
+        return models
 
     @cached_property
     def models(self) -> "ModelsWindow":
         """Models on this machine and on the hub."""
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
-        desk = self.models_desk
-        window = self.place("models", ModelsWindow(desk, self._theme, self._sources.problem, self._parent))
-        desk.shelf.race_requested.connect(self.try_in_race)
+        models = self.models_desk
+        window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._sources.problem, self._parent))
+        models.shelf.race_requested.connect(self.try_in_race)
         return window
 
     def show_training(self) -> None:

@@ -25,10 +25,10 @@ FRUIT = ("Apples are red.", "Pears are green.", "Bananas are yellow, and bananas
 
 def test_pages_are_taken_in_their_order_with_their_numbers() -> None:
     part = pages(BOOK, [4, 1, 2, 3, 7, 200])
-    assert part.words == "pages 1 to 4 and 7 of 90"
+    assert part.label == "pages 1 to 4 and 7 of 90"
     assert part.text.startswith("[page 1]\nThis is page 1.\n\n[page 2]")
     assert part.text.endswith("[page 7]\nThis is page 7.")
-    assert pages(BOOK, range(1, 91)).words == ""
+    assert pages(BOOK, range(1, 91)).label == ""
 
 
 @pytest.mark.parametrize(
@@ -53,8 +53,8 @@ def test_pages_are_typed_as_in_a_print_dialog(text: str, found: list[int] | None
 def test_the_beginning_ends_with_a_line() -> None:
     file = ReadFile("a.txt", FileKind.TEXT, ("0123456789\n" * 100,))
     part = beginning(file, 112)
-    assert (part.text, part.words) == ("\n".join(["0123456789"] * 10), "the first 10% of it")
-    assert beginning(file, 5000).words == ""
+    assert (part.text, part.label) == ("\n".join(["0123456789"] * 10), "the first 10% of it")
+    assert beginning(file, 5000).label == ""
     assert len(beginning(ReadFile("a.txt", FileKind.TEXT, ("x" * 1000,)), 100).text) == 100
 
 
@@ -112,7 +112,7 @@ def test_the_best_are_taken_as_far_as_they_fit() -> None:
 def test_neighbours_are_joined_in_the_order_of_the_file() -> None:
     passages = [Passage(text, page) for page, text in enumerate(FRUIT, start=1)]
     part = joined(passages, [4, 1, 0])
-    assert part.words == "passages 1 to 2 and 5 of 5"
+    assert part.label == "passages 1 to 2 and 5 of 5"
     assert part.text == (
         "[passages 1 to 2, pages 1 to 2]\nApples are red.\nPears are green.\n\n[passage 5, page 5]\nA banana."
     )

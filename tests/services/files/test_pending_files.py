@@ -197,4 +197,4 @@ def test_far_too_many_tokens_are_reckoned_from_a_sample() -> None:
     far = tokens_of("x" * 1_000_000, count)
     assert not far.exact
     assert abs(far.tokens - 250_000) < 1000
-    assert far.words == "about 250,000 tokens"
+    assert far.text == "about 250,000 tokens"

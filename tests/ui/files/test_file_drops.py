@@ -65,7 +65,7 @@ def test_a_file_is_shown_where_it_lands_until_it_leaves(qtbot: QtBot, app: MainW
     drops = app.windows.drops
     data = drag(qtbot, app, drops, prices)
     assert drops.sign.isVisible()
-    assert (drops.sign.words, drops.sign.name) == ("Attach to this chat", "prices.csv")
+    assert (drops.sign.text, drops.sign.name) == ("Attach to this chat", "prices.csv")
     assert drops.sign.geometry() == place_of(app, app.conversation)
     QApplication.sendEvent(app, QDragMoveEvent(PLACE, HOW[0], data, HOW[1], HOW[2]))
     assert drops.sign.isVisible()
@@ -93,7 +93,7 @@ def test_a_model_is_opened_by_either_window(
     for window, drops in ((app, app.windows.drops), (models_window, models_window._drops)):
         data = drag(qtbot, window, drops, tmp_path)
         assert drops.sign.isVisible()
-        assert (drops.sign.words, drops.sign.name) == ("Open this model", tmp_path.name)
+        assert (drops.sign.text, drops.sign.name) == ("Open this model", tmp_path.name)
     assert drops.sign.geometry() == models_window.rect()
     let_go(models_window, data)
     assert not drops.sign.isVisible()

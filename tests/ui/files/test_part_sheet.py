@@ -167,7 +167,7 @@ def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     qtbot.keyClicks(sheet.pages, "2")
     wait(qtbot, sheet, "Page 2 of 40")
     qtbot.mouseClick(sheet.use, Qt.MouseButton.LeftButton)
-    assert [file.part.words for file in chat.controller.chat.files.files if file.part] == ["page 2 of 40"]
+    assert [file.part.label for file in chat.controller.chat.files.files if file.part] == ["page 2 of 40"]
 
 
 def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
@@ -194,5 +194,5 @@ def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow,
     assert sheet.all.isChecked()
     count = chat.controller.chat.files.files[0].count
     assert count is not None
-    wait(qtbot, sheet, f"All of it: {count.words}")
+    wait(qtbot, sheet, f"All of it: {count.text}")
     assert sheet.use.isEnabled()

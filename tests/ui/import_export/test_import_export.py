@@ -162,7 +162,7 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
     menu.wait_for_sheet("Importing chats")
     progress = menu.sheet
     assert isinstance(progress, ProgressSheet)
-    menu.qtbot.waitUntil(lambda: progress.words.text() != "Starting…", timeout=WAIT_MS)
+    menu.qtbot.waitUntil(lambda: progress.detail.text() != "Starting…", timeout=WAIT_MS)
     menu.qtbot.keyClick(progress, Qt.Key.Key_Escape)
     menu.wait_for_sheet("Nothing was imported")
     assert titles(chat) == ["Bread"]

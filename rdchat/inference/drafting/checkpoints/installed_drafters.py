@@ -183,7 +183,7 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
     try:
         if folder / CONFIG not in entries_of(folder):
             return None
-        config = read_json(folder / CONFIG, most=MAX_CONFIG_BYTES)
+        config = read_json(folder / CONFIG, max_size=MAX_CONFIG_BYTES)
         known = surely or (isinstance(config, dict) and describes_drafter(config))
         if known or not any((folder / name).exists() for name in _TOKENIZERS):
             return inspect_drafter(folder), ""

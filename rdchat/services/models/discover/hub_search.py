@@ -212,7 +212,9 @@ class HubDetails(ModelService):
 
     def _fetch(self, model: ModelDetails, gguf: str = "") -> None:
         """Fetch the missing parts of a model; `gguf` is the GGUF file to take."""
-        self._work.replace(lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, told=self._set)
+        self._work.replace(
+            lambda job: self._fetched(job, model, gguf), self._set, failed=self._fail, on_progress=self._set
+        )
 
     def _fetched(self, job: Job[ModelDetails], model: ModelDetails, gguf: str) -> ModelDetails:
         """Ask the hub for facts and files, read the disk, report that, and ask for the card; not on the main thread."""

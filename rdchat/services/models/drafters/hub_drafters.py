@@ -31,7 +31,7 @@ class HubDrafters(ModelService):
             lambda job: self._ask(model, job),
             lambda _: self._set(self.model, self.found),
             failed=lambda error: self._set(self.model, self.found, problem=str(error)),
-            told=lambda found: self._set(model.name, found, searching=True),
+            on_progress=lambda found: self._set(model.name, found, searching=True),
         )
         self._set(model.name, searching=True)
 

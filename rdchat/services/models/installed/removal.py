@@ -98,7 +98,7 @@ class Verification(ModelService):
             lambda job: verify_model(model, self._tokens, job.report_progress),
             lambda verdict: self._end(self.finished, model, verdict),
             failed=lambda error: self._end(self.failed, model, error),
-            told=self._on_bytes,
+            on_progress=self._on_bytes,
         )
         self.changed.emit()
 

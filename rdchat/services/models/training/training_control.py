@@ -204,7 +204,7 @@ class TrainingControl(QObject):
             case CancelledError():
                 self._say(TrainingState.PAUSED)
             case ChildError():
-                what = outcome.what if isinstance(outcome, ChildEndedError) else outcome.words
+                what = outcome.what if isinstance(outcome, ChildEndedError) else outcome.reason
                 self._fail(f"The training process {what}.", _GO_ON)
             case _:
                 self._fail(outcome.message, outcome.hint)
