@@ -14,8 +14,10 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.rows import END_OF_DATES, conversations
 
 PINNED, FOLDERS = "Pinned", "Folders"
-_PAGE = 64  # chats read at once: more than fit the view
-_MAX_PAGES = 64  # pages kept in memory
+# Chats read at once: more than fit the view.
+_PAGE = 64
+# Pages in memory.
+_MAX_PAGES = 64
 
 # these match the conditions of the indexes in `schema`
 _HERE = "deleted_at IS NULL AND unlisted = 0"
@@ -27,21 +29,30 @@ _DELETED = "deleted_at IS NOT NULL AND unlisted = 0"
 
 @dataclass(frozen=True, slots=True)
 class ChatSpan:
-    """Consecutive chats in the list."""
+    """Consecutive chats in the list.
 
-    where: str  # their SQL condition
-    parameters: tuple[object, ...]  # parameters of `where`
+    Attributes:
+        where: Their SQL condition.
+        parameters: Parameters of `where`.
+        count: Number of chats.
+        key: The column by which they are sorted, then by id.
+        ascending: The order.
+        depth: Number of folders around them.
+    """
+
+    where: str
+    parameters: tuple[object, ...]
     count: int
-    key: str = "updated_at"  # the column by which they are sorted, then by id
+    key: str = "updated_at"
     ascending: bool = False
-    depth: int = 0  # number of folders around them
+    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SectionRow:
-    """A heading. `words` is `Pinned`, `Folders` or a time such as `Yesterday`."""
+    """A heading: `Pinned`, `Folders` or a time such as `Yesterday`."""
 
-    words: str
+    title: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +66,21 @@ class FolderRow:
 
 @dataclass(frozen=True, slots=True)
 class ChatRow:
-    """A chat; the last three fields are for search results."""
+    """A chat; the last three fields are for search results.
+
+    Attributes:
+        conversation: The chat.
+        depth: Number of folders around it.
+        snippet: Text of a matching message.
+        messages: Number of matching messages.
+        location: `Archive` or the name of its folder.
+    """
 
     conversation: Conversation
-    depth: int = 0  # number of folders around it
-    snippet: str = ""  # text of a matching message
-    messages: int = 0  # number of matching messages
-    place: str = ""  # `Archive` or its folder
+    depth: int = 0
+    snippet: str = ""
+    messages: int = 0
+    location: str = ""
 
 
 type Row = SectionRow | FolderRow | ChatRow
@@ -72,10 +91,10 @@ def key_of(row: Row) -> Key:
     """Return the identity of a row."""
     if isinstance(row, ChatRow):
         return "chat", row.conversation.id
-    return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.words)
+    return ("folder", row.folder.id) if isinstance(row, FolderRow) else ("section", row.title)
 
 
-_GONE = Conversation(id=0, title="", created_at=None, updated_at=None)
+_REMOVED = Conversation(id=0, title="", created_at=None, updated_at=None)
 """Stands for a chat that was removed after the rows were counted, until they are counted again."""
 
 
@@ -128,10 +147,10 @@ class ChatSpans:
         where, today = _in_folders(folders), datetime.fromtimestamp(now)
         before: float = END_OF_DATES
         while (when := self._newest(folders, before)) is not None:
-            words, since = _section(when, today)
+            title, since = _section(when, today)
             limits = "updated_at >= ? AND updated_at < ?"
             count = self._count_in(folders, limits, since, before)
-            sections.append((words, ChatSpan(f"{where} AND {limits}", (since, before), count)))
+            sections.append((title, ChatSpan(f"{where} AND {limits}", (since, before), count)))
             before = since
         if count := self._count_in(folders, "updated_at < 0"):
             sections.append(("Unknown date", ChatSpan(f"{where} AND updated_at < 0", (), count)))
@@ -165,9 +184,9 @@ def _section(when: float, today: datetime) -> tuple[str, float]:
     """Return the heading for a time, and since when that heading applies."""
     date = datetime.fromtimestamp(when)
     days = (today.date() - date.date()).days
-    for limit, words in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
-        if days <= limit:  # if a clock was set back, it counts as today
-            return words, min(when, _midnight(today - timedelta(days=limit)))
+    for limit, title in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
+        if days <= limit:  # If a clock was set back, it counts as today.
+            return title, min(when, _midnight(today - timedelta(days=limit)))
     if date.year == today.year:
         return f"{date:%B}", min(when, _midnight(date.replace(day=1)))
     return str(date.year), min(when, _midnight(date.replace(month=1, day=1)))
@@ -194,16 +213,14 @@ class Listing(Sequence[Row]):
     def __len__(self) -> int:
         return self._count
 
-    def __getitem__(self, place: int) -> Row:  # type: ignore[override]  # no slices
-        if place < 0:
-            place += len(self)
-        if not 0 <= place < len(self):
-            raise IndexError(place)
-        number = bisect_right(self._begins, place) - 1
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]  # no slices
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        number = bisect_right(self._begins, index) - 1
         part = self._parts[number]
         if not isinstance(part, ChatSpan):
             return part
-        page, inside = divmod(place - self._begins[number], _PAGE)
+        page, inside = divmod(index - self._begins[number], _PAGE)
         return ChatRow(self._page(number, page)[inside], part.depth)
 
     def _page(self, number: int, page: int) -> list[Conversation]:
@@ -215,20 +232,20 @@ class Listing(Sequence[Row]):
                 self._pages.clear()
             read = self._spans.read(part, page * _PAGE, _PAGE)
             expected = min(_PAGE, part.count - page * _PAGE)
-            self._pages[number, page] = read + [_GONE] * (expected - len(read))
+            self._pages[number, page] = read + [_REMOVED] * (expected - len(read))
         return self._pages[number, page]
 
     @property
     def shape(self) -> Sequence[object]:
-        """All that decides the place of rows, except the order of chats within a part."""
+        """All that decides the position of rows, except the order of chats within a part."""
         return [
             part if isinstance(part, ChatSpan) else (key_of(part), 0 if isinstance(part, SectionRow) else part.depth)
             for part in self._parts
         ]
 
-    def section_of(self, place: int) -> SectionRow | None:
+    def section_of(self, index: int) -> SectionRow | None:
         """Return the heading above a row, or the row itself; None where there is none."""
-        above = self._parts[: bisect_right(self._begins, place)]
+        above = self._parts[: bisect_right(self._begins, index)]
         return next((part for part in reversed(above) if isinstance(part, SectionRow)), None)
 
     def index_of(self, key: Key) -> int | None:
@@ -246,12 +263,9 @@ class Listing(Sequence[Row]):
 
     def chat_near(self, conversation_id: int) -> Conversation | None:
         """Return the chat below the given one, or else above it; the first one if that is not listed."""
-        place = self.index_of(("chat", conversation_id))
-        if place is None:
-            places = chain(range(len(self)))
-        else:
-            places = chain(range(place + 1, len(self)), range(place - 1, -1, -1))
-        rows = (self[each] for each in places)
+        index = self.index_of(("chat", conversation_id))
+        index = -1 if index is None else index
+        rows = (self[each] for each in chain(range(index + 1, len(self)), range(index - 1, -1, -1)))
         return next((row.conversation for row in rows if isinstance(row, ChatRow)), None)
 
 
@@ -271,8 +285,8 @@ def chats_listing(spans: ChatSpans, folders: Sequence[Folder], now: float) -> Li
             if folder.parent_id is None:
                 parts += _folder_parts(folder, [each for each in folders if each.parent_id == folder.id], inside)
     known = {folder.id for folder in folders}
-    for words, span in spans.dated([each for each in inside if each not in known], now):
-        parts += [SectionRow(words), span]
+    for title, span in spans.dated([each for each in inside if each not in known], now):
+        parts += [SectionRow(title), span]
     return Listing(parts, spans)
 
 

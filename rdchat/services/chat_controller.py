@@ -1,7 +1,9 @@
 """Builds the services of a window, and carries out the commands that need several of them: sending, regenerating."""
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
@@ -28,7 +30,6 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
-from rdchat.services.order.message_editor import MessageEditor
 from rdchat.services.order.title_writer import TitleWriter
 from rdchat.services.server.server_control import ServerControl
 
@@ -37,6 +38,9 @@ _EMPTY_MESSAGE = Notice("The message is empty", "Type something to ask. The old 
 _MEASURING = Notice("A race or a benchmark is running", "Wait for it to end, or stop it in its window.")
 # After a chat was opened: one that crashes the app is not opened again.
 _REMEMBERED_MS = 2000
+_BEING_WRITTEN = Notice(
+    "A reply is being written below it", "Stop the reply or wait until it ends, then delete the message."
+)
 _NO_QUESTION = Notice("There is no question to answer", "Type one below, or start a new chat.")
 
 
@@ -74,7 +78,6 @@ class ChatController(QObject):
         self.borrowed = BorrowedModel(replies)
         self.titles = TitleWriter(store, replies, control, self.chats.refresh)
         self.context = ChatContext(self.chat, replies, self.storage, self.notice_raised.emit)
-        self.editor = MessageEditor(self.chats, self.recorder, self.notice_raised.emit)
         self._closed = False
         # Runs after everything that follows the end of a reply.
         self._next = QTimer(self, singleShot=True, interval=0)
@@ -264,6 +267,60 @@ class ChatController(QObject):
                 path.append(replace(reply, context_cut=None))
             self.chat.write(reply, self.chat.about, path)
 
+    @Slot(int)
+    def delete_message(self, message_id: int) -> None:
+        """Delete a message and all messages after it; `ChatList.undo` restores them."""
+        if self.chat.id is None:
+            return
+        with self.storage.writing():
+            self.recorder.flush()
+            paths = (self._store.path_to(reply.message.id) for reply in self.recorder.live)
+            if any(path.index_of(message_id) is not None for path in paths):
+                self.notice_raised.emit(_BEING_WRITTEN)
+                return
+            role = self._store.message(message_id).role
+            deleted = self._store.message_bin.delete(message_id)
+            self._add_undo(partial(self._store.message_bin.restore, deleted))
+            self.chats.order.undo_offered.emit(_deletion_text(role, deleted.count))
+
+    @property
+    def has_deleted(self) -> bool:
+        """Whether deleted messages of the open chat can be restored."""
+        chat_id, last = self.chat.id, self._store.message_bin.last
+        return chat_id is not None and self.storage.read(lambda: last(chat_id), None) is not None
+
+    def restore_deleted(self) -> None:
+        """Restore the last deleted message of the open chat and the messages after it."""
+        if self.chat.id is None:
+            return
+        with self.storage.writing():
+            message_id = self._store.message_bin.restore_last(self.chat.id)
+            if message_id is not None:
+                self._add_undo(partial(self._store.message_bin.delete, message_id))
+
+    def _add_undo(self, change: Callable[[], object]) -> None:
+        """Read the path that a command has changed, and add the change that undoes the command."""
+        chat_id = self.chat.id
+        assert chat_id is not None
+
+        def undo() -> None:
+            change()
+            if self.chat.id == chat_id:
+                self.chat.read_path()
+            else:
+                self.chat.open(chat_id)
+
+        self.chats.order.history.add(undo)
+        self.chat.read_path()
+
+    @Slot(int)
+    def branch(self, message_id: int) -> None:
+        """Copy the chat up to a message, with its settings and folder, and open the copy."""
+        if (conversation := self.chat.conversation) is not None:
+            with self.storage.writing():
+                self.recorder.flush()  # The store makes the copy.
+                self.chats.order.branch(conversation, message_id)
+
     def _may_write(self, *, load: bool = True) -> bool:
         """Whether another reply can be written now; else show why not. Loads the chosen model if none is loaded."""
         if measuring := self.model_slot.engine.measuring:
@@ -291,3 +348,10 @@ class ChatController(QObject):
     def _warn_of_memory(self, info: ModelInfo) -> None:
         if info.warning:
             self.notice_raised.emit(Notice("Memory is tight", info.warning))
+
+
+def _deletion_text(role: Role, count: int) -> str:
+    deleted = "your message" if role is Role.USER else "the reply"
+    if count == 1:
+        return f"Deleted {deleted}"
+    return f"Deleted {deleted} and {'the one message' if count == 2 else f'the {count - 1:,} messages'} after it"

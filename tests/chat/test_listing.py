@@ -32,7 +32,7 @@ def listing(store: ConversationStore) -> Listing:
 
 def content_text(row: Row) -> str:
     if isinstance(row, SectionRow):
-        return f"# {row.words}"
+        return f"# {row.title}"
     if isinstance(row, FolderRow):
         return f"{'  ' * row.depth}{row.folder.name} {row.chats}"
     return f"{'  ' * row.depth}{row.conversation.title}"
@@ -64,7 +64,7 @@ def test_listing_is_by_pin_folder_and_date(open_store: OpenStore) -> None:
     assert list(map(content_text, rows)) == expected
     assert [rows.index_of(key_of(row)) for row in rows] == list(range(len(expected)))
     assert rows.index_of(("chat", 2)) is None
-    assert [section.words for place in (1, 4, 11) if (section := rows.section_of(place))] == [
+    assert [section.title for place in (1, 4, 11) if (section := rows.section_of(place))] == [
         "Pinned", "Folders", "Today"
     ]  # fmt: skip
     near = [rows.chat_near(number) for number in (4, 18, 2)]

@@ -15,12 +15,12 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.order.chat_order import ChatOrder, Place, named
+from rdchat.services.order.chat_order import ChatOrder, Location, named
 from rdchat.services.order.chat_search import ChatSearch
 
 
 class Activity(StrEnum):
-    """What goes on in a conversation, in words for people."""
+    """What goes on in a conversation, as screen readers say it."""
 
     NONE = ""
     WRITING = "a reply is being written"
@@ -34,27 +34,41 @@ class ChatList(QObject):
         store: The conversations.
         chat: The open one.
         storage: Runs every command, and reports failures.
+
+    Attributes:
+        order: Pins, folders, the archive, the bin, and undoing.
+        finder: Searches.
+        location: The list that is visible, unless there is a query.
+        query: The search; empty for none.
+        answer: The answer to the last query that was answered.
+        archived: Number of conversations in the archive.
+        deleted: Number of conversations and folders in the bin.
+        rows: Rows of the sidebar; conversations are read when they come into view.
+
+    Signals:
+        conversations_changed: The rows have changed.
+        conversation_removed: A conversation, by its id, before another one is opened instead.
+        activity_changed: `activity` has changed for some conversation.
+        store_replaced: Ids now belong to other chats.
     """
 
     conversations_changed = Signal()
-    conversation_removed = Signal(int)  # its id, before another one is opened in its place
+    conversation_removed = Signal(int)
     activity_changed = Signal()
-    store_replaced = Signal()  # ids now belong to other chats
+    store_replaced = Signal()
 
     def __init__(self, store: ConversationStore, chat: OpenChat, storage: StorageWatch) -> None:
         super().__init__(chat)
         self.store, self.storage, self.chat = store, storage, chat
-        self.order = ChatOrder(store, storage, self)  # pins, folders, the archive, the bin, and undoing
+        self.order = ChatOrder(store, storage, self)
         self.finder = ChatSearch(store.path, self)
-        self.place = Place.CHATS  # the list that is shown, unless there is a query
-        self.query = SearchQuery()  # empty: no search
-        self.answer: SearchAnswer | None = None  # of the last query that was answered
-        self.archived = 0  # conversations in the archive
-        self.deleted = 0  # conversations and folders in the bin
-        self.rows = Listing()  # of the sidebar; conversations are read when they are shown
-        self.order.changed.connect(self.refresh)
-        for changed in (chat.path_changed, chat.stored):
-            changed.connect(self.refresh)  # the newest chat is the first one
+        self.location = Location.CHATS
+        self.query = SearchQuery()
+        self.answer: SearchAnswer | None = None
+        self.archived = self.deleted = 0
+        self.rows = Listing()
+        for changed in (self.order.changed, chat.path_changed, chat.stored):
+            changed.connect(self.refresh)
         for changed in (chat.replies.state_changed, chat.unsent.waiting_changed):
             changed.connect(self.activity_changed)
         self.finder.answered.connect(self._on_answered)
@@ -77,7 +91,7 @@ class ChatList(QObject):
         """Update the list; if the open conversation was removed, open the newest."""
         with self.storage.reading():
             self._read_rows()
-            if (chat := self.chat.conversation) is not None:  # it may have been pinned, moved or titled meanwhile
+            if (chat := self.chat.conversation) is not None:  # It may have been pinned, moved or renamed.
                 if (changed := self.store.find([chat.id]).get(chat.id)) is not None:
                     self.chat.update(changed)
                 else:
@@ -90,24 +104,27 @@ class ChatList(QObject):
     def _read_rows(self) -> None:
         self.order.refresh()
         spans, order = self.store.spans, self.order
-        archived, deleted, folders = spans.archived(), spans.deleted(), order.deleted_folders()
+        archived, deleted, folders = spans.archived(), spans.deleted(), self.store.organiser.deleted_folders()
         if self.query:
-            self.rows = Listing(self._found())
-        elif self.place is Place.ARCHIVE:
+            self.rows = Listing(self._hits())
+        elif self.location is Location.ARCHIVE:
             self.rows = Listing([archived], spans)
-        elif self.place is Place.BIN:
+        elif self.location is Location.BIN:
             self.rows = Listing([*(FolderRow(folder, 0, 0) for folder in folders), deleted], spans)
         else:
             self.rows = chats_listing(spans, order.folders, time.time())
         self.archived = archived.count
         self.deleted = len(folders) + deleted.count
 
-    def _found(self) -> list[ChatRow]:
-        """Return the hits with their present titles and places, without deleted ones."""
+    def _hits(self) -> list[ChatRow]:
+        """Return the hits with their present titles and folders, without deleted ones."""
         hits = self.answer.hits if self.answer is not None else ()
         now = self.store.find([hit.conversation.id for hit in hits])
+        names = {folder.id: folder.name for folder in self.order.folders}
         return [
-            ChatRow(chat, 0, hit.snippet, hit.messages, "Archive" if chat.archived else self.order.folder_name(chat))
+            ChatRow(
+                chat, 0, hit.snippet, hit.messages, "Archive" if chat.archived else names.get(chat.folder_id or 0, "")
+            )
             for hit in hits
             if (chat := now.get(hit.conversation.id)) is not None
         ]
@@ -125,14 +142,14 @@ class ChatList(QObject):
         return "A chat"
 
     def activity(self, conversation_id: int) -> Activity:
-        """Return what goes on in a conversation."""
+        """Return whether a conversation is being written, or a message waits in it."""
         if conversation_id in self.chat.replies.chats_being_written:
             return Activity.WRITING
         return Activity.WAITING if self.chat.unsent.waiting_in(conversation_id) else Activity.NONE
 
-    def show(self, place: Place) -> None:
+    def show(self, location: Location) -> None:
         """List the chats, the archive or the bin."""
-        self.place = place
+        self.location = location
         self.refresh()
 
     def search(self, query: SearchQuery | str) -> None:
@@ -173,7 +190,7 @@ class ChatList(QObject):
             if is_open:
                 self._open_or_new(neighbour)
             self.refresh()
-            self.order.offered_undo.emit(f"Deleted {named(deleted.title)}")
+            self.order.undo_offered.emit(f"Deleted {named(deleted.title)}")
 
     def archive_conversation(self, conversation_id: int) -> None:
         """Move a conversation to the archive; if it was open, open its neighbour in the list."""
@@ -187,7 +204,7 @@ class ChatList(QObject):
         """Undo the last command."""
         with self.storage.writing():
             self.order.history.undo()
-        self.refresh()  # the open chat may have been a copy, or a branch
+        self.refresh()  # The open chat may have been a copy, or a branch.
 
     def _restore(self, conversation_id: int) -> None:
         self.store.restore_conversation(conversation_id)
@@ -222,12 +239,12 @@ class ChatList(QObject):
 
     def _newest(self) -> Conversation | None:
         if self.query:
-            return next((row.conversation for row in self._found()), None)
+            return next((row.conversation for row in self._hits()), None)
         return self.store.newest_conversation()
 
     def _neighbour_of(self, conversation_id: int) -> Conversation | None:
         """Return the conversation below, or else above, the given one."""
-        if self.place is Place.BIN and not self.query:
+        if self.location is Location.BIN and not self.query:
             return self._newest()
         return self.rows.chat_near(conversation_id)
 

@@ -14,12 +14,13 @@ from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLo
 from rdchat.services.background.background_work import MainThread
 from rdchat.services.chat.storage_watch import StorageWatch
 
-_EXPIRY_MS = 3_600_000  # an app that stays open for weeks looks into its bin each hour
+# An app that stays open for weeks empties its bin of old items each hour.
+_EXPIRY_MS = 3_600_000
 _LONGEST_NAMED, _LONGEST_COPIED = 40, 180
 _MAX_STEPS = 100
 
 
-class Place(StrEnum):
+class Location(StrEnum):
     """Which conversations the sidebar lists."""
 
     CHATS = "chats"
@@ -74,8 +75,10 @@ class ChatOrder(QObject):
     """
 
     changed = Signal()
-    copied = Signal(int)  # id of the copy
-    offered_undo = Signal(str)  # describes a command that removed something from the list
+    # The id of the copy.
+    copied = Signal(int)
+    # Describes a command that removed something from the list.
+    undo_offered = Signal(str)
 
     def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -110,11 +113,6 @@ class ChatOrder(QObject):
         """Return a folder that is listed."""
         return next((folder for folder in self.folders if folder.id == folder_id), None)
 
-    def folder_name(self, chat: Conversation) -> str:
-        """Return the name of a conversation's folder; empty if it has none."""
-        folder = self.folder(chat.folder_id)
-        return folder.name if folder else ""
-
     # Conversations
 
     def set_pinned(self, chat: Conversation, pinned: bool) -> None:
@@ -124,7 +122,7 @@ class ChatOrder(QObject):
         """Put a conversation into the archive, or back into the list."""
         act = partial(self._organiser.set_archived, chat.id, archived)
         if self.do(act, partial(self._put_back, chat)) and archived:
-            self.offered_undo.emit(f"Archived {named(chat.title)}")
+            self.undo_offered.emit(f"Archived {named(chat.title)}")
 
     def move(self, chat: Conversation, folder_id: int | None) -> None:
         """Move a conversation to a folder or to the top level; it is then neither pinned nor archived."""
@@ -133,7 +131,7 @@ class ChatOrder(QObject):
             self.do(act, partial(self._put_back, chat))
 
     def _put_back(self, chat: Conversation) -> None:
-        """Undo a change of the place of a conversation."""
+        """Undo a change of a conversation's folder, pin or archive."""
         folder_id = chat.folder_id if self.folder(chat.folder_id) else None
         self._organiser.move(chat.id, folder_id, chat.pinned_at, archived=chat.archived)
 
@@ -149,10 +147,10 @@ class ChatOrder(QObject):
         def end(copy_id: int | RdchatError) -> None:
             if isinstance(copy_id, RdchatError):
                 self._report(copy_id)
-                return
-            self.history.add(lambda: self._store.delete_conversation(copy_id))
-            self.changed.emit()
-            self.copied.emit(copy_id)
+            else:
+                self.history.add(lambda: self._store.delete_conversation(copy_id))
+                self.changed.emit()
+                self.copied.emit(copy_id)
 
         title = next(name for name in names if not self._store.has_title(name))
         self._organiser.copy(chat.id, title, last_id, self._main.bring(end, once=True))
@@ -191,7 +189,7 @@ class ChatOrder(QObject):
             self.do(partial(move, parent_id), partial(move, folder.parent_id))
 
     def may_hold(self, parent: Folder, folder: Folder) -> bool:
-        """Tell whether a folder may be moved into another; folders nest one level deep."""
+        """Return whether a folder may be moved into another; folders nest one level deep."""
         holds = any(each.parent_id == folder.id for each in self.folders)
         return parent.parent_id is None and parent.id != folder.id and not holds
 
@@ -204,17 +202,9 @@ class ChatOrder(QObject):
         """Move a folder to the bin; its chats stay in the list."""
         delete, restore = self._organiser.delete_folder, self._organiser.restore_folder
         if self.do(partial(delete, folder.id), partial(restore, folder.id)):
-            self.offered_undo.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
+            self.undo_offered.emit(f"Deleted the folder {named(folder.name)}; its chats are kept")
 
     # The bin
-
-    def deleted(self) -> list[Conversation]:
-        """The conversations in the bin, the last one deleted first. Raises StorageError."""
-        return self._organiser.bin()
-
-    def deleted_folders(self) -> list[Folder]:
-        """The folders in the bin. Raises StorageError."""
-        return self._organiser.deleted_folders()
 
     def restore(self, chat: Conversation) -> None:
         """Restore a conversation from the bin."""

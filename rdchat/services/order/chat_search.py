@@ -29,22 +29,24 @@ class ChatSearch(QObject):
     answered = Signal(SearchAnswer)
     messages_matched = Signal(MessageMatches)
     models_listed = Signal()
-    failed = Signal(str)  # why a search was not answered
+    # Why a search was not answered.
+    failed = Signal(str)
 
     def __init__(self, path: Path, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._reader = SearchReader(path)
         self._work = BackgroundWork("chat search", self)
-        self._jobs: dict[str, Job[Any]] = {}  # the newest of each kind
+        # The newest of each kind.
+        self._jobs: dict[str, Job[Any]] = {}
         self.models: tuple[str, ...] = ()
 
     def ask(self, query: SearchQuery) -> None:
         """Search all conversations; `answered` follows."""
         self._ask("chats", partial(self._reader.search, query), self.answered.emit)
 
-    def find_in(self, conversation_id: int, words: str) -> None:
+    def find_in(self, conversation_id: int, text: str) -> None:
         """Search the messages of one conversation; `messages_matched` follows."""
-        self._ask("messages", partial(self._reader.messages_with, conversation_id, words), self.messages_matched.emit)
+        self._ask("messages", partial(self._reader.messages_with, conversation_id, text), self.messages_matched.emit)
 
     def look_for_models(self) -> None:
         """Find the models that wrote replies; `models_listed` follows."""
@@ -56,30 +58,30 @@ class ChatSearch(QObject):
             job.forget()
         self._work.close(timeout_s)
 
-    def _ask(self, kind: str, look: Callable[[], object], then: Callable[[Any], object]) -> None:
+    def _ask(self, kind: str, search: Callable[[], object], then: Callable[[Any], object]) -> None:
         if kind in self._jobs:
             self._jobs[kind].forget()
 
-        def end(found: Any) -> None:
-            self.failed.emit(found.message) if isinstance(found, RdchatError) else then(found)
+        def end(result: Any) -> None:
+            self.failed.emit(result.message) if isinstance(result, RdchatError) else then(result)
 
-        self._jobs[kind] = self._work.run(partial(_looked, self._reader, look), end)
+        self._jobs[kind] = self._work.run(partial(_result, self._reader, search), end)
 
     def _take_models(self, models: tuple[str, ...]) -> None:
         self.models = models
         self.models_listed.emit()
 
 
-def _looked(reader: SearchReader, look: Callable[[], object], job: Job[Any]) -> object:
+def _result(reader: SearchReader, search: Callable[[], object], job: Job[Any]) -> object:
     """Search on the thread; cancelling the job interrupts SQLite."""
 
     def interrupt() -> None:
-        with suppress(sqlite3.ProgrammingError):  # it has just ended
+        with suppress(sqlite3.ProgrammingError):  # It has just ended.
             reader.interrupt()
 
     job.when_cancelled(interrupt)
     try:
-        return look()
+        return search()
     except sqlite3.Error as error:
         job.check()
         raise StorageError(str(error)) from error

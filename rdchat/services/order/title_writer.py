@@ -18,10 +18,14 @@ from rdchat.services.engine.engine_events import EngineEvent, EngineState, Failu
 from rdchat.services.engine.engine_request import EngineRequest
 
 _MIN_PARAMETERS = 1_000_000_000
-_QUIET_MS = 1500  # after the last thing that happened: the person may be about to go on
-_MAX_PROMPT_CHARACTERS = 4000  # characters of each message
-_QUICKLY_READ = 4000  # characters of a chat
-_EXCHANGE = 2  # messages
+# After the last event: the person may be about to go on.
+_QUIET_MS = 1500
+# Of each message.
+_MAX_PROMPT_CHARACTERS = 4000
+# Of a chat.
+_MAX_SHORT_CHARACTERS = 4000
+# Messages of a prompt and its reply.
+_EXCHANGE = 2
 _TITLE_TOKENS, _THINKING_TOKENS = 48, 2048
 _ENDED_BY_ITSELF = {FinishReason.EOS, FinishReason.STOP_STRING}
 
@@ -52,9 +56,12 @@ class TitleWriter(QObject):
         self._store, self._replies, self._settings = store, replies, settings
         self._engine = replies.model.engine
         self._titled = titled
-        self._request: EngineRequest | None = None  # of the title that is being written
-        self._last_chat: int | None = None  # that the engine wrote in since the model was loaded
-        self._failed: set[int] = set()  # chats that the engine refused, until the app starts again
+        # The title that is being written.
+        self._request: EngineRequest | None = None
+        # The chat in which the engine wrote last since the model was loaded.
+        self._last_chat: int | None = None
+        # Chats that the engine refused, until the app starts again.
+        self._failed: set[int] = set()
         self._closed = False
         self.quiet = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self.quiet.timeout.connect(self._begin)
@@ -91,11 +98,11 @@ class TitleWriter(QObject):
         try:
             last = () if self._last_chat is None else self._store.messages(self._last_chat)
             lengths = accumulate(len(message.text) for message in last)
-            is_short = all(characters < _QUICKLY_READ for characters in lengths)  # stops adding up at this length
+            is_short = all(characters < _MAX_SHORT_CHARACTERS for characters in lengths)  # It stops adding there.
             for conversation_id in self._store.organiser.without_title():
                 path = self._store.messages(conversation_id)
-                kept = is_short or (conversation_id == self._last_chat and len(path) == _EXCHANGE)
-                if conversation_id not in self._failed and kept and (exchange := _first_exchange(path)):
+                may_read = is_short or (conversation_id == self._last_chat and len(path) == _EXCHANGE)
+                if conversation_id not in self._failed and may_read and (exchange := _first_exchange(path)):
                     self._ask(conversation_id, *exchange)
                     return
         except StorageError:  # the person's next command reports it
@@ -107,11 +114,11 @@ class TitleWriter(QObject):
         in_thought = reply.thinking.begun or begins_in_thought(reply.text)
         answer = reply.parts.answer
         thinks = answer.strip() != reply.text.strip()
-        whole = answer == reply.text and len(answer) <= _MAX_PROMPT_CHARACTERS
-        messages = (  # the beginning of the chat's next prompt, so that the KV cache stays valid
+        is_complete = answer == reply.text and len(answer) <= _MAX_PROMPT_CHARACTERS
+        messages = (  # The beginning of the chat's next prompt, so that the KV cache stays valid.
             *([ChatMessage(Role.SYSTEM, system_prompt)] if system_prompt.strip() else []),
             ChatMessage(Role.USER, prompt.text[:_MAX_PROMPT_CHARACTERS]),
-            ChatMessage(Role.ASSISTANT, answer[:_MAX_PROMPT_CHARACTERS], reply.control_offsets if whole else ()),
+            ChatMessage(Role.ASSISTANT, answer[:_MAX_PROMPT_CHARACTERS], reply.control_offsets if is_complete else ()),
             ChatMessage(Role.USER, TITLE_WISH),
         )
         sampling = SamplingParams(temperature=0.0, max_tokens=_THINKING_TOKENS if thinks else _TITLE_TOKENS)
@@ -135,12 +142,11 @@ class TitleWriter(QObject):
         if isinstance(event, Failure):
             self._failed.add(conversation_id)
         elif event.finish_reason is not FinishReason.CANCELLED:
-            # a reply that was cut off may be a thought; that there is no title is stored too
-            whole = event.text if event.finish_reason in _ENDED_BY_ITSELF else ""
+            # A reply that was cut off may be a thought; that there is no title is stored too.
+            text = event.text if event.finish_reason in _ENDED_BY_ITSELF else ""
+            title = title_from_model(text, begins_in_thought=in_thought)
             try:
-                if self._store.organiser.set_title_by_model(
-                    conversation_id, title_from_model(whole, begins_in_thought=in_thought)
-                ):
+                if self._store.organiser.set_title_by_model(conversation_id, title):
                     self._titled()
             except StorageError:
                 self._failed.add(conversation_id)

@@ -52,7 +52,7 @@ class Notices(QObject):
         controller.storage.failed.connect(self.show_storage_failure)
         controller.storage.recovered.connect(lambda: self.area.close_banner("storage"))
         controller.borrowed.changed.connect(self._show_borrowed)
-        controller.chats.order.offered_undo.connect(self._offer_undo)
+        controller.chats.order.undo_offered.connect(self._offer_undo)
         controller.chats.conversations_changed.connect(self._end_offer)
         controller.context.changed.connect(self._show_outgrown)
         controller.context.summary_progressed.connect(self._show_summary_progress)

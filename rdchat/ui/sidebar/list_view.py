@@ -70,14 +70,14 @@ class SidebarListView(QListView):
     def show_rows(self, rows: Listing, matcher: WordMatcher, in_bin: bool = False) -> None:
         """Show other rows and mark the matcher's words in them; keep the scroll position and a current folder."""
         bar, current, height = self.verticalScrollBar(), self.current_row, self.painter.row_height
-        place = bar.value()
+        scrolled = bar.value()
         self.painter.in_bin, self.painter.matcher = in_bin, matcher
         with QSignalBlocker(self.selectionModel()):  # Qt makes the first row current, which must not open it
             if self.painter.row_height != height:
                 self.rows.set_rows(Listing())
             if self.rows.set_rows(rows, in_bin):
                 self.doItemsLayout()
-                bar.setValue(place)
+                bar.setValue(scrolled)
                 if current is not None and (isinstance(current, FolderRow) or in_bin):
                     self._make_current(key_of(current))
         self.viewport().update()
@@ -94,18 +94,18 @@ class SidebarListView(QListView):
         self.viewport().update()
 
     def _make_current(self, key: Key | None) -> None:
-        place = None if key is None else self.rows.index_of(key)
-        self.setCurrentIndex(QModelIndex() if place is None else self.rows.index(place))
-        if place is None:
+        row = None if key is None else self.rows.index_of(key)
+        self.setCurrentIndex(QModelIndex() if row is None else self.rows.index(row))
+        if row is None:
             self.selectionModel().clear()
 
     def rename(self, key: Key) -> None:
         """Open the editor of a row's title."""
-        place = self.rows.index_of(key)
-        if place is not None:
+        row = self.rows.index_of(key)
+        if row is not None:
             self.setFocus()
-            self.scrollTo(self.rows.index(place))
-            self.edit(self.rows.index(place))
+            self.scrollTo(self.rows.index(row))
+            self.edit(self.rows.index(row))
 
     def go_to_first(self) -> None:
         """Make the first chat or folder current; if a chat is current already, open it again."""
@@ -113,9 +113,9 @@ class SidebarListView(QListView):
         if isinstance(self.current_row, ChatRow):
             self._open_current(self.currentIndex())
         elif self.current_row is None:
-            for place in range(self.rows.rowCount()):
-                if not isinstance(self.rows.row_at(self.rows.index(place)), SectionRow):
-                    self.setCurrentIndex(self.rows.index(place))
+            for row in range(self.rows.rowCount()):
+                if not isinstance(self.rows.row_at(self.rows.index(row)), SectionRow):
+                    self.setCurrentIndex(self.rows.index(row))
                     return
 
     def keyboardSearch(self, search: str) -> None:
@@ -172,10 +172,10 @@ class SidebarListView(QListView):
         if isinstance(self.rows.row_at(index), ChatRow) and not self.rows.in_bin:
             self.edit(index)
 
-    def _show_menu(self, place: QPoint) -> None:
-        menu = self._actions.menu_for(self.rows.row_at(self.indexAt(place)))
+    def _show_menu(self, position: QPoint) -> None:
+        menu = self._actions.menu_for(self.rows.row_at(self.indexAt(position)))
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.popup(self.viewport().mapToGlobal(place))
+        menu.popup(self.viewport().mapToGlobal(position))
 
     # Dragging: the view knows which of its rows is dragged, so that nothing from elsewhere can be dropped
 
@@ -231,7 +231,7 @@ class SidebarListView(QListView):
         if isinstance(row, ChatRow) and row.depth:
             return DropTarget(row.conversation.folder_id)
         section = self.rows.section_of(index.row())
-        return None if section is None else DropTarget(pinned=section.words == PINNED)
+        return None if section is None else DropTarget(pinned=section.title == PINNED)
 
     def _frame(self, row: int) -> None:
         if row != self.painter.drop_row:

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QMenu, QWidget
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Key, Row
 from rdchat.services.order.chat_list import ChatList
-from rdchat.services.order.chat_order import Place, named
+from rdchat.services.order.chat_order import Location, named
 from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.opening import ask
@@ -20,9 +20,9 @@ type Action = tuple[str, Callable[[], object]]
 
 @dataclass(frozen=True, slots=True)
 class DropTarget:
-    """Where a row is dropped: among the pinned chats, or into a folder."""
+    """Where a row is dropped: among the pinned chats, into a folder, or out of all folders (None)."""
 
-    folder_id: int | None = None  # None: out of all folders
+    folder_id: int | None = None
     pinned: bool = False
 
 
@@ -36,17 +36,17 @@ class RowActions:
 
     Attributes:
         order: The folders.
-        activity: Returns what goes on in a chat.
+        activity: Returns whether a chat is being written.
     """
 
-    def __init__(self, desk: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
-        self._desk, self.order, self._rename, self._parent = desk, desk.order, rename, parent
-        self.activity = desk.activity
+    def __init__(self, chats: ChatList, rename: Callable[[Key], None], parent: QWidget) -> None:
+        self._chats, self.order, self._rename, self._parent = chats, chats.order, rename, parent
+        self.activity = chats.activity
 
     def chat_actions(self, chat: Conversation) -> dict[str, Action]:
         """Return the actions on a chat by name; `{}` in a text stands for the noun, which context menus omit."""
-        desk, order, pinned = self._desk, self.order, chat.pinned_at is not None
-        archive: Action = ("Archive{}", lambda: desk.archive_conversation(chat.id))
+        chats, order, pinned = self._chats, self.order, chat.pinned_at is not None
+        archive: Action = ("Archive{}", lambda: chats.archive_conversation(chat.id))
         if chat.archived:
             archive = ("Move{} Out of Archive", lambda: order.set_archived(chat, archived=False))
         return {
@@ -54,19 +54,19 @@ class RowActions:
             "pin": ("Unpin{}" if pinned else "Pin{}", lambda: order.set_pinned(chat, not pinned)),
             "duplicate": ("Duplicate{}", lambda: order.duplicate(chat)),
             "archive": archive,
-            "delete": ("Delete{}", lambda: desk.delete_conversation(chat.id)),
+            "delete": ("Delete{}", lambda: chats.delete_conversation(chat.id)),
         }
 
     def open(self, conversation_id: int) -> None:
         """Open a chat; during a search also the one that is open, to show its hits."""
-        current = self._desk.chat.conversation
-        if current is None or current.id != conversation_id or self._desk.query.words:
-            self._desk.chat.open(conversation_id)
+        current = self._chats.chat.conversation
+        if current is None or current.id != conversation_id or self._chats.query.words:
+            self._chats.chat.open(conversation_id)
 
     def set_title(self, row: Row, title: str) -> None:
         """Rename a chat or a folder."""
         if isinstance(row, ChatRow):
-            self._desk.rename_conversation(row.conversation.id, title)
+            self._chats.rename_conversation(row.conversation.id, title)
         elif isinstance(row, FolderRow):
             self.order.rename_folder(row.folder, title)
 
@@ -77,7 +77,7 @@ class RowActions:
         elif isinstance(thing, Folder):
             self.order.delete_folder(thing)
         else:
-            self._desk.delete_conversation(thing.id)
+            self._chats.delete_conversation(thing.id)
 
     def restore(self, thing: Conversation | Folder | None) -> None:
         """Take a chat or a folder out of the bin."""
@@ -88,24 +88,18 @@ class RowActions:
 
     def erase(self, *things: Conversation | Folder) -> None:
         """Ask whether to delete for good; without arguments everything in the bin."""
-        order = self.order
-        all_things = things or (*order.deleted(), *order.deleted_folders())
-        chats = [thing for thing in all_things if isinstance(thing, Conversation)]
-        folders = [thing for thing in all_things if isinstance(thing, Folder)]
-        what = counted(len(all_things), "item")
+        organiser, erase = self._chats.store.organiser, self.order.erase
+        erased = things or (*organiser.bin(), *organiser.deleted_folders())
+        conversations = [thing for thing in erased if isinstance(thing, Conversation)]
+        folders = [thing for thing in erased if isinstance(thing, Folder)]
+        name = counted(len(erased), "item")
         if things:
-            what = f"the folder {named(folders[0].name)}" if folders else named(chats[0].title)
-        ask(
-            self._parent.window(),
-            f"Delete {what} for good?",
-            "This cannot be undone.",
-            "Delete",
-            lambda: order.erase(chats, folders),
-            removes=True,
-        )
+            name = f"the folder {named(folders[0].name)}" if folders else named(conversations[0].title)
+        question = f"Delete {name} for good?", "This cannot be undone.", "Delete"
+        ask(self._parent.window(), *question, lambda: erase(conversations, folders), removes=True)
 
     def may_drop(self, key: Key, target: DropTarget) -> bool:
-        """Tell whether a row may be dropped there: folders are not pinned, and nest one level deep."""
+        """Return whether a row may be dropped there: folders are not pinned, and nest one level deep."""
         if key[0] == "chat":
             return True
         folder, into = self._thing(key), self.order.folder(target.folder_id)
@@ -126,7 +120,7 @@ class RowActions:
         kind, number = key
         if not isinstance(number, int):
             return None
-        return self.order.folder(number) if kind == "folder" else self._desk.find(number)
+        return self.order.folder(number) if kind == "folder" else self._chats.find(number)
 
     def make_folder(self, parent_id: int | None = None, chat: Conversation | None = None) -> None:
         """Create a folder, with a chat in it if one is given, and open the editor of its name."""
@@ -140,7 +134,7 @@ class RowActions:
     @property
     def in_bin(self) -> bool:
         """Whether the rows are those of the bin."""
-        return self._desk.place is Place.BIN and not self._desk.query
+        return self._chats.location is Location.BIN and not self._chats.query
 
     # Menus
 

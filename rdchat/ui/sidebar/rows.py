@@ -18,7 +18,8 @@ from rdchat.ui.style.labels import tip_text, utf16_spans
 from rdchat.ui.style.theme import ROW_RADIUS, SMALL, TIGHT, Theme, control_font, paint_row_ground, text_look
 
 _Index = QModelIndex | QPersistentModelIndex
-_LONG = 24  # characters of a title that gets a tooltip
+# Characters of a title that gets a tooltip.
+_LONG = 24
 ROW = Qt.ItemDataRole.UserRole
 ACTIVITY = ROW + 1
 
@@ -60,25 +61,25 @@ class SidebarRows(QStringListModel):
         """Return the row number of a chat or folder; None if it is not listed."""
         try:
             return self._rows.index_of(key)
-        except StorageError:  # the caller's own read of the store reports the error
+        except StorageError:  # The caller's own read of the store reports the error.
             return None
 
-    def section_of(self, place: int) -> SectionRow | None:
+    def section_of(self, index: int) -> SectionRow | None:
         """Return the section of a row; None in search results, the archive and the bin."""
-        return self._rows.section_of(place)
+        return self._rows.section_of(index)
 
     def row_at(self, index: _Index) -> Row | None:
         if not index.isValid() or index.row() >= len(self._rows):
             return None
         try:
             return self._rows[index.row()]
-        except StorageError:  # the row stays empty until the list is read again
+        except StorageError:  # The row stays empty until the list is read again.
             return None
 
     def flags(self, index: _Index) -> Qt.ItemFlag:
         row, flag = self.row_at(index), Qt.ItemFlag
         if row is None or isinstance(row, SectionRow):
-            return flag.NoItemFlags  # the arrow keys pass over it
+            return flag.NoItemFlags  # The arrow keys pass over it.
         usual = flag.ItemIsEnabled | flag.ItemIsSelectable | flag.ItemNeverHasChildren
         return usual if self.in_bin else usual | flag.ItemIsEditable | flag.ItemIsDragEnabled
 
@@ -111,7 +112,7 @@ class SidebarRows(QStringListModel):
 def _title(row: Row) -> str:
     if isinstance(row, ChatRow):
         return row.conversation.title
-    return row.folder.name if isinstance(row, FolderRow) else row.words
+    return row.folder.name if isinstance(row, FolderRow) else row.title
 
 
 def _spoken(row: Row) -> str:
@@ -121,12 +122,13 @@ def _spoken(row: Row) -> str:
         return f"{row.folder.name}, folder, {state}, {counted(row.chats, 'chat')}"
     if isinstance(row, ChatRow):
         pinned = ", pinned" if row.conversation.pinned_at is not None else ""
-        found = f", {counted(row.messages, 'message')} found" if row.messages else ""
-        return f"{row.conversation.title}{pinned}{found}"
-    return f"{row.words}, section" if row.words != FOLDERS else FOLDERS
+        matches = f", {counted(row.messages, 'message')} found" if row.messages else ""
+        return f"{row.conversation.title}{pinned}{matches}"
+    return f"{row.title}, section" if row.title != FOLDERS else FOLDERS
 
 
-_ONE_LINE, _TWO_LINES = 30, 48  # heights
+# Heights of a row.
+_ONE_LINE, _TWO_LINES = 30, 48
 _INDENT, _ICON, _ARROW, _SIGN = 16, 16, 12, 14
 _DAY_S = 86_400.0
 
@@ -163,7 +165,7 @@ class RowPainter(QStyledItemDelegate):
         if isinstance(row, SectionRow):
             painter.setPen(self._theme.colors.muted)
             painter.setFont(control_font(-1.5, bold=True))
-            painter.drawText(area.adjusted(SMALL + 2, 0, 0, -3), _BOTTOM, row.words)
+            painter.drawText(area.adjusted(SMALL + 2, 0, 0, -3), _BOTTOM, row.title)
         else:
             paint_row_ground(painter, area, option.state, self._theme.colors)
             if isinstance(row, FolderRow):
@@ -196,14 +198,14 @@ class RowPainter(QStyledItemDelegate):
         """Draw a dot where a reply is being written, a clock where a message waits; return the width it takes."""
         if activity is Activity.NONE:
             return 0
-        place = QRect(area.right() - SMALL - _SIGN, area.center().y() - _SIGN // 2, _SIGN, _SIGN)
+        sign = QRect(area.right() - SMALL - _SIGN, area.center().y() - _SIGN // 2, _SIGN, _SIGN)
         if activity is Activity.WRITING:
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(self._theme.colors.accent)
-            painter.drawEllipse(place.adjusted(3, 3, -3, -3))
+            painter.drawEllipse(sign.adjusted(3, 3, -3, -3))
         else:
             ratio = painter.device().devicePixelRatioF()
-            painter.drawPixmap(place.topLeft(), line_pixmap("waiting", self._theme.colors.muted, _SIGN, ratio))
+            painter.drawPixmap(sign.topLeft(), line_pixmap("waiting", self._theme.colors.muted, _SIGN, ratio))
         return _SIGN + TIGHT
 
     def _paint_chat(self, painter: QPainter, area: QRect, row: ChatRow, selected: bool) -> None:
@@ -213,7 +215,7 @@ class RowPainter(QStyledItemDelegate):
         if self.in_bin:
             below = _days_left(chat.deleted_at)
         elif self.matcher:
-            right, below = row.place or day_text(chat.updated_at), row.snippet
+            right, below = row.location or day_text(chat.updated_at), row.snippet
         self._paint_text(painter, area.adjusted(inside, 0, -SMALL, 0), chat.title, right, below, bold=selected)
 
     def _paint_text(
@@ -238,14 +240,16 @@ class RowPainter(QStyledItemDelegate):
     ) -> None:
         """Draw one line in the middle of an area's height."""
         metrics = QFontMetrics(font)
-        shown = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
-        layout = QTextLayout(shown, font)
+        elided = metrics.elidedText(text, Qt.TextElideMode.ElideRight, width)
+        layout = QTextLayout(elided, font)
         layout.beginLayout()
         layout.createLine().setLineWidth(width + 1)
         layout.endLayout()
         painter.setPen(color)
-        place = QPointF(area.left(), area.center().y() + 1 - metrics.height() / 2)
-        layout.draw(painter, place, [self._mark(*span) for span in utf16_spans(shown, self.matcher.spans(shown, 20))])
+        position = QPointF(area.left(), area.center().y() + 1 - metrics.height() / 2)
+        layout.draw(
+            painter, position, [self._mark(*span) for span in utf16_spans(elided, self.matcher.spans(elided, 20))]
+        )
 
     def _mark(self, begin: int, end: int) -> QTextLayout.FormatRange:
         mark = QTextLayout.FormatRange()

@@ -11,7 +11,7 @@ from rdchat.chat.listing import Key
 from rdchat.chat.search_terms import WordMatcher
 from rdchat.chat.storage.search import SearchAnswer, SearchQuery
 from rdchat.services.order.chat_list import ChatList
-from rdchat.services.order.chat_order import Place
+from rdchat.services.order.chat_order import Location
 from rdchat.ui.sidebar.list_view import SidebarListView
 from rdchat.ui.sidebar.row_actions import RowActions, thing_of
 from rdchat.ui.style.buttons import FlatButton, IconButton, OpenMenu, add_action, push_button
@@ -31,15 +31,15 @@ class FilterButton(IconButton):
 
     changed = Signal()
 
-    def __init__(self, desk: ChatList, theme: Theme) -> None:
+    def __init__(self, chats: ChatList, theme: Theme) -> None:
         super().__init__("filter", "Filter by model or folder", theme)
-        self._desk = desk
+        self._chats = chats
         self.chosen = SearchQuery()
         self._menu = OpenMenu(self._fill, self)
-        self._menu.aboutToShow.connect(desk.finder.look_for_models)
+        self._menu.aboutToShow.connect(chats.finder.look_for_models)
         self.setMenu(self._menu)
         self.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
-        desk.finder.models_listed.connect(self._menu.refresh)
+        chats.finder.models_listed.connect(self._menu.refresh)
 
     def choose(self, query: SearchQuery) -> None:
         """Change the filter."""
@@ -50,19 +50,19 @@ class FilterButton(IconButton):
     @property
     def words(self) -> str:
         """The filter, such as `Work, tiny`; empty if there is none."""
-        folder = self._desk.order.folder(self.chosen.folder_id)
+        folder = self._chats.order.folder(self.chosen.folder_id)
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
 
     def _fill(self) -> None:
         menu, chosen = self._menu, self.chosen
         menu.addSection("Model")
-        for model in (None, *self._desk.finder.models):
+        for model in (None, *self._chats.finder.models):
             self._add(model or "Any Model", replace(chosen, model=model))
         menu.addSection("Folder")
         self._add("Any Folder", replace(chosen, folder_id=None))
-        for folder in self._desk.order.folders:
+        for folder in self._chats.order.folders:
             self._add(folder.name, replace(chosen, folder_id=folder.id))
-        if not self._desk.order.folders:
+        if not self._chats.order.folders:
             menu.actions()[-1].setText("No folders yet")
             menu.actions()[-1].setEnabled(False)
 
@@ -79,12 +79,12 @@ def line(*parts: Part, margins: tuple[int, int, int, int]) -> QWidget:
     return widget
 
 
-def place_button(place: Place, icon: str, tip: str, theme: Theme) -> QToolButton:
+def location_button(location: Location, icon: str, tip: str, theme: Theme) -> QToolButton:
     """Return the button that lists the archive or the bin."""
     button = FlatButton()
     button.setCheckable(True)
     button.setFont(control_font(-1))
-    button.setAccessibleName(name_folder(place))
+    button.setAccessibleName(location_name(location))
     set_tip(button, tip)
     button.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
     button.setIconSize(QSize(16, 16))
@@ -100,8 +100,8 @@ def bin_button(text: str, tip: str, act: Callable[[], object]) -> QPushButton:
     return button
 
 
-def name_folder(place: Place) -> str:
-    return "Trash" if place is Place.BIN else place.name.capitalize()
+def location_name(location: Location) -> str:
+    return "Trash" if location is Location.BIN else location.name.capitalize()
 
 
 def result_text(answer: SearchAnswer | None) -> str:
@@ -115,39 +115,43 @@ def result_text(answer: SearchAnswer | None) -> str:
 
 
 _EMPTY = {
-    Place.CHATS: "Your chats appear here.",
-    Place.ARCHIVE: "The archive is empty.",
-    Place.BIN: "The Trash is empty. Deleted chats stay here for 30 days.",
+    Location.CHATS: "Your chats appear here.",
+    Location.ARCHIVE: "The archive is empty.",
+    Location.BIN: "The Trash is empty. Deleted chats stay here for 30 days.",
 }
 
 
 class Sidebar(Ground):
-    """Shows the desk's list, and marks the chat that is open.
+    """Shows the list of chats, and marks the chat that is open.
 
     Attributes:
         row_actions: What can be done to a row.
     """
 
-    def __init__(self, desk: ChatList, theme: Theme) -> None:
+    def __init__(self, chats: ChatList, theme: Theme) -> None:
         super().__init__(theme, "window")
-        self._desk = desk
+        self._chats = chats
         self._refresh_waits = False
-        self.row_actions = RowActions(desk, self.rename, self)
+        self.row_actions = RowActions(chats, self.rename, self)
         self.list = SidebarListView(theme, self.row_actions, self)
         self.search = SearchField(theme, "Search", "Search chats")
         set_tip(self.search, "Search titles and messages")
-        self.filter = FilterButton(desk, theme)
+        self.filter = FilterButton(chats, theme)
         self.filter_text = ElidedLabel(theme, "", "accent", -1)
         clear = IconButton("close", "Clear the filter", theme, None, lambda: self.filter.choose(SearchQuery()))
         self.filter_line = line((self.filter_text, 1), clear, margins=(MEDIUM + TIGHT, 0, MEDIUM, 0))
-        back = IconButton("previous", "Back to chats", theme, None, lambda: self.show_position(Place.CHATS))
+        back = IconButton("previous", "Back to chats", theme, None, lambda: self.show_location(Location.CHATS))
         self.header_text = ElidedLabel(theme, "", bold=True)
         self.header = line(back, (self.header_text, 1), margins=(SMALL, TIGHT, MEDIUM, TIGHT))
-        self.place_buttons = {
-            Place.ARCHIVE: place_button(Place.ARCHIVE, "archive", "Archived chats", theme),
-            Place.BIN: place_button(Place.BIN, "bin", "Deleted chats, kept for 30 days", theme),
+        self.location_buttons = {
+            Location.ARCHIVE: location_button(Location.ARCHIVE, "archive", "Archived chats", theme),
+            Location.BIN: location_button(Location.BIN, "bin", "Deleted chats, kept for 30 days", theme),
         }
-        self.restore = bin_button("Restore", "Move the selected chat or folder out of the Trash", self._restore_current)
+        self.restore = bin_button(
+            "Restore",
+            "Move the selected chat or folder out of the Trash",
+            lambda: self.row_actions.restore(thing_of(self.list.current_row)),
+        )
         self.erase = bin_button("Delete…", "Delete the selected chat or folder for good", self._erase_current)
         self.bin_bar = line(
             (self.restore, 1),
@@ -159,8 +163,8 @@ class Sidebar(Ground):
         self.empty.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.empty.setContentsMargins(LARGE, LARGE, LARGE, LARGE)
         top = row(self.search, self.filter, spacing=TIGHT, margins=(MEDIUM, MEDIUM, SMALL, TIGHT))
-        places = row(*self.place_buttons.values(), None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
-        listed = (self.filter_line, self.header, self.empty, (self.list, 1), self.bin_bar, Separator(theme), places)
+        locations = row(*self.location_buttons.values(), None, spacing=TIGHT, margins=(SMALL, TIGHT, SMALL, TIGHT))
+        listed = (self.filter_line, self.header, self.empty, (self.list, 1), self.bin_bar, Separator(theme), locations)
         column(top, *listed, within=self, spacing=0)
         self.setMinimumWidth(170)
         tab_order = (self.search, self.filter, self.filter_line, self.header, self.list, self.bin_bar)
@@ -170,11 +174,11 @@ class Sidebar(Ground):
         self.refresh()
 
     def refresh(self) -> None:
-        """Show the desk's list again; waits while a title is edited, since a new list would end the edit."""
+        """Show the list again; waits while a title is edited, since a new list would end the edit."""
         self._refresh_waits = self.list.editing
         if self._refresh_waits:
             return
-        chats, in_bin = self._desk, self.row_actions.in_bin
+        chats, in_bin = self._chats, self.row_actions.in_bin
         searching, rows = bool(chats.query), chats.rows
         matcher = self.list.painter.matcher
         if matcher.search != (words := " ".join(chats.query.words.split())):
@@ -183,23 +187,23 @@ class Sidebar(Ground):
         self.mark_open()
         answered = chats.answer is not None and chats.answer.query == chats.query
         found = result_text(chats.answer if answered else None)
-        self.header_text.setText(found if searching else name_folder(chats.place))
-        self.header.setVisible(searching or chats.place is not Place.CHATS)
-        for place, count in ((Place.ARCHIVE, chats.archived), (Place.BIN, chats.deleted)):
-            button, name = self.place_buttons[place], name_folder(place)
-            button.setChecked(chats.place is place)
+        self.header_text.setText(found if searching else location_name(chats.location))
+        self.header.setVisible(searching or chats.location is not Location.CHATS)
+        for location, count in ((Location.ARCHIVE, chats.archived), (Location.BIN, chats.deleted)):
+            button, name = self.location_buttons[location], location_name(location)
+            button.setChecked(chats.location is location)
             button.setText(f"{name} {count:,}" if count else name)
             button.setAccessibleDescription(counted(count, "item"))
         self.bin_bar.setVisible(in_bin and bool(rows))
         self._enable_bin_buttons()
-        self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.place])
+        self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.location])
         self.empty.setVisible(not rows and (answered or not searching))
         self.filter_text.setText(f"Only {self.filter.words}")
         self.filter_line.setVisible(bool(self.filter.chosen))
 
     def mark_open(self) -> None:
         """Select the chat that is open."""
-        conversation = self._desk.chat.conversation
+        conversation = self._chats.chat.conversation
         self.list.select(conversation.id if conversation else None)
 
     def _enable_bin_buttons(self) -> None:
@@ -211,13 +215,13 @@ class Sidebar(Ground):
         self.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.search.selectAll()
 
-    def show_position(self, place: Place) -> None:
+    def show_location(self, location: Location) -> None:
         """List the chats, the archive or the bin, and end a search."""
         self.search.clear()
         self.search.typing.stop()
         self.filter.choose(SearchQuery())
-        self._desk.search("")
-        self._desk.show(place)
+        self._chats.search("")
+        self._chats.show(location)
 
     def rename(self, key: Key) -> None:
         """Open the editor of a title; list the chat first if it is not listed."""
@@ -231,21 +235,22 @@ class Sidebar(Ground):
         self.search.results_requested.connect(self.list.go_to_first)
         self.filter.changed.connect(self._ask)
         self.list.selectionModel().currentChanged.connect(self._enable_bin_buttons)
-        for place, button in self.place_buttons.items():
-            button.clicked.connect(lambda on, place=place: self.show_position(place if on else Place.CHATS))
-        # later: the view leaves its editing state after this signal
-        self.list.painter.closeEditor.connect(lambda *_: QTimer.singleShot(0, self, self._refresh_after_edit))
-        self._desk.order.copied.connect(self._desk.chat.open)
-        self._desk.conversations_changed.connect(self.refresh)
-        self._desk.chat.opened.connect(self.mark_open)
-        self._desk.activity_changed.connect(self.list.viewport().update)
+        for location, button in self.location_buttons.items():
+            button.clicked.connect(lambda on, location=location: self.show_location(location if on else Location.CHATS))
+        # Later: the view leaves its editing state after this signal.
+        self.list.painter.closeEditor.connect(lambda *_: QTimer.singleShot(0, self, self._finish_edit))
+        self._chats.order.copied.connect(self._chats.chat.open)
+        self._chats.conversations_changed.connect(self.refresh)
+        self._chats.chat.opened.connect(self.mark_open)
+        self._chats.activity_changed.connect(self.list.viewport().update)
+
+    def _finish_edit(self) -> None:
+        if self._refresh_waits:
+            self.refresh()
 
     def _ask(self) -> None:
         self.search.typing.stop()
-        self._desk.search(replace(self.filter.chosen, words=self.search.text().strip()))
-
-    def _restore_current(self) -> None:
-        self.row_actions.restore(thing_of(self.list.current_row))
+        self._chats.search(replace(self.filter.chosen, words=self.search.text().strip()))
 
     def _erase_current(self) -> None:
         if (thing := thing_of(self.list.current_row)) is not None:
@@ -253,18 +258,14 @@ class Sidebar(Ground):
 
     def _list_chat(self, conversation_id: int) -> None:
         """Leave whatever hides a chat: a search, the archive, a collapsed folder."""
-        self.show_position(Place.CHATS)
-        chat, order = self._desk.find(conversation_id), self._desk.order
+        self.show_location(Location.CHATS)
+        chat, order = self._chats.find(conversation_id), self._chats.order
         if chat is None:
             return
         if chat.archived:
-            self.show_position(Place.ARCHIVE)
+            self.show_location(Location.ARCHIVE)
         folder = order.folder(chat.folder_id)
         while folder is not None:
             if not folder.expanded:
                 order.set_expanded(folder, expanded=True)
             folder = order.folder(folder.parent_id)
-
-    def _refresh_after_edit(self) -> None:
-        if self._refresh_waits:
-            self.refresh()

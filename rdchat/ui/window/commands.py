@@ -16,7 +16,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.order.chat_order import Place
+from rdchat.services.order.chat_order import Location
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet
 from rdchat.ui.sidebar import Sidebar
@@ -122,13 +122,13 @@ class Commands(QObject):
     def new_chat(self) -> None:
         """Begin a chat, and list the chats."""
         self._chats.chat.start_new()
-        if self._chats.place is not Place.CHATS:
-            self.parts.sidebar.show_position(Place.CHATS)
+        if self._chats.location is not Location.CHATS:
+            self.parts.sidebar.show_location(Location.CHATS)
         self.parts.conversation.composer.setFocus()
 
     def new_folder(self) -> None:
         """Create a folder and open the editor of its name."""
-        self.show_position(Place.CHATS)
+        self.show_location(Location.CHATS)
         self.parts.sidebar.row_actions.make_folder()
 
     def chat_action_text(self, name: str, text: str) -> str:
@@ -147,10 +147,10 @@ class Commands(QObject):
         if (chat := self.chat) is not None:
             self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
-    def show_position(self, place: Place) -> None:
+    def show_location(self, place: Location) -> None:
         """List the archive, the bin or the chats; a place that is listed already gives way to the chats."""
         self.side_requested.emit(self.parts.sidebar)
-        self.parts.sidebar.show_position(Place.CHATS if self._chats.place is place else place)
+        self.parts.sidebar.show_location(Location.CHATS if self._chats.location is place else place)
 
     def find(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""

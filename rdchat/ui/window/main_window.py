@@ -243,7 +243,7 @@ class MainWindow(QMainWindow):
             self._controller.drafting.refresh_options()
 
     def _look_for_deleted(self) -> None:
-        self.commands.has_deleted = self._controller.editor.has_deleted
+        self.commands.has_deleted = self._controller.has_deleted
         self.actions_.refresh()
 
     def _restore(self, settings: Settings) -> None:

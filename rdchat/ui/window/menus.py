@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QMenu, QMenuBar, QWidget
 
 from rdchat import paths
 from rdchat.inference.api.requests import Mode
-from rdchat.services.order.chat_order import Place
+from rdchat.services.order.chat_order import Location
 from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import SideWindow, show_folder, show_in_front
 from rdchat.ui.style.theme import DEFAULT_TEXT
@@ -214,13 +214,17 @@ def _edit(do: Commands) -> list[Command | None]:
 
 def _chat(do: Commands) -> list[Command | None]:
     conversation, tip = do.parts.conversation, "System prompt, answer format and sampling of this chat"
-    copy, editor, regenerate = conversation.transcript.copy_last_reply, do.controller.editor, do.regenerate_text()
+    copy, restore, regenerate = (
+        conversation.transcript.copy_last_reply,
+        do.controller.restore_deleted,
+        do.regenerate_text(),
+    )
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
         Command("regenerate", regenerate, do.regenerate, "Ctrl+R", when=do.can_regenerate, label=do.regenerate_text),
         Command("regenerate_with", "Regenerate With…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
         Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
-        Command("restore_message", "Restore Deleted Message", editor.restore_deleted, when=lambda: do.has_deleted),
+        Command("restore_message", "Restore Deleted Message", restore, when=lambda: do.has_deleted),
         None,
         Command("options", "Chat Options…", do.options_requested.emit, "Ctrl+Shift+O", tip=tip, in_front=True),
         Command("write", "Go to Message Field", conversation.composer.setFocus, "Ctrl+L", in_front=True),
@@ -261,8 +265,8 @@ def _mode(do: Commands, mode: Mode, keys: str) -> Command:
 def _view(do: Commands) -> list[Command | None]:
     return [
         _side(do, do.parts.sidebar, "sidebar", "Sidebar", "Ctrl+Alt+S", tip="Show or hide the chats"),
-        _list_command(do, "show_archive", "Archive", Place.ARCHIVE),
-        _list_command(do, "show_bin", "Trash", Place.BIN),
+        _list_command(do, "show_archive", "Archive", Location.ARCHIVE),
+        _list_command(do, "show_bin", "Trash", Location.BIN),
         None,
         _side(do, do.parts.panel, "panel", "Speed Panel", "Ctrl+Alt+P", tip="Show or hide the speed panel"),
         Command("tokens", "Tokens and Drafts", do.show_tokens, "Ctrl+Shift+T", when=do.has_reply),
@@ -281,6 +285,6 @@ def _side(do: Commands, side: QWidget, name: str, text: str, keys: str, *, tip: 
     return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=keys_text, in_front=True)
 
 
-def _list_command(do: Commands, name: str, text: str, place: Place) -> Command:
-    listed = lambda: do.controller.chats.place is place  # noqa: E731
-    return Command(name, text, partial(do.show_position, place), checked=listed, in_front=True)
+def _list_command(do: Commands, name: str, text: str, location: Location) -> Command:
+    listed = lambda: do.controller.chats.location is location  # noqa: E731
+    return Command(name, text, partial(do.show_location, location), checked=listed, in_front=True)

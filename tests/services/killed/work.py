@@ -126,12 +126,12 @@ class Work:
         """Delete messages, and take some of that back."""
         message = self._any()
         self._pipe.send(("wanted", ("deleted", message.id, True)))
-        self._controller.editor.delete_message(message.id)
+        self._controller.delete_message(message.id)
         self._pipe.send(("done", ("deleted", message.id, True)))
         how = self._draw.choice(("undo", "restore", "leave"))
         if how != "leave":
             self._pipe.send(("wanted", ("deleted", message.id, False)))
-            self._controller.chats.undo() if how == "undo" else self._controller.editor.restore_deleted()
+            self._controller.chats.undo() if how == "undo" else self._controller.restore_deleted()
             self._pipe.send(("done", ("deleted", message.id, False)))
         if self._draw.random() < 0.3:
             self.ask()

@@ -8,7 +8,7 @@ import pytest
 from rdchat.chat.storage import database
 from rdchat.errors import StorageFullError
 from rdchat.inference.api.messages import Role
-from rdchat.services.order.chat_order import Place, UndoHistory
+from rdchat.services.order.chat_order import Location, UndoHistory
 from tests.services.window import Window
 
 
@@ -65,7 +65,7 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
     one, two = window.store.conversations()[::-1]
     desk.order.set_pinned(one, pinned=True)
     desk.delete_conversation(two.id)
-    desk.order.erase(desk.order.deleted())
+    desk.order.erase(desk.store.organiser.bin())
     desk.undo()
     assert "no longer exists" in window.seen.storage_failures[-1].title
     desk.undo()
@@ -145,8 +145,8 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
         pass
     assert window.titles == ["Long copy", "Long"]
     assert len(store.messages(copied.args[0])) == 300
-    desk.show(Place.BIN)
-    desk.show(Place.CHATS)
+    desk.show(Location.BIN)
+    desk.show(Location.CHATS)
 
 
 def test_closing_midway_leaves_the_rest_to_the_next_start(

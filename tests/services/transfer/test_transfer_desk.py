@@ -152,7 +152,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     with written_by_hand(store) as connection:
         connection.execute("UPDATE deleted_messages SET deleted_at = deleted_at - 31 * 86400")
     Task(desk.prepare_restore, tmp_path / "backup.zip", None).outcome(window)
-    order.erase(order.deleted())
+    order.erase(window.store.organiser.bin())
     order.duplicate(chats[1])
     assert len(store._bulk) == 2
     desk.restore()

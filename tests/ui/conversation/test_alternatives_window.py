@@ -74,9 +74,9 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
     opened = compared(qtbot, chat, window, "One", "Two", "Three")
-    chat.controller.editor.delete_message(chat.controller.chat.path[-1].id)
+    chat.controller.delete_message(chat.controller.chat.path[-1].id)
     assert [pane.place.text() for pane in opened.panes] == ["1 of 2", "2 of 2"]
-    chat.controller.editor.delete_message(chat.controller.chat.path[-1].id)
+    chat.controller.delete_message(chat.controller.chat.path[-1].id)
     assert not opened.isVisible()
 
 

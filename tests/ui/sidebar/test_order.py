@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Folder
 from rdchat.chat.listing import ChatRow, FolderRow, Row, key_of
 from rdchat.inference.api.messages import Role
-from rdchat.services.order.chat_order import ChatOrder, Place
+from rdchat.services.order.chat_order import ChatOrder, Location
 from rdchat.ui.sidebar import Sidebar
 from rdchat.ui.style.theme import Theme
 from tests.ui.conftest import Chat
@@ -185,22 +185,22 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
     _trigger(sidebar, "Bread", "Move to Folder", "Recipes")
     _trigger(sidebar, "Recipes", "Delete Folder")
     assert _shown(sidebar) == ["Today", "Python", "Lisbon", "Bread"]
-    sidebar.place_buttons[Place.BIN].click()
+    sidebar.location_buttons[Location.BIN].click()
     assert _shown(sidebar) == ["Recipes"]
     _trigger(sidebar, "Recipes", "Restore")
-    sidebar.place_buttons[Place.BIN].click()
+    sidebar.location_buttons[Location.BIN].click()
     assert _shown(sidebar)[:3] == ["Folders", "Recipes", "  Bread"]
 
 
 def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     assert chat.controller.chat.conversation is not None
     assert chat.controller.chat.conversation.title == "Python"
-    with qtbot.waitSignal(_order(chat).offered_undo):
+    with qtbot.waitSignal(_order(chat).undo_offered):
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
     assert chat.controller.chat.conversation.title == "Lisbon"
-    assert sidebar.place_buttons[Place.ARCHIVE].text() == "Archive 1"
-    sidebar.place_buttons[Place.ARCHIVE].click()
+    assert sidebar.location_buttons[Location.ARCHIVE].text() == "Archive 1"
+    sidebar.location_buttons[Location.ARCHIVE].click()
     assert _shown(sidebar) == ["Python"]
     sidebar.list.setCurrentIndex(sidebar.list.rows.index(0))
     assert chat.controller.chat.conversation.title == "Python"
@@ -213,7 +213,7 @@ def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Si
 def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
-    sidebar.place_buttons[Place.BIN].click()
+    sidebar.location_buttons[Location.BIN].click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
     assert chat.controller.chat.conversation is not None
     sidebar.search.setFocus()
@@ -223,7 +223,7 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
     assert not sidebar.list.editing
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)
     assert _shown(sidebar) == ["Bread"]
-    chat.controller.chats.show(Place.CHATS)
+    chat.controller.chats.show(Location.CHATS)
     assert "Lisbon" in _shown(sidebar)
 
 
@@ -240,7 +240,7 @@ def test_deleting_for_good_asks_first(qtbot: QtBot, chat: Chat, sidebar: Sidebar
     _trigger(sidebar, "Recipes", "Delete Folder")
     for title in ("Bread", "Lisbon"):
         _trigger(sidebar, title, "Delete")
-    sidebar.place_buttons[Place.BIN].click()
+    sidebar.location_buttons[Location.BIN].click()
     sidebar.list.setCurrentIndex(_index(sidebar, "Bread"))
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Delete)
     assert _answer(sidebar, "Cancel") == "Delete “Bread” for good?"
@@ -277,7 +277,7 @@ def test_a_hit_shows_where_its_words_are_and_a_filter_narrows(qtbot: QtBot, chat
     qtbot.keyClicks(sidebar.search, "about")
     qtbot.waitUntil(lambda: len(_rows(sidebar)) == 3)
     rows = {row.conversation.title: row for row in _rows(sidebar) if isinstance(row, ChatRow)}
-    assert (rows["Bread"].snippet, rows["Bread"].place, rows["Bread"].messages) == ("About Bread", "Recipes", 1)
+    assert (rows["Bread"].snippet, rows["Bread"].location, rows["Bread"].messages) == ("About Bread", "Recipes", 1)
     sidebar.filter._menu.aboutToShow.emit()
     qtbot.waitUntil(lambda: chat.controller.chats.finder.models == ("tiny",))
     sidebar.filter._menu.aboutToShow.emit()

@@ -14,7 +14,7 @@ from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search import SearchQuery
 from rdchat.inference.api.messages import Role
-from rdchat.services.order.chat_order import Place
+from rdchat.services.order.chat_order import Location
 from rdchat.ui.window.main_window import MainWindow
 from tests.stores import written_by_hand
 from tests.ui.conftest import Chat
@@ -147,8 +147,8 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     chat.qtbot.waitUntil(lambda: getattr(desk.chat.conversation, "title", "") == "Chat 5002 copy")
     do("fold", lambda: order.set_expanded(order.folders[2], False))
     do("unfold", lambda: order.set_expanded(order.folders[2], True))
-    for place in (Place.ARCHIVE, Place.BIN, Place.CHATS):
-        do(f"show {place}", lambda place=place: window.sidebar.show_position(place))  # type: ignore[misc]
+    for place in (Location.ARCHIVE, Location.BIN, Location.CHATS):
+        do(f"show {place}", lambda place=place: window.sidebar.show_location(place))  # type: ignore[misc]
     for query in (SearchQuery("w5"), SearchQuery(folder_id=order.folders[1].id)):
         do("search", lambda query=query: desk.search(query))  # type: ignore[misc]
         chat.qtbot.waitUntil(lambda: desk.answer is not None and desk.answer.found > 0)
@@ -180,7 +180,7 @@ def test_a_command_does_not_depend_on_how_long_a_chat_is(chat: Chat, window: Mai
     do("an alternative", lambda: controller.chat.show_alternative(last().id, -1))
     reply("edit", lambda: controller.edit_message(controller.chat.path[-2].id, "Hello again"))
     do("edit a reply", lambda: controller.edit_message(last().id, "Another reply"))
-    do("delete", lambda: controller.editor.delete_message(last().id))
+    do("delete", lambda: controller.delete_message(last().id))
     do("undo", desk.undo)
     do("back to the first question", lambda: controller.chat.show_alternative(controller.chat.path[-2].id, -1))
     for number in (COUNT // 2, 2):

@@ -68,8 +68,8 @@ def test_a_deleted_message_comes_back_with_undo(window: Window, engine: Scripted
     window.ask("More")
     before = window.texts
     offered: list[str] = []
-    window.controller.chats.order.offered_undo.connect(offered.append)
-    window.controller.editor.delete_message(own.id)
+    window.controller.chats.order.undo_offered.connect(offered.append)
+    window.controller.delete_message(own.id)
     assert window.texts == ["Hi"]
     assert offered == ["Deleted the reply and the 2 messages after it"]
     assert window.controller.chats.order.history.last is not None
@@ -79,7 +79,7 @@ def test_a_deleted_message_comes_back_with_undo(window: Window, engine: Scripted
 
 def test_undo_goes_back_to_the_chat_that_it_was_deleted_from(window: Window) -> None:
     own = window.ask("Hi")
-    window.controller.editor.delete_message(own.id)
+    window.controller.delete_message(own.id)
     window.controller.chat.start_new()
     window.controller.chats.undo()
     assert window.texts == ["Hi", "Hello, you!"]
@@ -87,7 +87,7 @@ def test_undo_goes_back_to_the_chat_that_it_was_deleted_from(window: Window) -> 
 
 def test_a_reply_is_asked_for_again_where_the_only_one_was_deleted(window: Window, engine: ScriptedEngine) -> None:
     own = window.ask("Hi")
-    window.controller.editor.delete_message(own.id)
+    window.controller.delete_message(own.id)
     window.controller.regenerate(window.controller.chat.path[-1].id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
     assert engine.requests[-1].seed != engine.requests[0].seed
@@ -96,12 +96,12 @@ def test_a_reply_is_asked_for_again_where_the_only_one_was_deleted(window: Windo
 def test_nothing_is_deleted_where_a_reply_is_being_written(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine)
     first = window.controller.chat.path[0]
-    window.controller.editor.delete_message(first.id)
+    window.controller.delete_message(first.id)
     assert window.seen.notices[-1].title == "A reply is being written below it"
     window.controller.chat.show_alternative(first.id, 0)
     engine.gate.open()
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"] and not window.writing)
-    window.controller.editor.delete_message(first.id)
+    window.controller.delete_message(first.id)
     assert window.texts == []
 
 
@@ -110,7 +110,7 @@ def test_beside_a_reply_that_is_being_written_messages_are_deleted(window: Windo
     engine.gate.shut()
     window.controller.regenerate(own.id)
     window.qtbot.waitUntil(lambda: window.writing)
-    window.controller.editor.delete_message(own.id)
+    window.controller.delete_message(own.id)
     engine.gate.open()
     window.qtbot.waitUntil(lambda: not window.writing)
     assert window.texts == ["Hi", "Hello, you!"]
@@ -119,7 +119,7 @@ def test_beside_a_reply_that_is_being_written_messages_are_deleted(window: Windo
 
 def test_the_last_deleted_message_is_restored_later_and_that_is_undone(window: Window) -> None:
     own = window.ask("Hi")
-    text = window.controller.editor
+    text = window.controller
     assert not text.has_deleted
     text.delete_message(own.id)
     assert text.has_deleted
@@ -134,7 +134,7 @@ def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     window.ask("More")
     window.controller.chat.set_options(system_prompt="Be brief.")
     window.controller.chats.order.copied.connect(window.controller.chat.open)  # as the sidebar does
-    window.controller.editor.branch(own.id)
+    window.controller.branch(own.id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
     assert window.titles == ["Branch of Hi", "Hi"]
     assert window.controller.chat.about.system_prompt == "Be brief."
