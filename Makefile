@@ -52,9 +52,8 @@ quick: setup ## Run the fast, exact tests in under a minute: no real model, no w
 check: setup ## Check format, lint, types, layers, scripts, files, the workflow and constraints
 	@$(MAKE) --no-print-directory -k $(CHECKS)
 
-bench: setup ## Measure speed beside mlx-lm, rounds, the server, and the window's smoothness
-	@$(BIN)/rdchat bench --modes off --trials 4
-	@$(BIN)/python scripts/bench_round.py
+bench: setup ## Measure speed beside mlx-lm, drafting, the server, and the window's smoothness
+	@$(BIN)/rdchat bench --modes off,drafter --trials 4
 	@$(BIN)/python scripts/bench_server.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py
 

@@ -14,7 +14,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, ta
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
+from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_file import read_csv, write_csv
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from rdchat.inference.benchmark.runs_file import RunsFile
 
 _NONE = "-"  # in a table
-_MEASURING = ("prompts", "modes", "reply_store", "results", "csv")  # options that have no effect when a file is shown
+_MEASURING = ("prompts", "modes", "results", "csv")  # options that have no effect when a file is shown
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -47,11 +47,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, dtype=False)
     parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
-    parser.add_argument(
-        "--reply-store",
-        metavar="FILE",
-        help='draft from these earlier replies too: JSON lines such as {"reply": "..."}, newest first',
-    )
     parser.add_argument(
         "--results", metavar="FILE", help="store every run in this file, and resume from there next time"
     )
@@ -116,13 +111,12 @@ def run(args: argparse.Namespace) -> int:
         _show(args, read_csv([Path(name) for name in args.source]))
         return 0
     prompts = _prompts(args)
-    replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
         raise InvalidSettingError("Mode speculative needs a draft model.", "Choose one with --draft-model.")
     _check_files(args)
     try:
-        _measure(args, prompts, replies, measurement)
+        _measure(args, prompts, measurement)
     except KeyboardInterrupt:  # before or after the measuring itself
         measurement.cancelled = True
     except Exception:
@@ -185,9 +179,7 @@ class _Measurement:
         runner.cancel()
 
 
-def _measure(
-    args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
-) -> None:
+def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _Measurement) -> None:
     """Load the model and measure."""
     from rdchat.inference.benchmark.runs_file import RunsFile  # noqa: PLC0415  MLX: only once the arguments are right
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
@@ -202,13 +194,9 @@ def _measure(
         options.print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
-        with closing(RunsFile(Path(args.results), plan, info, replies)) if args.results else nullcontext() as stored:
+        with closing(RunsFile(Path(args.results), plan, info)) if args.results else nullcontext() as stored:
             measurement.runs += stored.runs if stored else ()
-            measurement.plan = replace(
-                plan,
-                earlier_replies=_token_ids(info.path, replies),
-                finished=frozenset(run.turn for run in measurement.runs),
-            )
+            measurement.plan = replace(plan, finished=frozenset(run.turn for run in measurement.runs))
             _follow(engine, measurement, progress, stored)
     measurement.ended = True
 
@@ -236,12 +224,6 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
 def _plan(args: argparse.Namespace, prompts: Sequence[Prompt], modes: Sequence[Mode]) -> BenchPlan:
     cells = options.chosen(Sweep, args, modes=tuple(modes)).cells()
     return options.chosen(BenchPlan, args, cells=cells, prompts=tuple(prompts), mlx_lm=not args.no_mlx_lm)
-
-
-def _token_ids(model: Path, replies: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415  as above
-
-    return tuple(tuple(shared_tokenizers().encode_text(model, reply)) for reply in replies)
 
 
 def _prompts(args: argparse.Namespace) -> Sequence[Prompt]:

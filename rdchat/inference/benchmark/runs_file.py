@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,6 @@ class RunsFile:
         path: Created if missing; its first line is the benchmark's settings and surroundings.
         plan: The benchmark.
         info: The loaded model.
-        replies: Earlier replies to draft from.
 
     Attributes:
         runs: The stored runs.
@@ -37,8 +35,8 @@ class RunsFile:
         StorageError: If the file cannot be read or written.
     """
 
-    def __init__(self, path: Path, plan: BenchPlan, info: ModelInfo, replies: Sequence[str]) -> None:
-        header = _header(plan, info, replies)
+    def __init__(self, path: Path, plan: BenchPlan, info: ModelInfo) -> None:
+        header = _header(plan, info)
         is_new = not path.exists() or not path.stat().st_size
         if not is_new and path.is_file() and _first_line(path) != header:
             raise _other_content(path)  # before `JsonLines`, which drops an incomplete last line
@@ -81,10 +79,10 @@ def _first_line(path: Path) -> Any:
         return None
 
 
-def _header(plan: BenchPlan, info: ModelInfo, replies: Sequence[str]) -> dict[str, Any]:
+def _header(plan: BenchPlan, info: ModelInfo) -> dict[str, Any]:
     """Return what must be equal for runs to belong together; texts and drafters' weights are hashed."""
     target = target_hash(info.path)
-    digest = hashlib.sha256(repr((plan, list(replies))).encode("utf-8", "replace"))
+    digest = hashlib.sha256(repr(plan).encode("utf-8", "replace"))
     for name in dict.fromkeys(cell.draft.drafter for cell in plan.cells):
         folder = resolve_drafter(name) if name else search_drafters(target).folder
         for path in sorted(folder.glob("*.safetensors")) if folder else ():

@@ -31,28 +31,28 @@ def test_runs_come_back_without_texts(tmp_path: Path) -> None:
         times_ms=(1.0, 2.5),
         statistics=statistics,
     )
-    with closing(RunsFile(tmp_path / "runs", PLAN, INFO, [])) as file:
+    with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
         file.add(replace(stored, pieces=("some ", "text")))
         file.add(replace(stored, token_ids=(), mode_reason="It cannot run."))
         file.end_turn()
         file.add(replace(stored, prompt=1))  # of a turn that does not end
     assert "some " not in (tmp_path / "runs").read_text()
-    with closing(RunsFile(tmp_path / "runs", PLAN, INFO, [])) as file:
+    with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
         assert file.runs == [stored]
 
 
 def test_a_line_cut_by_a_crash_is_measured_again(tmp_path: Path) -> None:
     for prompt in (0, 1):
-        with closing(RunsFile(tmp_path / "runs", PLAN, INFO, [])) as file:
+        with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
             file.add(run(PLAN, 1, 10, prompt=prompt))
             file.end_turn()
     whole = (tmp_path / "runs").read_bytes()
     (tmp_path / "runs").write_bytes(whole[:-20])
-    with closing(RunsFile(tmp_path / "runs", PLAN, INFO, [])) as file:
+    with closing(RunsFile(tmp_path / "runs", PLAN, INFO)) as file:
         assert [stored.prompt for stored in file.runs] == [0]
 
 
 def test_a_device_or_folder_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, Path("/dev/zero")):
         with pytest.raises(StorageError, match="it is not a file"):
-            RunsFile(path, PLAN, INFO, [])
+            RunsFile(path, PLAN, INFO)
