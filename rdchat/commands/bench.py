@@ -23,8 +23,10 @@ from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, 
 if TYPE_CHECKING:
     from rdchat.inference.benchmark.runs_file import RunsFile
 
-_NONE = "-"  # in a table
-_MEASURING = ("prompts", "modes", "results", "csv")  # options that have no effect when a file is shown
+# A cell without a value in a table.
+_NONE = "-"
+# Options that have no effect when a file is shown.
+_MEASURING = ("prompts", "modes", "results", "csv")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -161,13 +163,17 @@ def _check_pictures(names: Sequence[str]) -> None:
 
 @dataclass(slots=True)
 class _Measurement:
-    """A running benchmark."""
+    """A running benchmark.
+
+    Attributes:
+        cancelled: Whether Ctrl-C ended it.
+    """
 
     plan: BenchPlan
     environment: dict[str, Any] = field(default_factory=lambda: environment(None))
     runs: list[BenchRun] = field(default_factory=list)
     ended: bool = False
-    cancelled: bool = False  # by Ctrl-C
+    cancelled: bool = False
 
     @property
     def result(self) -> BenchResult:

@@ -19,22 +19,35 @@ from rdchat.files.sizes import size_text
 from rdchat.services.models.installed.draft_advice import Drafts, draft_advice, draft_models
 
 _ENGINE_FACTS = "device", "backend", "blas", "blas_library", "mlx", "mlx_lm", "matmul_gflops"
-_ENOUGH_MEMORY_BYTES = 2**30  # the default model in float32, its cache and the window
+# The default model in float32, its cache and the window.
+_ENOUGH_MEMORY_BYTES = 2**30
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The state of this machine."""
+    """The state of this machine.
 
-    report: Mapping[str, Any]  # the object that `--json` prints, without the advice
-    outdated_macos: str = ""  # the version of a macOS that is too old for Qt; empty elsewhere
-    faster_mlx: str = ""  # the macOS of a build of MLX that is faster here; empty where there is none
-    engine_problem: str = ""  # why MLX does not load; empty if it does
-    qt_problem: str = ""  # why Qt does not load; empty if it does
-    models: tuple[tuple[str, str], ...] = ()  # each model's name, and what would make it faster
-    compiler: str = ""  # the C++ compiler that MLX's CPU backend calls on Linux; empty if there is none
-    drafters_left_out: tuple[str, ...] = ()  # a sentence for each damaged drafter of the person's own
-    data_writable: bool = True  # whether chats can be stored
+    Attributes:
+        report: The object that `--json` prints, without the advice.
+        outdated_macos: The version of a macOS that is too old for Qt; empty elsewhere.
+        faster_mlx: The macOS of a build of MLX that is faster here; empty where there is none.
+        engine_problem: Why MLX does not load; empty if it does.
+        qt_problem: Why Qt does not load; empty if it does.
+        models: Each model's name, and what would make it faster.
+        compiler: The C++ compiler that MLX's CPU backend calls on Linux; empty if there is none.
+        drafters_left_out: A sentence for each damaged drafter of the person's own.
+        data_writable: Whether chats can be stored.
+    """
+
+    report: Mapping[str, Any]
+    outdated_macos: str = ""
+    faster_mlx: str = ""
+    engine_problem: str = ""
+    qt_problem: str = ""
+    models: tuple[tuple[str, str], ...] = ()
+    compiler: str = ""
+    drafters_left_out: tuple[str, ...] = ()
+    data_writable: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from types import FrameType
 from rdchat.errors import InvalidSettingError, one_line
 from rdchat.inference.api.events import LoadProgress
 
-INTERRUPTED = 130  # the shell's status for a process that Ctrl-C ended
+# The shell's status for a process that Ctrl-C ended.
+INTERRUPTED = 130
 _ERASE = "\r\x1b[K"
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from rdchat.inference.training.run.training_plan import TrainingPlan, TrainingSettings
 
 _NAMES = {HeadKind.RECURRENT: "a recurrent", HeadKind.EAGLE3: "an EAGLE-3"}
-_LINES_EVERY = 30.0  # seconds between two lines if the output is not a terminal
+# Seconds between two lines if the output is not a terminal.
+_LINES_EVERY = 30.0
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -97,8 +98,8 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
         out, args.tokens, args.seed, kind=kind, recipe=recipe, anyway=args.load_anyway
     )  # checks the numbers before files are read
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
-    asked = answered_questions(paths.database_path()) if args.from_my_chats else []
-    return replace(settings, prompts=tuple(given), asked=tuple(asked))
+    questions = answered_questions(paths.database_path()) if args.from_my_chats else []
+    return replace(settings, prompts=tuple(given), chat_questions=tuple(questions))
 
 
 def _budget(plan: "TrainingPlan", resume: bool) -> str:

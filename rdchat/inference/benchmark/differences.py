@@ -19,7 +19,8 @@ from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 
-_TOGETHER = 6  # tokens fed in one call, to measure how rounding changes the scores
+# Tokens fed in one call, to measure how rounding changes the scores.
+_TOGETHER = 6
 
 
 def first_difference(plain: Sequence[int], other: Sequence[int]) -> int | None:
@@ -115,16 +116,22 @@ class Divergences:
 
     Drafts are verified with several rows a call, plain decoding feeds one row a call, and their kernels round
     differently. Where two tokens nearly tie, each may choose another one.
+
+    Attributes:
+        dtype: Precision of the weights.
+        temperature: 0 is greedy.
+        mode: How the replies were drafted.
+        tokens: Tokens compared.
+        gaps: For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a
+            filter drops the reply's token there, its distance from the filter's border.
+        rounding: Effect of rounding on the scores at each of these positions, in nats; see `Difference`.
     """
 
-    dtype: str  # precision of the weights
-    temperature: float  # 0 is greedy
-    mode: Mode  # how the replies were drafted
-    tokens: int  # tokens compared
-    # For each divergence, the difference of the two tokens' final scores under plain decoding, in nats; if a filter
-    # drops the reply's token there, its distance from the filter's border.
+    dtype: str
+    temperature: float
+    mode: Mode
+    tokens: int
     gaps: tuple[float, ...]
-    # Effect of rounding on the scores at each of these places, in nats; see `Difference`.
     rounding: tuple[float, ...]
 
     @property
@@ -146,7 +153,7 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
         tokens: The most tokens of a reply.
     """
     model, compared = session.model, 0
-    found: list[Difference] = []
+    differences: list[Difference] = []
     for number, prompt in enumerate(EVERYDAY_PROMPTS):
         message = ChatMessage(Role.USER, prompt.text)
         sampling = SamplingParams(temperature, max_tokens=tokens)
@@ -155,7 +162,7 @@ def count_divergences(session: ChatSession, mode: Mode, temperature: float, toke
         *_, end = session.generate(request)
         assert isinstance(end, ReplyEnd)
         if end.mode is mode:
-            found += divergences(model, request, end.token_ids)
+            differences += divergences(model, request, end.token_ids)
             compared += len(end.token_ids) - 1
-        gaps, rounding = (tuple(getattr(one, name) or 0.0 for one in found) for name in ("gap", "rounding"))
+        gaps, rounding = (tuple(getattr(one, name) or 0.0 for one in differences) for name in ("gap", "rounding"))
         yield Divergences(model.info.dtype, temperature, mode, compared, gaps, rounding)

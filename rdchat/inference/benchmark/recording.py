@@ -20,20 +20,27 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 
-_EXACT_TOKENS = 32  # tokens of a reply that are decoded again with exact times
+# Tokens of a reply that are decoded again with exact times.
+_EXACT_TOKENS = 32
 
 
 @dataclass(slots=True)
 class Recording:
-    """A recorded reply."""
+    """A recorded reply.
+
+    Attributes:
+        pieces: Text that became final with each token.
+        times_ms: Milliseconds from the request to each token; a round has one time.
+        rounds: The rounds; empty in plain decoding.
+        mode_reason: Why the mode did not run; None if it did.
+    """
 
     token_ids: list[int] = field(default_factory=list)
-    pieces: list[str] = field(default_factory=list)  # text that became final with each token
-    # Milliseconds from the request to each token; a round has one time.
+    pieces: list[str] = field(default_factory=list)
     times_ms: list[float] = field(default_factory=list)
-    rounds: list[RoundStatistics] = field(default_factory=list)  # none in plain decoding
+    rounds: list[RoundStatistics] = field(default_factory=list)
     statistics: Statistics = field(default_factory=Statistics)
-    mode_reason: str | None = None  # why the mode did not run; None if it did
+    mode_reason: str | None = None
 
     @property
     def chosen(self) -> str:
@@ -96,22 +103,22 @@ def stream(
 ) -> Generator[BenchPiece, None, Recording | None]:
     """Yield the text of a cell's reply as it is written; see `record`."""
     session.forget()
-    found, began = Recording(), perf_counter_ns()
+    recording, began = Recording(), perf_counter_ns()
     with closing(session.generate(request)) as events:
         for event in events:
             if cancelled():
                 return None
             if isinstance(event, TokenEvent):
-                found._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
+                recording._take(event.token_id, event.text, (perf_counter_ns() - began) / 1e6)
                 if event.round is not None:
-                    found._end_round(event.round)
+                    recording._end_round(event.round)
                 yield BenchPiece(cell, event.text)
             elif isinstance(event, ReplyEnd):
-                found.statistics, found.mode_reason = event.statistics, event.mode_reason
-                if found.pieces:
-                    found.pieces[-1] += event.trailing_text
+                recording.statistics, recording.mode_reason = event.statistics, event.mode_reason
+                if recording.pieces:
+                    recording.pieces[-1] += event.trailing_text
     mx.synchronize()  # a call queued beyond the end must not use the next reply's time
-    return found
+    return recording
 
 
 def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Callable[[], bool]) -> Recording | None:
@@ -133,7 +140,7 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         if cancelled():
             raise _CancelledError
 
-    found, began = Recording(), perf_counter_ns()
+    recording, began = Recording(), perf_counter_ns()
     responses = stream_generate(
         model.network,
         model.tokenizer,
@@ -147,21 +154,21 @@ def record_mlx_lm(model: LoadedModel, request: GenerationRequest, cancelled: Cal
         with closing(responses):
             for response in responses:
                 look(0, 0)
-                found._take(response.token, response.text, (perf_counter_ns() - began) / 1e6)
+                recording._take(response.token, response.text, (perf_counter_ns() - began) / 1e6)
     except _CancelledError:
         return None
     finally:
         mx.synchronize(generation_stream)
-    first, last = found.times_ms[0], found.times_ms[-1]
-    found.statistics = Statistics(
+    first, last = recording.times_ms[0], recording.times_ms[-1]
+    recording.statistics = Statistics(
         prompt_tokens=len(prompt),
-        generated_tokens=len(found.token_ids),
+        generated_tokens=len(recording.token_ids),
         prefill_ms=first,
         ttft_ms=first,
         decode_ms=last - first,
-        target_calls=len(found.token_ids) - 1,
+        target_calls=len(recording.token_ids) - 1,
     )
-    return found
+    return recording
 
 
 def measure_rounds(

@@ -51,12 +51,17 @@ class Neighbours(NamedTuple):
 
 
 class FigureKind(NamedTuple):
-    """A column of the results."""
+    """A column of the results.
+
+    Attributes:
+        unit: `x` for a ratio of speeds, `%` for a share, `/s` for a rate; empty for a number.
+        digits: Decimals in the terminal.
+    """
 
     title: str
     explanation: str
-    unit: str  # x: a ratio of speeds; %: a share; /s: a rate; empty: a number
-    digits: int  # decimals in the terminal
+    unit: str
+    digits: int
 
 
 _ACCEPTANCE = "Acceptance along the chosen path: tokens kept, as a share of the longest branch of each draft."
@@ -73,7 +78,8 @@ FIGURES = {
     "host_syncs_per_round": FigureKind("Waits per step", "How often a step waits for the device.", "", 2),
     "overhead": FigureKind("Overhead", "Time of a step over that of drafting and checking alone.", "x", 2),
 }
-Figures = Mapping[str, Figure | None]  # one for each name of `FIGURES`; None where it has no meaning
+# A figure for each name of `FIGURES`; None where it has no meaning.
+Figures = Mapping[str, Figure | None]
 
 
 def speed_ratio(run: BenchRun, other: BenchRun | None) -> float | None:
@@ -85,19 +91,30 @@ def speed_ratio(run: BenchRun, other: BenchRun | None) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class CellReport:
-    """The results of one setting."""
+    """The results of one setting.
+
+    Attributes:
+        name: Mode and shape, and whatever else distinguishes it from the other settings.
+        figures: The figures over all prompts.
+        groups: The figures by group of prompts.
+        identical_text: Whether all replies equal plain decoding's; None if that is unknown.
+        first_difference: First difference of the reply that differs most seriously.
+        mode_reason: Why its mode did not run.
+        chosen: Automatic mode: how many replies ended with each choice.
+        dtype: Precision of the model's weights, also for `auto`; empty if nothing ran.
+    """
 
     cell: BenchCell
-    name: str  # mode and shape, and whatever else distinguishes it from the other settings
-    figures: Figures  # over all prompts
-    groups: Mapping[str, Figures] = field(default_factory=dict)  # by group of prompts
+    name: str
+    figures: Figures
+    groups: Mapping[str, Figures] = field(default_factory=dict)
     pooled: Mapping[str, float | None] = field(default_factory=dict)
     """Sum of the decoded tokens over sum of the target calls, by group of prompts; `all` has all prompts."""
-    identical_text: bool | None = True  # whether all replies equal plain decoding's; None if that is unknown
-    first_difference: Difference | None = None  # first difference of the reply that differs most seriously
-    mode_reason: str | None = None  # why its mode did not run
-    chosen: Mapping[str, int] = field(default_factory=dict)  # automatic mode: how many replies ended with each choice
-    dtype: str = ""  # precision of the model's weights, also for `auto`; empty if nothing ran
+    identical_text: bool | None = True
+    first_difference: Difference | None = None
+    mode_reason: str | None = None
+    chosen: Mapping[str, int] = field(default_factory=dict)
+    dtype: str = ""
 
     @property
     def same_text(self) -> str:
@@ -143,12 +160,19 @@ class CellReport:
 
 @dataclass(frozen=True)
 class BenchResult:
-    """A benchmark that was run, here or elsewhere."""
+    """A benchmark that was run, here or elsewhere.
 
-    plan: BenchPlan  # without texts of prompts, if read from a file
-    runs: tuple[BenchRun, ...]  # so far
-    environment: Mapping[str, Any]  # see `environment`
-    complete: bool = True  # whether it neither stopped nor failed; a benchmark read from a file counts as complete
+    Attributes:
+        plan: The plan; without texts of prompts, if read from a file.
+        runs: The runs so far.
+        environment: Versions and facts; see `environment`.
+        complete: Whether it neither stopped nor failed; a benchmark read from a file counts as complete.
+    """
+
+    plan: BenchPlan
+    runs: tuple[BenchRun, ...]
+    environment: Mapping[str, Any]
+    complete: bool = True
 
     @cached_property
     def reports(self) -> tuple[CellReport, ...]:
@@ -162,7 +186,7 @@ class BenchResult:
         return () if listed else self._reports(0, self.plan.baselines)
 
     def _reports(self, first: int, cells: Sequence[BenchCell]) -> tuple[CellReport, ...]:
-        runs = [[run for run in self.runs if run.cell == first + place] for place in range(len(cells))]
+        runs = [[run for run in self.runs if run.cell == first + index] for index in range(len(cells))]
         names = _names(cells, [next((run.dtype for run in own if not run.mode_reason), "") for own in runs])
         return tuple(self._report(cell, name, own) for cell, name, own in zip(cells, names, runs, strict=True))
 
@@ -182,7 +206,7 @@ class BenchResult:
             "complete": self.complete,
         }
 
-    def beside(self, run: BenchRun) -> Neighbours:
+    def neighbours(self, run: BenchRun) -> Neighbours:
         """Return plain decoding and mlx-lm of the same turn."""
         turn = run.baseline, run.prompt, run.trial
         return Neighbours(self._by_turn.get((run.baseline, *turn)), self._by_turn.get((MLX_LM, *turn)))
@@ -197,7 +221,7 @@ class BenchResult:
         groups = [group for group in dict.fromkeys(run.group for run in runs) if group]
         differences = [(run.difference, run.dtype) for run in runs if run.difference]
         # among equals the first: a near-tie must not hide a serious difference after it
-        worst = max(differences, key=lambda found: found[0].seriousness(found[1]), default=(None, ""))[0]
+        worst = max(differences, key=lambda match: match[0].seriousness(match[1]), default=(None, ""))[0]
         return CellReport(
             cell,
             name,
@@ -213,16 +237,16 @@ class BenchResult:
 
     def _figures(self, runs: Sequence[BenchRun]) -> Figures:
         values = [self._values(run) for run in runs]
-        return {name: Figure.of(found[name] for found in values) for name in FIGURES}
+        return {name: Figure.of(match[name] for match in values) for name in FIGURES}
 
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
-        counts, beside = run.statistics, self.beside(run)
+        counts, neighbours = run.statistics, self.neighbours(run)
         syncs_known = counts.rounds and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,
-            "ratio_to_plain": speed_ratio(run, beside.plain),
-            "ratio_to_mlx_lm": speed_ratio(run, beside.mlx_lm),
+            "ratio_to_plain": speed_ratio(run, neighbours.plain),
+            "ratio_to_mlx_lm": speed_ratio(run, neighbours.mlx_lm),
             "tokens_per_target_call": counts.tokens_per_target_call,
             "acceptance_rate": counts.acceptance_rate,
             "nodes_per_target_call": counts.verified_nodes / counts.rounds if counts.rounds else None,
@@ -270,10 +294,10 @@ def _names(cells: Sequence[BenchCell], dtypes: Sequence[str]) -> list[str]:
 
 def _choice_text(chosen: str) -> str:
     """Return `drafter, 4 beams of 5 tokens` for `drafter W4 L5`; a file may hold anything."""
-    found = re.fullmatch(r"(\w+) W(\d{1,6}) L(\d{1,6})", chosen)
-    if found is None:
+    match = re.fullmatch(r"(\w+) W(\d{1,6}) L(\d{1,6})", chosen)
+    if match is None:
         return chosen
-    name, width, length = found[1], int(found[2]), int(found[3])
+    name, width, length = match[1], int(match[2]), int(match[3])
     return f"{name}, {size_text(length - 1) if name in (Mode.LOOKUP, Mode.SPECULATIVE) else size_text(width, length)}"
 
 

@@ -126,7 +126,7 @@ class InterleavedRunner:
                 break
             if recording.mode_reason:
                 nothing = Recording(mode_reason=recording.mode_reason)
-                missing.append(self._found(session, index, plan.baseline_of(cell), (0, 0), nothing))
+                missing.append(self._run_of(session, index, plan.baseline_of(cell), (0, 0), nothing))
         for cell in plan.baselines if plan.mlx_lm else ():
             sampling = SamplingParams(temperature=cell.temperature, max_tokens=_WARM_UP_TOKENS)
             record_mlx_lm(session.model, self._request(cell, 0, sampling), self._cancelled.is_set)
@@ -147,7 +147,7 @@ class InterleavedRunner:
                 recording = yield from self._recorded(session, request, index)
             if recording is None:
                 break
-            run = self._found(session, index, baseline, (prompt, trial), recording)
+            run = self._run_of(session, index, baseline, (prompt, trial), recording)
             if self._plan.overhead and trial == 0 and cell.draft.mode not in {Mode.OFF, Mode.AUTO}:
                 overhead, draft_ms = measure_rounds(session, request, recording, self._cancelled.is_set)
                 run = replace(run, overhead=overhead, draft_ms=draft_ms)
@@ -163,19 +163,19 @@ class InterleavedRunner:
             return record(session, request, self._cancelled.is_set)
         return (yield from stream(session, request, self._cancelled.is_set, cell))
 
-    def _progress(self, words: str) -> BenchProgress:
+    def _progress(self, text: str) -> BenchProgress:
         left, now = None, perf_counter()
         if self._done_runs:
             left = (now - self._began) / self._done_runs * (self._total - self._done_runs)
         else:
             self._began = now
-        return BenchProgress(self._done_runs, self._total, words, left)
+        return BenchProgress(self._done_runs, self._total, text, left)
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
         return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft)
 
-    def _found(
+    def _run_of(
         self, session: ChatSession, index: int, baseline: int, place: tuple[int, int], recording: Recording
     ) -> BenchRun:
         prompt, trial = place

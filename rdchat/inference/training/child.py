@@ -40,9 +40,12 @@ from rdchat.inference.verification.device import unwire_memory
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_GRACE_S = 3.0  # time to save after the app has ended
-_NICENESS = 10  # lower priority than the window
-_POINTS = 400  # most points of the learning curve without an accuracy
+# Seconds to save in after the app has ended.
+_GRACE_S = 3.0
+# The window has a higher priority.
+_NICENESS = 10
+# Limit of the points of the learning curve without an accuracy.
+_POINTS = 400
 
 
 def main() -> int:
@@ -50,19 +53,19 @@ def main() -> int:
     return serve({"train": _train}, grace_s=_GRACE_S, logs=True)
 
 
-def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) -> dict[str, Any]:
+def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[str]) -> dict[str, Any]:
     """Train a drafter, or resume its training, and compare it with the old one; return the comparison.
 
     Args:
         job: Receives `TrainingProgress` and a `TrainingStart`.
         order: The data of a `TrainingOrder`.
         folder: Folder for the drafter, the curve and the comparison.
-        asked: The person's own questions, where the order includes them.
+        questions: The person's own questions, where the order includes them.
     """
-    wanted, place, held_s = plain(TrainingOrder, order), Path(folder), 0.0
+    held_s = 0.0
     os.nice(_NICENESS)
 
-    def tell(event: TrainingProgress | TrainingStart) -> None:
+    def report(event: TrainingProgress | TrainingStart) -> None:
         nonlocal held_s
         job.report_progress(asdict(event))
         held_s += job.wait_while_held()  # while a reply is written
@@ -70,7 +73,9 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) 
 
     try:
         with keep_awake():
-            return _run(wanted, place, tuple(asked), tell, lambda: monotonic() - held_s)
+            return _run(
+                plain(TrainingOrder, order), Path(folder), tuple(questions), report, lambda: monotonic() - held_s
+            )
     except RdchatError as error:
         raise RdchatError(error.message, window_hint(error.hint)) from error
 
@@ -78,30 +83,30 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, asked: list[str]) 
 def _run(
     order: TrainingOrder,
     folder: Path,
-    asked: tuple[str, ...],
-    tell: Callable[[TrainingProgress | TrainingStart], object],
+    questions: tuple[str, ...],
+    report: Callable[[TrainingProgress | TrainingStart], object],
     now: Callable[[], float] = monotonic,
 ) -> dict[str, Any]:
     def show_loading(progress: LoadProgress) -> None:
-        tell(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
+        report(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
 
     model = load_model(order.model, Dtype(order.dtype), show_loading)
     unwire_memory()  # the window's process keeps its own model resident
     show_loading(LoadProgress("Preparing", None))
     make_folder(folder)
-    plan = make_plan(model, settings_of(order, folder, asked), resume=True)
+    plan = make_plan(model, settings_of(order, folder, questions), resume=True)
     memory_bytes = plan.budget.memory_bytes + model.info.weights_bytes
-    tell(TrainingStart(str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes))
+    report(TrainingStart(str(plan.folder), str(model.info.path), plan.resumed, plan.budget.disk_bytes, memory_bytes))
     with closing(JsonLines(folder / CURVE)) as curve, closing(DrafterTraining(model, plan, now).run()) as events:
-        shown = -1.0
+        last_fraction = -1.0
         for event in events:
-            if event.phase is Phase.TRAIN and (event.accuracy or (event.fraction or 0) - shown >= 1 / _POINTS):
-                shown = event.fraction or 0
+            if event.phase is Phase.TRAIN and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
+                last_fraction = event.fraction or 0
                 curve.append({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
-            tell(replace(event, memory_bytes=_memory_bytes()))
+            report(replace(event, memory_bytes=_memory_bytes()))
 
     def show(fraction: float) -> None:
-        tell(TrainingProgress(COMPARING, fraction, memory_bytes=_memory_bytes()))
+        report(TrainingProgress(COMPARING, fraction, memory_bytes=_memory_bytes()))
 
     show(0.0)
     comparison = asdict(compare_drafters(model, folder / DRAFTER, order.old, show))
@@ -118,10 +123,12 @@ def window_hint(hint: str) -> str:
     return hint.replace("--tokens", "tokens")
 
 
-def settings_of(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
+def settings_of(order: TrainingOrder, folder: Path, questions: tuple[str, ...]) -> TrainingSettings:
     """Return the order as settings of `rdchat train-drafter`."""
     recipe = default_recipe(order.kind, order.seed, order.tokens)
-    return TrainingSettings(folder / DRAFTER, order.tokens, order.seed, asked=asked, kind=order.kind, recipe=recipe)
+    return TrainingSettings(
+        folder / DRAFTER, order.tokens, order.seed, chat_questions=questions, kind=order.kind, recipe=recipe
+    )
 
 
 def _memory_bytes() -> int:

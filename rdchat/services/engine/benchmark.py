@@ -103,13 +103,21 @@ class Benchmark(QObject):
 
 @dataclass(frozen=True, slots=True)
 class ReplayState:
-    """The state of a replay at a moment."""
+    """The state of a replay at a moment.
 
-    characters: int  # written so far
-    tokens: int  # written so far
-    elapsed_ms: float  # the reply's own time; it stops with the last token
-    tokens_per_s: float | None  # decoding speed so far; None before there are two tokens
-    ended: bool  # the reply is whole
+    Attributes:
+        characters: Number of characters written so far.
+        tokens: Number of tokens written so far.
+        elapsed_ms: The reply's own time; it stops with the last token.
+        tokens_per_s: Decoding speed so far; None before there are two tokens.
+        ended: Whether the reply is complete.
+    """
+
+    characters: int
+    tokens: int
+    elapsed_ms: float
+    tokens_per_s: float | None
+    ended: bool
 
 
 class Replay:
@@ -137,13 +145,19 @@ class Replay:
 
 @dataclass(frozen=True, slots=True)
 class RaceResult:
-    """Two replies to one prompt."""
+    """Two replies to one prompt.
+
+    Attributes:
+        name: Name of the drafted setting, such as `Drafter head, 4 beams of 5 tokens`.
+        ratio: Speed of the drafted reply over that of the plain one; None where one has fewer than two tokens.
+        difference: Where the texts differ; None where they are the same.
+    """
 
     plain: Replay
     drafted: Replay
-    name: str  # of the drafted setting, such as `Drafter head, 4 beams of 5 tokens`
-    ratio: float | None  # speed of the drafted one over the plain one's; None where one has fewer than two tokens
-    difference: Difference | None  # where the texts differ; None where they are the same
+    name: str
+    ratio: float | None
+    difference: Difference | None
 
     @property
     def duration_ms(self) -> float:

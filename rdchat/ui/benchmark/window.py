@@ -28,8 +28,10 @@ _INTRODUCTION = (
     "Every setting answers every prompt. They take turns, so all run under the same conditions. "
     "The first results appear here when all settings have answered the first prompt."
 )
-_OFTEN_GAINED = 2.0  # by drafting, where the speed without it is not known
-_SLOWER = 1.5  # than measured: prompts are read too, and sizes that do not pay are slower than no drafting
+# Gain of drafting that is assumed where the speed without it is not known.
+_OFTEN_GAINED = 2.0
+# How much slower a benchmark may be: prompts are read too, and sizes that do not pay are slower than no drafting.
+_SLOWER = 1.5
 _START_TIP = "Measure the settings chosen at the left"
 _RESULT_KINDS = ["Comma-separated values (*.csv)", "All files (*)"]
 _EXPORT_KINDS = [f"{kind[1:].upper()} (*{kind})" for kind in EXPORT_TYPES]

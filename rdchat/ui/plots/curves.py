@@ -23,12 +23,17 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class CurvesPlot:
-    """Curves in one frame; one without points is left out."""
+    """Curves in one frame; one without points is left out.
+
+    Attributes:
+        line: A smaller line below the title.
+        shares: Whether values are shares, from 0 to 1; else they are figures from 0 on.
+    """
 
     title: str
-    line: str  # smaller, below the title
+    line: str
     curves: Sequence[Curve]
-    shares: bool  # values are shares, from 0 to 1; else figures from 0 on
+    shares: bool
 
     def draw(self, drawing: Drawing) -> None:
         """See `Plot`. A strip for each point of the first curve says all that was measured there."""

@@ -10,9 +10,12 @@ from PySide6.QtGui import QColor, QFont, QFontMetricsF, QPainter, QPen, QPolygon
 from rdchat.ui.style.theme import Colors
 
 _TITLE_HEIGHT, _LINE_HEIGHT = 22.0, 18.0
-_GAP = 28.0  # between pictures
-_MIN_RANGE = 1.25  # so that noise around 1 does not get the strongest colours
-DASHED = (4.0, 2.0)  # dash and gap, in widths of the line
+# Distance between pictures.
+_GAP = 28.0
+# Range that gets the strongest colours, at least, so that noise around 1 does not.
+_MIN_RANGE = 1.25
+# Lengths of dash and gap, in widths of the line.
+DASHED = (4.0, 2.0)
 _ALIGNMENTS = {
     "left": Qt.AlignmentFlag.AlignLeft,
     "center": Qt.AlignmentFlag.AlignHCenter,

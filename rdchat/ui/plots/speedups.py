@@ -17,10 +17,12 @@ TITLE = "Speed-up over plain decoding"
 LINES = ("Median of each setting.", "The thin line spans the middle half of the values.")
 _ROW, _BAR, _GROUP, _AXIS = 28.0, 16.0, 26.0, 26.0
 _STEPS = (0.25, 0.5, 1.0, 2.0, 5.0, 10.0)
-_TICK_ROOM, _PLAIN_ROOM = 40.0, 48.0  # least distance of two ticks, and of a tick from the words at 1
+# Distance of two ticks, and of a tick from the label at 1, at least.
+_TICK_ROOM, _PLAIN_ROOM = 40.0, 48.0
 _CELL_HEIGHT, _WIDEST_CELL = 44.0, 92.0
 _NAMES = 24.0
-_INSET = 1.5  # between cells
+# Half the distance between cells.
+_INSET = 1.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,12 @@ class SpeedBars:
     """Speed-up over plain decoding as horizontal bars, by precision; a line at 1 is plain decoding.
 
     Slower settings end before that line and are orange, faster ones cross it and are blue.
+
+    Attributes:
+        groups: Name and bars of each precision.
     """
 
-    groups: tuple[tuple[str, Bars], ...]  # by precision
+    groups: tuple[tuple[str, Bars], ...]
 
     def draw(self, drawing: Drawing) -> None:
         drawing.heading(TITLE, *LINES)
@@ -97,13 +102,19 @@ class HeatMap:
     """Speed-up of the drafter head by beam width (rows) and beam length (columns), for one precision.
 
     The best cell is framed.
+
+    Attributes:
+        widths: Beam widths that were measured, ascending.
+        lengths: Beam lengths that were measured, ascending.
+        values: Median speed-up at (width, length); pairs not measured are missing.
+        reference: Name of the setting whose speed-up is 1.
     """
 
     dtype: str
-    widths: tuple[int, ...]  # beam widths that were measured, ascending
-    lengths: tuple[int, ...]  # beam lengths that were measured, ascending
-    values: Mapping[tuple[int, int], float]  # median speed-up at (width, length); pairs not measured are missing
-    reference: str = "Plain decoding"  # has the speed-up 1
+    widths: tuple[int, ...]
+    lengths: tuple[int, ...]
+    values: Mapping[tuple[int, int], float]
+    reference: str = "Plain decoding"
 
     @property
     def best(self) -> tuple[int, int] | None:

@@ -15,8 +15,8 @@ COMMAND = [sys.executable, "-m", "tests.inference.training.short_child"]
 _plain_settings = child.settings_of
 
 
-def _short(order: TrainingOrder, folder: Path, asked: tuple[str, ...]) -> TrainingSettings:
-    settings = _plain_settings(order, folder, asked)
+def _short(order: TrainingOrder, folder: Path, chat_questions: tuple[str, ...]) -> TrainingSettings:
+    settings = _plain_settings(order, folder, chat_questions)
     epochs = 4 if settings.kind is HeadKind.RECURRENT else 1
     return replace(settings, sequences=8, recipe=replace(settings.recipe, epochs=epochs, vocabulary=64))
 

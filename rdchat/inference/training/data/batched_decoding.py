@@ -23,8 +23,10 @@ from rdchat.inference.verification.target import LoadedModel
 
 Halves = npt.NDArray[np.float16]
 
-_CALL_TOKENS = 2048  # prompt tokens of one call, padding included
-_STATE_TOKENS = 4096  # the same, where hidden states are read
+# Prompt tokens of one call, padding included.
+_CALL_TOKENS = 2048
+# Tokens of one call that reads hidden states, padding included.
+_STATE_TOKENS = 4096
 _PREFIX, _PROMPTS = (1, 2), ((3,), (4, 5, 6, 7, 8), (9, 3, 7), (6, 4))
 _STEPS = ((9, 10, 5, 13), (11, 12, 14, 3))
 
@@ -52,8 +54,8 @@ class BatchedDecoder:
         shared: list[Any] = [KVCache() for _ in make_prompt_cache(model.network)]
         _feed(model.network, [prefix], shared)
         parts: list[list[Any]] = []
-        for place in parts_of_a_call([len(prompt) for prompt in prompts], _CALL_TOKENS):
-            group = prompts[place.start : place.stop]
+        for part in parts_of_a_call([len(prompt) for prompt in prompts], _CALL_TOKENS):
+            group = prompts[part.start : part.stop]
             width = max(map(len, group))
             parts.append([BatchKVCache.merge([layer] * len(group)) for layer in shared])
             for cache in parts[-1]:
@@ -88,10 +90,10 @@ class BatchedDecoder:
 def parts_of_a_call(lengths: Sequence[int], token_limit: int) -> list[range]:
     """Split neighbouring sequences into parts of at most `token_limit`, padded; a part may be one longer sequence."""
     starts, longest = [0], 0
-    for place, length in enumerate(lengths):
+    for index, length in enumerate(lengths):
         longest = max(longest, length)
-        if place > starts[-1] and (place + 1 - starts[-1]) * longest > token_limit:
-            starts.append(place)
+        if index > starts[-1] and (index + 1 - starts[-1]) * longest > token_limit:
+            starts.append(index)
             longest = length
     return [range(start, stop) for start, stop in zip(starts, [*starts[1:], len(lengths)], strict=True)]
 
@@ -175,12 +177,14 @@ def conversation_states(
 def _states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> list[Halves]:
     """Return the hidden states at each conversation's tokens; those of similar length share a call."""
     model.hooks.read(reads)
-    order = sorted(range(len(conversations)), key=lambda place: len(conversations[place].tokens))
-    found: dict[int, Halves] = {}
-    for part in parts_of_a_call([len(conversations[place].tokens) for place in order], _STATE_TOKENS):
+    order = sorted(range(len(conversations)), key=lambda index: len(conversations[index].tokens))
+    states_by_index: dict[int, Halves] = {}
+    for part in parts_of_a_call([len(conversations[index].tokens) for index in order], _STATE_TOKENS):
         group = order[part.start : part.stop]
-        model.network(padded([conversations[place].tokens for place in group]))
+        model.network(padded([conversations[index].tokens for index in group]))
         assert model.hooks.hidden is not None
         states = fetch(model.hooks.hidden.astype(mx.float16))
-        found |= {place: row[: len(conversations[place].tokens)] for place, row in zip(group, states, strict=True)}
-    return [found[place] for place in range(len(conversations))]
+        states_by_index |= {
+            index: row[: len(conversations[index].tokens)] for index, row in zip(group, states, strict=True)
+        }
+    return [states_by_index[index] for index in range(len(conversations))]

@@ -20,20 +20,30 @@ from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
 _QUESTION_TEMPERATURE = 0.8
-_TOP_P = 0.95  # the default of chats
-_REACH = 10.0  # tokens less likely than e^-10 times the most likely one are never drawn
+# The default of chats, too.
+_TOP_P = 0.95
+# Tokens less likely than e^-10 times the most likely one are never drawn.
+_REACH = 10.0
 MAX_ANSWER_TOKENS = 224
-MAX_SEQUENCE_TOKENS = 1408  # of a conversation: an article or search results, a task, and an answer
-_LOOP_RUN, _LOOP_LENGTH = 8, 8  # an answer loops if this many consecutive runs of this many tokens were all seen before
+# Room in a conversation for an article or search results, a task, and an answer.
+MAX_SEQUENCE_TOKENS = 1408
+# An answer loops if this many consecutive runs of this many tokens were all seen before.
+_LOOP_RUN, _LOOP_LENGTH = 8, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """The chat template's token ids around a question."""
+    """The chat template's token ids around a question.
 
-    before: tuple[int, ...]  # before the user's first token
-    after: tuple[int, ...]  # end the question and begin the answer
-    ends: frozenset[int]  # end a turn
+    Attributes:
+        before: Tokens before the user's first token.
+        after: Tokens that end the question and begin the answer.
+        ends: Tokens that end a turn.
+    """
+
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    ends: frozenset[int]
 
 
 class TokenSequence:
@@ -133,16 +143,21 @@ def sample(logits: npt.NDArray[np.float32], temperature: float, draw: np.random.
     weights = np.exp((logits[likely] - logits[best]) / temperature)
     order = np.argsort(-weights, kind="stable")
     sums = np.cumsum(weights[order])
-    kept = int(np.searchsorted(sums, _TOP_P * sums[-1])) + 1
-    chosen = np.searchsorted(sums[:kept], draw.random() * sums[kept - 1], side="right")
-    return int(likely[order[min(chosen, kept - 1)]])
+    likely_enough = int(np.searchsorted(sums, _TOP_P * sums[-1])) + 1
+    chosen = np.searchsorted(sums[:likely_enough], draw.random() * sums[likely_enough - 1], side="right")
+    return int(likely[order[min(chosen, likely_enough - 1)]])
 
 
-_ANSWER_TEMPERATURES = (0.0, 0.7)  # conversations take turns
-_LONG_BATCHES = 4  # every fourth batch asks about long texts; a batch's longest sequence decides the cost of a step
-_PASSAGE_TOKENS = (40, 110)  # length of answers that serve as passages later, cut at the upper end
-_PASSAGES = 600  # number of latest passages to draw from
-_FULL_ENOUGH = 0.93  # ended conversations are dropped when at most this share of the rows is still running
+# Answers of consecutive conversations take these temperatures in turn.
+_ANSWER_TEMPERATURES = (0.0, 0.7)
+# Every fourth batch asks about long texts; a batch's longest sequence decides the cost of a step.
+_LONG_BATCHES = 4
+# Length of answers that serve as passages later, cut at the upper end.
+_PASSAGE_TOKENS = (40, 110)
+# Number of latest passages to draw from.
+_PASSAGES = 600
+# Ended conversations are dropped when at most this share of the rows is still running.
+_FULL_ENOUGH = 0.93
 _MARK = "xquestionx"
 
 
@@ -182,16 +197,24 @@ class DataMaker:
 
     A batch depends only on the seed, its number and the shards before it, so a resumed run makes the same data as an
     uninterrupted one. An interrupted batch begins again.
+
+    Attributes:
+        model: The target, accepted by `check_batched_decoding`.
+        seed_prompt: Draws a seed prompt; see `SeedPromptSource.seed_prompt`.
+        shards: The folder to which new shards are added.
+        seed: Seed of the training, from 0 to 2**31 - 1.
+        sequences: Conversations in a batch.
+        passages: Answers that later questions may be about.
     """
 
-    model: LoadedModel  # the target, accepted by `check_batched_decoding`
+    model: LoadedModel
     template: Template
-    seed_prompt: Callable[[int, Sequence[str], bool], SeedPrompt]  # such as `SeedPromptSource.seed_prompt`
-    shards: ShardFolder  # where new shards are added
+    seed_prompt: Callable[[int, Sequence[str], bool], SeedPrompt]
+    shards: ShardFolder
     _: KW_ONLY
-    seed: int  # of the training; from 0 to 2**31 - 1
-    sequences: int  # conversations in a batch
-    passages: list[str] = field(default_factory=list)  # answers that later questions may be about
+    seed: int
+    sequences: int
+    passages: list[str] = field(default_factory=list)
 
     def resume(self) -> list[list[TrainingConversation]]:
         """Continue after the last shard; return the existing shards."""
@@ -204,7 +227,7 @@ class DataMaker:
         """Make one more shard; after each target call yield its number of answer tokens so far."""
         number = len(self.shards)
         long = number % _LONG_BATCHES == _LONG_BATCHES - 1
-        sequences = [self._sequence(number * self.sequences + place, long) for place in range(self.sequences)]
+        sequences = [self._sequence(number * self.sequences + index, long) for index in range(self.sequences)]
         shared = self.template.before[:-1]  # the first step feeds a sequence's last token
         running = sorted(sequences, key=lambda sequence: len(sequence.tokens))
         decoder = BatchedDecoder.read(self.model, shared, [each.tokens[len(shared) : -1] for each in running])
@@ -240,8 +263,8 @@ class DataMaker:
     def _room(self) -> int:
         """Most tokens of a question; longer ones are cut to fit the context and the batch's memory."""
         around = len(self.template.before) + len(self.template.after)
-        most = min(MAX_SEQUENCE_TOKENS, self.model.info.context_length)
-        return most - MAX_ANSWER_TOKENS - around
+        limit = min(MAX_SEQUENCE_TOKENS, self.model.info.context_length)
+        return limit - MAX_ANSWER_TOKENS - around
 
     def _remember(self, made: Sequence[TrainingConversation]) -> None:
         """Keep answers in prose, up to the end of a sentence, as passages for later questions."""

@@ -19,17 +19,25 @@ from typing import Any
 
 import rdchat
 
-_OWN_TOKENS = 60  # of a question that the target writes from nothing
-_FEWEST_PARAGRAPHS = 3  # of an article
+# Limit of a question that the target writes from nothing.
+_OWN_TOKENS = 60
+# Paragraphs of an article to use, at least.
+_FEWEST_PARAGRAPHS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class SeedPrompt:
-    """A question, or the beginning of one."""
+    """A question, or the beginning of one.
 
-    kind: str  # kind of task, for statistics
-    text: str  # the text
-    more_tokens: int = 0  # the most tokens that the target may add to it; 0 for a whole question
+    Attributes:
+        kind: Kind of task, for statistics.
+        text: The question, or its beginning.
+        more_tokens: Limit of the tokens that the target may add to it; 0 for a complete question.
+    """
+
+    kind: str
+    text: str
+    more_tokens: int = 0
 
 
 @cache
@@ -46,10 +54,15 @@ def texts(name: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class SeedPromptSource:
-    """Draws seed prompts; the same arguments give the same prompt."""
+    """Draws seed prompts; the same arguments give the same prompt.
 
-    seed: int  # of the training
-    extra: Sequence[str] = ()  # the person's own questions, whole, mixed in evenly
+    Attributes:
+        seed: Seed of the training.
+        extra: The person's own questions, complete, mixed in evenly.
+    """
+
+    seed: int
+    extra: Sequence[str] = ()
 
     def seed_prompt(self, number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
         """Return the seed prompt of a conversation.
@@ -66,11 +79,11 @@ class SeedPromptSource:
         kind = draw.choices(list(shares), list(shares.values()))[0]
         if kind.startswith("passage") and len(passages) < 2:
             kind = "topic"
-        words = _words(draw, passages, draw.randint(2, 3) if long else 1)
-        return _prompt(draw, kind, words, has_passages=bool(passages))
+        gaps = _draw_gaps(draw, passages, draw.randint(2, 3) if long else 1)
+        return _prompt(draw, kind, gaps, has_passages=bool(passages))
 
 
-def _prompt(draw: random.Random, kind: str, words: dict[str, str], *, has_passages: bool) -> SeedPrompt:
+def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passages: bool) -> SeedPrompt:
     """Draw a prompt of a kind and fill its gaps with the words."""
     tables, written = texts("seed_prompts"), texts("written_texts")
     name, pattern, tokens = kind, "", 0
@@ -90,20 +103,20 @@ def _prompt(draw: random.Random, kind: str, words: dict[str, str], *, has_passag
             name, pattern = draw.choice(tables["passage_tasks"])
         case "article task":
             task, pattern = draw.choice(tables["passage_tasks"])
-            name, words = f"article {task}", words | {"passage": _article(draw)}
+            name, gaps = f"article {task}", gaps | {"passage": _article(draw)}
         case "written translation":
             languages = list(written["foreign"])
             counts = [len(written["foreign"][language]) for language in languages]
             language = draw.choices(languages, counts)[0]
-            words = words | {"language": language, "foreign": draw.choice(written["foreign"][language])}
+            gaps = gaps | {"language": language, "foreign": draw.choice(written["foreign"][language])}
             pattern = draw.choice(tables["into_english"])
         case _:
             table, tokens = texts("prompt_kinds")["starts"][kind]
             pattern = draw.choice(tables[table])
-    return SeedPrompt(name, pattern.format_map(words), tokens)
+    return SeedPrompt(name, pattern.format_map(gaps), tokens)
 
 
-def _words(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
+def _draw_gaps(draw: random.Random, passages: Sequence[str], joined: int) -> dict[str, str]:
     """Draw a word for every gap that a pattern may have; a passage is made of `joined` passages."""
     tables = texts("seed_prompts")
     name, other = draw.sample(tables["names"], 2)

@@ -34,8 +34,10 @@ from rdchat.inference.verification.fetch import fetch
 
 _EPSILON = 1e-6
 _HEAD_WIDTH = 64
-_HELD_OUT = 12  # conversations drafted along while training
-_OWN_SCORE = 8.0  # score of a row with itself in initial attention: a few hundred other rows together weigh less
+# Conversations drafted along while training.
+_HELD_OUT = 12
+# Score of a row with itself in initial attention: a few hundred other rows together weigh less.
+_OWN_SCORE = 8.0
 _ROPE = RopeConfig(10_000.0, max_positions=8192)
 
 

@@ -28,12 +28,18 @@ from rdchat.inference.training.heads.samples import Halves, Ints
 from rdchat.inference.training.heads.trainer import Goals, Objective, Target, TrainingData, drop_inputs, unroll
 from rdchat.inference.verification.fetch import fetch
 
-_SMALLEST_SCALE = 1e-3  # smallest scale as a share of the largest, so that constant dimensions are not blown up
-_MEASURED_STATES = 20_000  # hidden states from which the standardisation is measured
-_LOOKED_AT = 8192  # held-out roots drafted from while training
-_ROWS = 512  # held-out roots drafted from at a time
-_INVERSE_TEMPERATURE = 1.2  # from 1.0 to 1.4 decoding is the same within its scatter (docs/adr/0003)
-_FIRST_OUTPUT = 0.1  # size of the initial output layer, so that logits begin near 0
+# Lower limit of a scale as a share of the largest, so that constant dimensions are not blown up.
+_SMALLEST_SCALE = 1e-3
+# Hidden states from which the standardisation is measured.
+_MEASURED_STATES = 20_000
+# Held-out roots drafted from while training.
+_LOOKED_AT = 8192
+# Held-out roots drafted from at a time.
+_ROWS = 512
+# Decoding is the same within its scatter from 1.0 to 1.4 (docs/adr/0003).
+_INVERSE_TEMPERATURE = 1.2
+# Size of the initial output layer, so that logits begin near 0.
+_FIRST_OUTPUT = 0.1
 
 Inputs = tuple[mx.array, mx.array]
 """(n, width) float32: the hidden states from which roots were chosen; (n, steps) int32: roots and the tokens after
@@ -61,13 +67,21 @@ class Standardization:
 
 @dataclass(frozen=True, slots=True)
 class Whitening:
-    """The whitening of one training; all arrays float32."""
+    """The whitening of one training; all arrays float32.
 
-    hidden: Standardization  # standardises hidden states, (..., input_size)
-    embeddings: Standardization  # standardises token embeddings, (..., hidden_size)
-    table: mx.array  # (vocabulary, hidden_size): the standardised embeddings of all tokens
-    preconditioner: mx.array  # (hidden_size, hidden_size), symmetric: see `output_preconditioner`
-    rows: mx.array  # (candidates, hidden_size): the draft vocabulary's output rows times the preconditioner
+    Attributes:
+        hidden: Standardises hidden states, (..., input_size).
+        embeddings: Standardises token embeddings, (..., hidden_size).
+        table: (vocabulary, hidden_size): the standardised embeddings of all tokens.
+        preconditioner: (hidden_size, hidden_size), symmetric: see `output_preconditioner`.
+        rows: (candidates, hidden_size): the draft vocabulary's output rows times the preconditioner.
+    """
+
+    hidden: Standardization
+    embeddings: Standardization
+    table: mx.array
+    preconditioner: mx.array
+    rows: mx.array
 
     @classmethod
     def of(
@@ -87,8 +101,8 @@ class Whitening:
         """
         embeddings = Standardization.of(table, counts)
         preconditioner = output_preconditioner(rows)
-        whole = embeddings(mx.array(table))
-        result = cls(Standardization.of(states), embeddings, whole, preconditioner, mx.array(rows) @ preconditioner)
+        embedded = embeddings(mx.array(table))
+        result = cls(Standardization.of(states), embeddings, embedded, preconditioner, mx.array(rows) @ preconditioner)
         mx.eval(result.table, result.rows)
         return result
 

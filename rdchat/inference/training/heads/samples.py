@@ -17,10 +17,14 @@ from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-TEACHER_TOKENS = 16  # the k of the teacher's top-k
-_CURVE_TOKENS = 64  # tokens from which a logit curve is measured
-_CURVE_POINTS = 1025  # most points of the curve
-_TEACHER_ROWS = 1024  # hidden states turned into logits at a time
+# The k of the teacher's top-k.
+TEACHER_TOKENS = 16
+# Tokens from which a logit curve is measured.
+_CURVE_TOKENS = 64
+# Limit of the points of the curve.
+_CURVE_POINTS = 1025
+# Hidden states turned into logits at a time.
+_TEACHER_ROWS = 1024
 
 Ints = npt.NDArray[np.int32]
 Halves = npt.NDArray[np.float16]
@@ -28,12 +32,19 @@ Halves = npt.NDArray[np.float16]
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The tokens of all answers, concatenated: N tokens."""
+    """The tokens of all answers, concatenated: N tokens.
 
-    tokens: Ints  # (N,) int32
-    left: Ints  # (N,) int32: how many tokens of the same answer follow
-    held_out: npt.NDArray[np.bool_]  # (N,) bool: whether the answer is kept for evaluation
-    greedy: npt.NDArray[np.bool_]  # (N,) bool: whether the answer was made at temperature 0
+    Attributes:
+        tokens: (N,) int32.
+        left: (N,) int32: how many tokens of the same answer follow.
+        held_out: (N,) bool: whether the answer is kept for evaluation.
+        greedy: (N,) bool: whether the answer was made at temperature 0.
+    """
+
+    tokens: Ints
+    left: Ints
+    held_out: npt.NDArray[np.bool_]
+    greedy: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, conversations: Sequence[TrainingConversation], held_out_every: int = 15) -> "Answers":
@@ -113,11 +124,15 @@ def draft_vocabulary(answers: Answers, size: int) -> Ints:
 
 @dataclass(frozen=True, slots=True)
 class LogitCurve:
-    """The target's logits as a function of products of hidden states and output rows: rising and piecewise linear."""
+    """The target's logits as a function of products of hidden states and output rows: rising and piecewise linear.
 
-    products: npt.NDArray[np.float32]  # (points,) float32, ascending: products of hidden state and output row
-    # (points,) float32: the target's logit of each. Below the first product the first logit holds. Beyond the last one
-    # the slope of the last tenth continues: in 16 bits the slope of two points is mostly rounding.
+    Attributes:
+        products: (points,) float32, ascending: products of hidden state and output row.
+        logits: (points,) float32: the target's logit of each. Below the first product the first logit holds. Beyond the
+            last one the slope of the last tenth continues: in 16 bits the slope of two points is mostly rounding.
+    """
+
+    products: npt.NDArray[np.float32]
     logits: npt.NDArray[np.float32]
 
     @classmethod
@@ -133,8 +148,8 @@ class LogitCurve:
         order = np.argsort(x, kind="stable")
         x, y = x[order], y[order]
         chosen = np.minimum(np.searchsorted(x, np.linspace(x[0], x[-1], _CURVE_POINTS)), x.size - 1)
-        x, places = np.unique(x[chosen], return_index=True)
-        return cls(x, np.maximum.accumulate(y[chosen][places]))
+        x, indices = np.unique(x[chosen], return_index=True)
+        return cls(x, np.maximum.accumulate(y[chosen][indices]))
 
     def __call__(self, products: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
         """Return the logits of products, in the shape of `products`."""
@@ -147,11 +162,14 @@ class LogitCurve:
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The target's top-k at each of N answer tokens, among the tokens that can be drafted."""
+    """The target's top-k at each of N answer tokens, among the tokens that can be drafted.
 
-    # (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
+    Attributes:
+        columns: (N, TEACHER_TOKENS) uint16 or uint32: the top-k tokens, as indices into the draft vocabulary.
+        probs: (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
+    """
+
     columns: npt.NDArray[np.integer]
-    # (N, TEACHER_TOKENS) float16: their probabilities at temperature 1; each row sums to 1.
     probs: npt.NDArray[np.floating]
 
     @classmethod

@@ -49,8 +49,8 @@ class DroppingLinear(nn.Linear):
 
     def __call__(self, x: mx.array) -> mx.array:
         if self.training and self.dropout:
-            kept = 1 - self.dropout
-            x = x * mx.random.bernoulli(kept, x.shape) / kept
+            share = 1 - self.dropout
+            x = x * mx.random.bernoulli(share, x.shape) / share
         result: mx.array = super().__call__(x)
         return result
 
@@ -105,10 +105,14 @@ def weighted_mean(losses: mx.array, weights: mx.array) -> mx.array:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The parts of the target, besides hidden states, that training needs."""
+    """The parts of the target, besides hidden states, that training needs.
+
+    Attributes:
+        curve: The logits of products of hidden states and output rows; see `LogitCurve`.
+    """
 
     embeddings: TargetEmbeddings
-    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]  # see `LogitCurve`
+    curve: Callable[[npt.NDArray[np.floating]], npt.NDArray[np.floating]]
     vocabulary_size: int
 
     @classmethod
@@ -165,12 +169,15 @@ class Objective(ABC):
         rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
         teacher: The target's top-k at each answer token.
         windows: The hidden states.
+        compiled: Whether all batches have the same shapes, so that a step can be compiled.
+        network: The weights that are trained.
+        tokens_per_step: Answer tokens of a step, on average.
     """
 
     licence: ClassVar[str]
-    compiled: ClassVar[bool] = False  # whether all batches have the same shapes, so that a step can be compiled
-    network: nn.Module  # the weights that are trained
-    tokens_per_step: float  # answer tokens of a step, on average
+    compiled: ClassVar[bool] = False
+    network: nn.Module
+    tokens_per_step: float
 
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
         self.target, self.recipe, self.layers = target, recipe, layers

@@ -39,7 +39,7 @@ def card(
         "answers": f"{len(conversations):,}",
         "answer tokens": f"{answer_tokens(conversations):,}",
         "own questions from a file": f"{len(settings.prompts):,}",
-        "own questions from chats": f"{len(settings.asked):,}",
+        "own questions from chats": f"{len(settings.chat_questions):,}",
         "target layers read": ", ".join(map(str, plan.reads.layers)),
         "epochs": settings.recipe.epochs,
         "learning rate": settings.recipe.learning_rate,

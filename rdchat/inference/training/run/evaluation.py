@@ -23,7 +23,8 @@ from rdchat.inference.training.heads.samples import Answers
 from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.verification.target import LoadedModel
 
-_EVALUATED = 12  # held-out questions decoded at the end
+# Held-out questions decoded at the end.
+_EVALUATED = 12
 _EVALUATED_TOKENS = 96
 _COMPARED_TOKENS = 64
 

@@ -20,14 +20,14 @@ class RunRecord:
     Attributes:
         dtype: Precision of the target.
         before, after: Tokens around a question; some chat templates include the date.
-        asked: Questions from stored chats, fixed at the start since chats change.
+        chat_questions: Questions from stored chats, fixed at the start since chats change.
         trained: Steps done and planned of each recipe whose training has ended.
     """
 
     dtype: str
     before: tuple[int, ...]
     after: tuple[int, ...]
-    asked: tuple[str, ...] = ()
+    chat_questions: tuple[str, ...] = ()
     trained: dict[str, list[int]] = field(default_factory=dict)
 
     def template(self, model: LoadedModel) -> Template:

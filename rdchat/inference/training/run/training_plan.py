@@ -39,8 +39,8 @@ class TrainingSettings:
         tokens: Answer tokens to train on.
         seed: Seed of all random draws.
         prompts: The person's own questions, mixed with the built-in ones.
-        asked: More of them, from stored chats; the card says that there were some. A resumed training uses those it
-            began with.
+        chat_questions: More of them, from stored chats; the card says that there were some. A resumed training uses
+            those it began with.
         sequences: Conversations decoded in one batch; fewer where memory is short.
         kind: The kind of head.
         recipe: The hyperparameters for that kind.
@@ -54,7 +54,7 @@ class TrainingSettings:
     tokens: int = DEFAULT_TOKENS
     seed: int = 0
     prompts: tuple[str, ...] = ()
-    asked: tuple[str, ...] = ()
+    chat_questions: tuple[str, ...] = ()
     sequences: int = 128
     kind: HeadKind = HeadKind.RECURRENT
     recipe: Recipe = field(default_factory=Recipe)
@@ -120,10 +120,10 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     budget = make_budget(model, trainings, width, settings.tokens, settings.sequences, anyway=settings.anyway)
     folder = trainings / _data_key(settings, budget.sequences)
     record = _read_record(folder, binding, model, resume)
-    given = settings.prompts, record.asked if record else settings.asked
-    prompts, asked = (_short(model, questions) for questions in given)
-    left_out = sum(map(len, given)) - len(prompts) - len(asked)
-    if left_out and not prompts and not asked:
+    given = settings.prompts, record.chat_questions if record else settings.chat_questions
+    prompts, chat_questions = (_short(model, questions) for questions in given)
+    left_out = sum(map(len, given)) - len(prompts) - len(chat_questions)
+    if left_out and not prompts and not chat_questions:
         raise RdchatError(
             f"All questions are longer than {MAX_QUESTION_TOKENS} tokens.", "Use shorter ones, or leave out --prompts."
         )
@@ -131,8 +131,8 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     if record is None:
         template = chat_template(model)
         record = RunRecord(model.info.dtype, template.before, template.after)
-    record = replace(record, asked=asked)
-    settings = replace(settings, sequences=budget.sequences, prompts=prompts, asked=asked)
+    record = replace(record, chat_questions=chat_questions)
+    settings = replace(settings, sequences=budget.sequences, prompts=prompts, chat_questions=chat_questions)
     return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads)
 
 
@@ -196,7 +196,7 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 def _data_key(settings: TrainingSettings, sequences: int) -> str:
     """Return a name for this kind of data; questions from chats do not change it, since chats change meanwhile."""
-    chats = ["chats"] if settings.asked else []
+    chats = ["chats"] if settings.chat_questions else []
     facts = json.dumps([settings.seed, sequences, settings.prompts, *chats])
     return hashlib.sha256(facts.encode()).hexdigest()[:12]
 

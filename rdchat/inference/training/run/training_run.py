@@ -88,7 +88,7 @@ class DrafterTraining:
         maker = DataMaker(
             self._model,
             record.template(self._model),
-            SeedPromptSource(settings.seed, (*settings.prompts, *settings.asked)).seed_prompt,
+            SeedPromptSource(settings.seed, (*settings.prompts, *settings.chat_questions)).seed_prompt,
             ShardFolder(self._plan.folder / "shards", self._model.info.vocabulary_size),
             seed=settings.seed,
             sequences=settings.sequences,

@@ -14,7 +14,8 @@ from rdchat.files.plain_data import plain
 from rdchat.inference.api.training import CURVE, DRAFTER, RESULT, Comparison, TrainingOrder
 
 _RECORD = "training.json"
-_REMOVED = "removed-"  # before the name of data that is being removed
+# Prefix of the name of data that is being removed.
+_REMOVED = "removed-"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,21 @@ from rdchat.work.job import CancelledError, Job
 
 STOPPED_WITH_THE_APP = "It stopped when rdchat quit."
 _GO_ON = "Resume it to continue where it stopped. If it stops again, close other apps to free memory."
-_SEEDS = 2**31  # each training has its own: one that failed would fail again with the same seed
-_PAUSE_S, _END_S = 20.0, 3.0  # to save in: on a pause, and when the app is quit
+# Each training has its own: one that failed would fail again with the same seed.
+_SEEDS = 2**31
+# Seconds to save in on a pause, and when the app is quit.
+_PAUSE_S, _END_S = 20.0, 3.0
 
 
 class TrainingState(StrEnum):
-    """The state of the app's training."""
+    """The state of the app's training.
 
-    LOOKING = "looking"  # for a training of an earlier run of the app
+    Attributes:
+        LOOKING: It looks for a training of an earlier run of the app.
+        ENDING: Its files are being moved or removed.
+    """
+
+    LOOKING = "looking"
     NOTHING = "nothing"
     STARTING = "starting"
     TRAINING = "training"
@@ -37,7 +44,7 @@ class TrainingState(StrEnum):
     PAUSED = "paused"
     FAILED = "failed"
     FINISHED = "finished"
-    ENDING = "ending"  # its files are being moved or removed
+    ENDING = "ending"
 
     @property
     def is_active(self) -> bool:

@@ -24,7 +24,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
 
 _LITTLE_TOKENS = 20_000
-_INDENT = 24  # of an explanation: it begins below the text of its button
+# Indent of an explanation, which begins below the text of its button.
+_INDENT = 24
 _KINDS = {
     HeadKind.RECURRENT: (
         "Recurrent (recommended)",
@@ -110,7 +111,8 @@ class TrainingForm(QWidget):
         )
 
 
-_WIDEST = 620  # of a column of text, in pixels
+# Width of a column of text, in pixels.
+_WIDEST = 620
 _HINT = "rdchat loads the model a second time for training."
 _NO_MODEL = "Load a model first, or choose an installed one."
 _MEANWHILE = (
@@ -118,7 +120,8 @@ _MEANWHILE = (
     "pauses the training; resume it next time."
 )
 _RESUMABLE = {TrainingState.PAUSED, TrainingState.FAILED}
-_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}  # the main button is disabled
+# States in which the main button is disabled.
+_BUSY = {TrainingState.LOOKING, TrainingState.PAUSING, TrainingState.ENDING}
 
 
 class TrainingPage(QWidget):

@@ -46,7 +46,8 @@ _OUTCOMES = {
 }
 _PLACES = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
 _ALL = "all"
-_SAME = 0.005  # a smaller difference, in tokens a call, counts as none
+# A smaller difference, in tokens a call, counts as none.
+_SAME = 0.005
 
 
 def state_title(state: TrainingState, progress: TrainingProgress | None) -> str:

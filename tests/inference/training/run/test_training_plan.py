@@ -110,15 +110,15 @@ def test_what_was_settled_holds_for_every_run(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A template may name the day."""
-    settings = replace(settings, sequences=4, asked=("what is tea",))
+    settings = replace(settings, sequences=4, chat_questions=("what is tea",))
     plan = begin(model, settings)
     monkeypatch.setattr(
         "rdchat.inference.training.run.training_plan.chat_template", lambda _model: pytest.fail("asked again")
     )
-    again = make_plan(model, replace(settings, asked=("what is tea", "asked since then")), resume=True)
+    again = make_plan(model, replace(settings, chat_questions=("what is tea", "asked since then")), resume=True)
     assert again.resumed
     assert not plan.resumed
-    assert (again.folder, again.record.template(model), again.settings.asked) == (
+    assert (again.folder, again.record.template(model), again.settings.chat_questions) == (
         plan.folder,
         plan.record.template(model),
         ("what is tea",),
@@ -174,8 +174,8 @@ def test_too_little_memory(model: LoadedModel, settings: TrainingSettings, monke
 
 def test_questions_that_are_too_long_are_left_out(model: LoadedModel, settings: TrainingSettings) -> None:
     short, long = "what is tea", "a" * 401
-    plan = make_plan(model, replace(settings, prompts=(short, long), asked=(long,)), resume=False)
-    assert (plan.settings.prompts, plan.settings.asked, plan.left_out) == ((short,), (), 2)
+    plan = make_plan(model, replace(settings, prompts=(short, long), chat_questions=(long,)), resume=False)
+    assert (plan.settings.prompts, plan.settings.chat_questions, plan.left_out) == ((short,), (), 2)
     with pytest.raises(RdchatError, match="All questions are longer than 400 tokens"):
         make_plan(model, replace(settings, prompts=(long,)), resume=False)
 
