@@ -73,7 +73,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
     usual = Sweep(())
     group = parser.add_argument_group("settings to compare", "every combination of these lists is measured")
-    lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (  # option, field of `Sweep`, type, help
+    # Option, field of `Sweep`, type and help.
+    lists: tuple[tuple[str, str, Callable[[str], Any], str], ...] = (
         ("--dtype", "dtypes", Dtype, "precisions"),
         ("--temperature", "temperatures", float, "0 is greedy"),
         ("--beam-width", "beam_widths", int, "for drafter"),
@@ -92,9 +93,9 @@ def _add_sweep_options(parser: argparse.ArgumentParser) -> None:
             "for drafter, auto: drafters' names in `rdchat models list`, or folders (default: the model's own)",
         ),
     )
-    for option, name, kind, words in lists:
+    for option, name, kind, explanation in lists:
         default = getattr(usual, name)
-        group.add_argument(option, dest=name, type=_list_of(kind), default=default, metavar="LIST", help=words)
+        group.add_argument(option, dest=name, type=_list_of(kind), default=default, metavar="LIST", help=explanation)
     group.add_argument(
         "--draft-model", metavar="MODEL", help="for speculative: a smaller model with the same tokenizer"
     )
@@ -119,11 +120,11 @@ def run(args: argparse.Namespace) -> int:
     _check_files(args)
     try:
         _measure(args, prompts, measurement)
-    except KeyboardInterrupt:  # before or after the measuring itself
+    except KeyboardInterrupt:  # Before or after the measuring itself.
         measurement.cancelled = True
     except Exception:
         if measurement.runs:
-            with suppress(RdchatError):  # the first of several errors is shown
+            with suppress(RdchatError):  # The first of several errors is shown.
                 _report(args, measurement.result)
         raise
     _report(args, measurement.result)
@@ -216,7 +217,7 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
     ):
         for event in runner:
             if isinstance(event, BenchProgress):
-                progress.show(_shown(event))
+                progress.show(_load_progress(event))
                 if stored:
                     stored.end_turn()
             elif isinstance(event, BenchRun):
@@ -257,12 +258,12 @@ def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ..
     """Return the modes that the loaded model supports, and those whose model or drafter the person named."""
     drafter = args.drafters[0]
     named = {Mode.SPECULATIVE: args.draft_model, Mode.DRAFTER: drafter}
-    found = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
-    modes = [option.mode for option in found if option.available or named.get(option.mode)]
-    return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # plain decoding first
+    choices = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
+    modes = [option.mode for option in choices if option.available or named.get(option.mode)]
+    return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # Plain decoding first.
 
 
-def _shown(progress: BenchProgress) -> LoadProgress:
+def _load_progress(progress: BenchProgress) -> LoadProgress:
     left = f", {progress.left_text}" if progress.left_text else ""
     return LoadProgress(f"{progress.text}{left}", progress.done / progress.total if progress.total else None)
 
@@ -277,11 +278,11 @@ def _list_of[T](kind: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
     """Return a parser for a list with commas."""
 
     def parse(text: str) -> tuple[T, ...]:
-        words = [word.strip() for word in text.split(",")]
-        if not all(words):
+        items = [item.strip() for item in text.split(",")]
+        if not all(items):
             raise argparse.ArgumentTypeError("the list, or one of its items, is empty")
         try:
-            return tuple(kind(word) for word in words)
+            return tuple(kind(item) for item in items)
         except ValueError as error:
             choices = f": choose from {', '.join(kind)}" if isinstance(kind, type(Mode)) else ""
             raise argparse.ArgumentTypeError(f"{error}{choices}") from error
@@ -309,12 +310,12 @@ def bench_table(result: BenchResult) -> str:
 
 
 def _row(report: CellReport) -> list[str]:
-    figures = (_words(report.figures[name], kind.digits) for name, kind in FIGURES.items())
+    figures = (_figure_text(report.figures[name], kind.digits) for name, kind in FIGURES.items())
     return [report.name, *figures, report.same_text.lower() or _NONE]
 
 
 def _speed_ups(report: CellReport, groups: Sequence[str]) -> list[str]:
-    return [report.name, *(_words(report.groups.get(group, {}).get("ratio_to_plain"), 2) for group in groups)]
+    return [report.name, *(_figure_text(report.groups.get(group, {}).get("ratio_to_plain"), 2) for group in groups)]
 
 
 def _pooled_tokens(report: CellReport, groups: Sequence[str]) -> list[str]:
@@ -322,7 +323,7 @@ def _pooled_tokens(report: CellReport, groups: Sequence[str]) -> list[str]:
     return [report.name, *(_NONE if figure is None else f"{figure:.2f}" for figure in figures)]
 
 
-def _words(figure: Figure | None, digits: int) -> str:
+def _figure_text(figure: Figure | None, digits: int) -> str:
     if figure is None:
         return _NONE
     if figure.low == figure.high:

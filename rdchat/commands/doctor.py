@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the state of this machine; the exit status is 0 whatever it is."""
     facts = gather()
     advice = advise(facts)
-    faster = [{"model": name, "advice": words} for name, words in facts.models]
+    faster = [{"model": name, "advice": text} for name, text in facts.models]
     report = {**facts.report, "models": faster, "advice": [asdict(item) for item in advice]}
     options.print_result(args, report, as_text(facts.report, advice, facts.models))
     return 0
@@ -128,7 +128,7 @@ def advise(facts: Facts) -> list[Advice]:
         ),
         (not report["display"], "There is no display to show the window on.", "xvfb-run -a make run"),
         (
-            free < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # macOS would give back more
+            free < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # macOS would give back more.
             f"Only {size_text(free)} of memory is free.",
             "Close other apps, or add memory.",
         ),
@@ -174,7 +174,7 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
     ]
     lines = [f"{name:<16}{value}" for name, value in rows]
     if models:
-        lines += ["", "Models:", *(f"  {name}\n    {words}" for name, words in models)]
+        lines += ["", "Models:", *(f"  {name}\n    {text}" for name, text in models)]
     if not advice:
         return "\n".join([*lines, "", "All is well."])
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
@@ -202,8 +202,8 @@ def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters  # noqa: PLC0415  MLX
     from rdchat.inference.models.model_files import target_hash  # noqa: PLC0415
 
-    found = search_drafters(target_hash(model) if model else None, model)
-    return found.folder, found.left_out
+    drafters = search_drafters(target_hash(model) if model else None, model)
+    return drafters.folder, drafters.left_out
 
 
 def _advised() -> tuple[tuple[str, str], ...]:
@@ -212,12 +212,12 @@ def _advised() -> tuple[tuple[str, str], ...]:
     from rdchat.inference.library.model_library import library_models  # noqa: PLC0415
 
     cards = [card for card in library_models(stored_settings().models_folder) if card.can_be_loaded]
-    found = []
+    advised = []
     for card in cards:
         drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))
         advice = draft_advice(card, drafts, measured_calls(card.path))
-        found.append((one_line(card.name), one_line(advice.words)))
-    return tuple(found)
+        advised.append((one_line(card.name), one_line(advice.words)))
+    return tuple(advised)
 
 
 def _writable(folder: Path) -> bool:

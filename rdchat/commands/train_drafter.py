@@ -127,6 +127,6 @@ def _text(event: "TrainingProgress", accuracy: Sequence[float]) -> str:
         parts.append("right " + " ".join(f"{share:.0%}" for share in accuracy))
     if event.left_s is not None:
         parts.append(f"{timedelta(seconds=int(event.left_s))} left")
-    if event.words:
-        parts.append(event.words)
+    if event.text:
+        parts.append(event.text)
     return "  ".join(parts)

@@ -55,11 +55,11 @@ class Difference:
 
     def describe(self, dtype: str) -> str:
         """Return where the replies differ and by how much; it begins in lower case."""
-        place = f"differs most in prompt {self.prompt + 1}, from token {self.index + 1} on"
+        start = f"differs most in prompt {self.prompt + 1}, from token {self.index + 1} on"
         if self.gap is None:
-            return f"{place}, where one reply had ended."
+            return f"{start}, where one reply had ended."
         near = ", a near-tie" if self.near_tie(dtype) else ""
-        return f"{place}: {self.other!r} for {self.plain!r}; scores differ by {self.gap:.2g}{near}."
+        return f"{start}: {self.other!r} for {self.plain!r}; scores differ by {self.gap:.2g}{near}."
 
 
 @dataclass(frozen=True, slots=True)

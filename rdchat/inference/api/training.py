@@ -68,7 +68,7 @@ class TrainingProgress:
         accuracy: Share of correct tokens at each draft position of held-out answers, given that all earlier ones were
             correct; empty where it was not measured.
         left_s: Seconds until the phase ends, at this speed; None if unknown.
-        words: A sentence, or the name of a step.
+        text: A sentence, or the name of a step.
         memory_bytes: Memory of the process; 0 if it was not measured.
     """
 
@@ -78,7 +78,7 @@ class TrainingProgress:
     loss: float | None = None
     accuracy: tuple[float, ...] = ()
     left_s: float | None = None
-    words: str = ""
+    text: str = ""
     memory_bytes: int = 0
 
 

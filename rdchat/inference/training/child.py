@@ -88,7 +88,7 @@ def _run(
     now: Callable[[], float] = monotonic,
 ) -> dict[str, Any]:
     def show_loading(progress: LoadProgress) -> None:
-        report(TrainingProgress(LOADING, progress.fraction, words=progress.stage))
+        report(TrainingProgress(LOADING, progress.fraction, text=progress.stage))
 
     model = load_model(order.model, Dtype(order.dtype), show_loading)
     unwire_memory()  # the window's process keeps its own model resident

@@ -195,7 +195,7 @@ class Race(Benchmark):
         self.ended.connect(self._on_ended)
 
     @property
-    def words(self) -> str:
+    def step_text(self) -> str:
         """The step under way, such as `Off (1 of 2)…`; empty before the first one."""
         progress = self.progress
         if progress is None:

@@ -23,7 +23,8 @@ _NEW = DraftSettings()
 _MODE_NAMES = {Mode.OFF: "Off, twice (shows the error)"}
 _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
-_SIZES = {  # by their names among the draft settings: label, explanation and first value of a field
+# Label, explanation and first value of a field, by its name among the draft settings.
+_SIZES = {
     "beam_width": ("Beams", "Beams that a drafter head follows side by side", _NEW.beam_width),
     "beam_length": (
         "Beam length",
@@ -49,14 +50,14 @@ class NumberField[T: (int, float)](QLineEdit):
         Raises:
             InvalidSettingError: If there is none, or something that is no number.
         """
-        words = [word.strip() for word in self.text().split(",") if word.strip()]
-        if not words:
+        items = [item.strip() for item in self.text().split(",") if item.strip()]
+        if not items:
             raise InvalidSettingError(f"{self.accessibleName()}: type at least one number.")
         try:
-            return tuple(dict.fromkeys(self._kind(word) for word in words))
+            return tuple(dict.fromkeys(self._kind(item) for item in items))
         except ValueError as error:
-            whole = "whole numbers" if self._kind is int else "numbers"
-            problem = f"{self.accessibleName()}: type {whole} separated by commas, such as 1, 4."
+            kind = "whole numbers" if self._kind is int else "numbers"
+            problem = f"{self.accessibleName()}: type {kind} separated by commas, such as 1, 4."
             raise InvalidSettingError(problem) from error
 
 
@@ -69,7 +70,7 @@ class PromptSource(QComboBox):
     def __init__(self) -> None:
         super().__init__(minimumContentsLength=14)
         self.setAccessibleName("Prompts")
-        self._prompts: list[tuple[Prompt, ...]] = [EVERYDAY_PROMPTS]  # and those of the file; by place in the list
+        self._prompts: list[tuple[Prompt, ...]] = [EVERYDAY_PROMPTS]
         self._last = 0
         self.addItems([f"Everyday questions ({len(EVERYDAY_PROMPTS)})", "From a file…"])
         set_tip(self, _FILES)
@@ -94,10 +95,10 @@ class PromptSource(QComboBox):
         self.insertItem(1, f"{Path(path).name} ({len(prompts)})")
         self._on_activated(1)
 
-    def _on_activated(self, place: int) -> None:
-        chosen = place < len(self._prompts)
-        self._last = place if chosen else self._last
-        self.setCurrentIndex(self._last)  # where a file is to be chosen, the one before it stays until then
+    def _on_activated(self, index: int) -> None:
+        chosen = index < len(self._prompts)
+        self._last = index if chosen else self._last
+        self.setCurrentIndex(self._last)  # The previous choice stays until a file is chosen.
         if chosen:
             self.chosen.emit()
         else:
@@ -106,9 +107,9 @@ class PromptSource(QComboBox):
 
 
 class PlanForm(QWidget):
-    """A column of fields; `plan` returns the plan that they describe."""
+    """A column of fields; `plan` returns the plan that they describe. `changed` follows changes by the person."""
 
-    changed = Signal()  # by the person
+    changed = Signal()
     failed = Signal(str)
 
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
@@ -120,7 +121,7 @@ class PlanForm(QWidget):
         self.source = PromptSource()
         self.source.chosen.connect(self.changed)
         self.source.failed.connect(self.failed)
-        self._form.addRow(self.source)  # over the whole width: names of files are long
+        self._form.addRow(self.source)  # Without a label: names of files are long.
         self.limit = self._add_field(
             "Prompts per group", "Only the first few prompts of each group.", QSpinBox(maximum=999)
         )
@@ -131,8 +132,8 @@ class PlanForm(QWidget):
             self._form.addRow(box)
         self._add_heading("Sizes", "Separate numbers by commas. Every combination is measured.")
         self.sizes = {
-            name: self._add_field(label, words, NumberField[int](int, first))
-            for name, (label, words, first) in _SIZES.items()
+            name: self._add_field(label, text, NumberField[int](int, first))
+            for name, (label, text, first) in _SIZES.items()
         }
         tip = "0 always takes the most likely token"
         self.temperatures = self._add_field("Temperature", tip, NumberField[float](float, 0))
@@ -141,15 +142,15 @@ class PlanForm(QWidget):
         self.dtypes = {dtype: self._box(names[dtype], dtype is Dtype.AUTO) for dtype in Dtype}
         grid = QGridLayout()
         grid.setSpacing(TIGHT)
-        for place, box in enumerate(self.dtypes.values()):
-            grid.addWidget(box, place // 2, place % 2)
+        for index, box in enumerate(self.dtypes.values()):
+            grid.addWidget(box, index // 2, index % 2)
         self._form.addRow(grid)
         self._add_heading("Replies")
-        most, trials = (
+        max_tokens, trials = (
             QSpinBox(minimum=2, maximum=4096, value=64, singleStep=16, suffix=" tokens"),
             QSpinBox(minimum=1, value=3),
         )
-        self.max_tokens = self._add_field("Up to", "The longest that a reply may be.", most)
+        self.max_tokens = self._add_field("Up to", "The longest that a reply may be.", max_tokens)
         self.trials = self._add_field("Trials", "How often each setting answers each prompt.", trials)
         self.mlx_lm = self._box("Compare with mlx-lm", checked=True)
         set_tip(self.mlx_lm, "Also times the unchanged mlx-lm library on the same model")
@@ -157,21 +158,21 @@ class PlanForm(QWidget):
         drafting.changed.connect(self._show_options)
         self._show_options()
 
-    def _add_heading(self, name: str, words: str = "") -> None:
+    def _add_heading(self, name: str, text: str = "") -> None:
         heading = ThemedLabel(self._theme, name, bold=True)
         heading.setContentsMargins(0, LARGE - 4, 0, 0)
         self._form.addRow(heading)
-        if words:
-            self._form.addRow(ThemedLabel(self._theme, words, "muted", -1, wraps=True))
+        if text:
+            self._form.addRow(ThemedLabel(self._theme, text, "muted", -1, wraps=True))
 
-    def _box(self, words: str, checked: bool) -> QCheckBox:
-        box = QCheckBox(words)
+    def _box(self, text: str, checked: bool) -> QCheckBox:
+        box = QCheckBox(text)
         box.setChecked(checked)
         box.toggled.connect(self._on_toggled)
         return box
 
-    def _add_field[F: QSpinBox | NumberField[Any]](self, name: str, words: str, field: F) -> F:
-        add_row(self._form, name, field, words)
+    def _add_field[F: QSpinBox | NumberField[Any]](self, name: str, text: str, field: F) -> F:
+        add_row(self._form, name, field, text)
         field.textChanged.connect(self.changed)
         return field
 
@@ -219,7 +220,7 @@ class PlanForm(QWidget):
             field.setEnabled(name in used)
 
     def _on_toggled(self) -> None:
-        self._show_sizes()  # first, as the plan depends on them
+        self._show_sizes()  # The plan depends on them.
         self.changed.emit()
 
     def _reason(self, mode: Mode) -> str:

@@ -63,7 +63,8 @@ class RaceWindow(SideWindow):
         self._controller = controller
         self._race, self._drafting = controller.race, controller.drafting
         self._result: RaceResult | None = None
-        self._tried: DraftSettings | None = None  # raced instead of the chat's own settings
+        # Raced instead of the chat's own settings.
+        self._tried: DraftSettings | None = None
         self._build_question()
         self.status = ThemedLabel(theme, "", "muted", wraps=True)
         self.problem = ThemedLabel(theme, "", "warning", wraps=True)
@@ -75,7 +76,7 @@ class RaceWindow(SideWindow):
         )
         self.verdict = ThemedLabel(theme, _INTRODUCTION, "muted", wraps=True, selectable=True)
         self.verdict.setAlignment(Qt.AlignmentFlag.AlignTop)
-        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # replies keep their height
+        self.verdict.setMinimumHeight(2 * self.verdict.fontMetrics().lineSpacing())  # The replies keep their height.
         self._lay_out(theme)
         self._connect()
         self._show_state()
@@ -92,8 +93,8 @@ class RaceWindow(SideWindow):
         self.start.setDefault(True)
 
     def _lay_out(self, theme: Theme) -> None:
-        drafting, most = PlainLabel("Drafting"), PlainLabel("Up to")
-        choices = row(drafting, self.mode, SMALL, most, self.token_limit, (self.status, 1), self.start)
+        drafting, up_to = PlainLabel("Drafting"), PlainLabel("Up to")
+        choices = row(drafting, self.mode, SMALL, up_to, self.token_limit, (self.status, 1), self.start)
         replies = row((self.plain, 1), (self.drafted, 1), spacing=LARGE)
         column(
             *(self.prompt, choices, self.problem, Separator(theme)),
@@ -196,8 +197,8 @@ class RaceWindow(SideWindow):
             parted = "muted" if self._result.parted_by_rounding else "warning"
             self._show_verdict(self._result.verdict, "success" if self._result.difference is None else parted)
 
-    def _show_verdict(self, words: str, color: str) -> None:
-        self.verdict.show_text(words, color)
+    def _show_verdict(self, text: str, color: str) -> None:
+        self.verdict.show_text(text, color)
         self._show_state()
 
     def _show_state(self) -> None:
@@ -206,20 +207,20 @@ class RaceWindow(SideWindow):
         set_tip(self.mode, self._problem(mode) or formatting.MODE_EXPLANATIONS[mode])
         for part in (self.prompt, self.mode, self.token_limit):
             part.setEnabled(not running)
-        asked = "" if self.prompt.toPlainText().strip() else "Type a prompt first."
-        reason = "" if running else obstacle(self._controller) or asked
+        missing = "" if self.prompt.toPlainText().strip() else "Type a prompt first."
+        reason = "" if running else obstacle(self._controller) or missing
         problem = "" if running else self._problem(mode)
         self.problem.show_text(f"{problem} Choose another drafting mode." if problem else "")
         self.start.setText("Stop Race" if running else "Start Race")
         self.start.setEnabled(running or not (reason or problem))
-        waiting = self._race.words or waiting_text(self._controller)
+        waiting = self._race.step_text or waiting_text(self._controller)
         self.status.setText(waiting if running else reason or self._race_text())
 
     def _problem(self, mode: Mode) -> str:
         """Return why a mode cannot run; empty if it can, or the engine has not answered yet."""
         option = self._drafting.option(mode)
         if self._tried is not None and mode is self._tried.mode:
-            return ""  # the engine's answer is about the chat's own drafter
+            return ""  # The engine has answered for the chat's own drafter.
         return option.reason if option is not None and not option.available else ""
 
     def _race_text(self) -> str:

@@ -41,7 +41,7 @@ class ReplayView(QWidget):
         head.addWidget(unit, 1, 1, Qt.AlignmentFlag.AlignBottom)
         head.addWidget(self.state, 2, 0, 1, 2)
         head.setColumnStretch(1, 1)
-        head.setColumnMinimumWidth(0, self.fontMetrics().horizontalAdvance("000.0") * 2)  # the unit does not move
+        head.setColumnMinimumWidth(0, self.fontMetrics().horizontalAdvance("000.0") * 2)  # So the unit does not move.
         column(head, self.progress, (self.text, 1), within=self)
         self._theme = theme
         theme.changed.connect(self._restyle)
@@ -58,7 +58,7 @@ class ReplayView(QWidget):
         self._replay = replay
         self.text.clear()
         self.speed.show_text(formatting.NONE, "muted")
-        self.state.setText(" ")  # an empty label would be lower
+        self.state.setText(" ")  # An empty label would be lower.
         self.progress.setValue(0)
 
     def write(self, text: str) -> None:
@@ -77,13 +77,13 @@ class ReplayView(QWidget):
             return
         state = self._replay.at(clock_ms)
         bar = self.text.verticalScrollBar()
-        place, at_end = bar.value(), bar.value() == bar.maximum()
+        position, at_end = bar.value(), bar.value() == bar.maximum()
         self.text.setPlainText(_BOLD.sub(r"\1", self._replay.text[: state.characters]))
-        bar.setValue(bar.maximum() if at_end else place)
+        bar.setValue(bar.maximum() if at_end else position)
         self.speed.show_text(formatting.rate(state.tokens_per_s), "muted" if state.tokens_per_s is None else "text")
         elapsed = f"{state.elapsed_ms / 1000:.2f} s"
-        words = f"{formatting.counted(state.tokens, 'token')}, {elapsed} with reading" if state.ended else elapsed
-        self.state.show_text(words, "success" if state.ended else "muted")
+        text = f"{formatting.counted(state.tokens, 'token')}, {elapsed} with reading" if state.ended else elapsed
+        self.state.show_text(text, "success" if state.ended else "muted")
         total = len(self._replay.run.token_ids)
         self.progress.setValue(round(1000 * state.tokens / total) if total else 0)
 
@@ -92,9 +92,9 @@ class ReplayView(QWidget):
 
 
 class Playback(QWidget):
-    """Counts the milliseconds of a replay from 0 to its end."""
+    """Counts the milliseconds of a replay from 0 to its end; `moved` has the moment, in ms."""
 
-    moved = Signal(float)  # to a moment, in ms
+    moved = Signal(float)
     finished = Signal()
 
     def __init__(self, theme: Theme) -> None:
@@ -104,7 +104,7 @@ class Playback(QWidget):
         self._frames.timeout.connect(self._on_frame)
         self.play = push_button("Play", "Play or pause the replay", self.toggle)
         self.skip = push_button("To the End", "Skip the replay", lambda: self.slider.setValue(self.slider.maximum()))
-        self.slider = QSlider(Qt.Orientation.Horizontal)  # in ms
+        self.slider = QSlider(Qt.Orientation.Horizontal)
         self.slider.setPageStep(1000)
         self.slider.setAccessibleName("Moment of the replay")
         set_tip(self.slider, "Drag back to see a moment again, or to the end to skip the replay")
@@ -164,5 +164,5 @@ class Playback(QWidget):
 
     def _show(self) -> None:
         self.play.setText("Pause" if self.playing else "Play")
-        moment, whole = self.slider.value() / 1000, self.slider.maximum() / 1000
-        self.clock.setText(f"{moment:.1f} of {whole:.1f} s" if whole else "")
+        moment, total = self.slider.value() / 1000, self.slider.maximum() / 1000
+        self.clock.setText(f"{moment:.1f} of {total:.1f} s" if total else "")

@@ -34,7 +34,7 @@ PLAIN_EXPLANATION = "Plain decoding against itself: how far this speed-up scatte
 _UNITS = {"/s": formatting.rate, "x": formatting.ratio, "%": formatting.percent, "": formatting.decimal}
 _SAME = "Whether every reply has the same tokens as with plain decoding."
 _UNKNOWN = "Unknown: not every reply was stored."
-_SHOWN = ("decode_tps", "ratio_to_plain", "ratio_to_mlx_lm", "tokens_per_target_call", "acceptance_rate", "draft_ms")
+_VISIBLE = ("decode_tps", "ratio_to_plain", "ratio_to_mlx_lm", "tokens_per_target_call", "acceptance_rate", "draft_ms")
 """The figures that fit into the window; exports have all of them."""
 _Index = QModelIndex | QPersistentModelIndex
 
@@ -57,7 +57,7 @@ class TableView(QTableWidget):
     def __init__(self, name: str) -> None:
         super().__init__()
         self.setAccessibleName(name)
-        self.setItemDelegate(_SpacedCells(self))  # a style sheet would keep the colours of another appearance
+        self.setItemDelegate(_SpacedCells(self))  # A style sheet would keep the colours of another appearance.
         self.setAlternatingRowColors(True)
         self.setShowGrid(False)
         self.setTabKeyNavigation(False)
@@ -86,12 +86,12 @@ class TableView(QTableWidget):
             self._names = names
         for column, title in enumerate(titles):
             side = Qt.AlignmentFlag.AlignLeft if column < name_columns else Qt.AlignmentFlag.AlignRight
-            head = TableCell(title.text.replace(" ", "\n", 1), title.tip or title.text)  # columns are many
+            head = TableCell(title.text.replace(" ", "\n", 1), title.tip or title.text)  # There are many columns.
             self.setHorizontalHeaderItem(column, _item(head, side))
             for number, row in enumerate(rows):
                 item = _item(row[column], side)
-                words = f"{title.text}: {item.text()}" if title.text else item.text()
-                item.setData(Qt.ItemDataRole.AccessibleTextRole, words)
+                text = f"{title.text}: {item.text()}" if title.text else item.text()
+                item.setData(Qt.ItemDataRole.AccessibleTextRole, text)
                 self.setItem(number, column, item)
 
 
@@ -150,7 +150,7 @@ def group_rows(reports: Sequence[CellReport]) -> tuple[list[TableCell], list[lis
 
 
 def _titles() -> list[TableCell]:
-    return [TableCell(FIGURES[name].title, FIGURES[name].explanation) for name in _SHOWN]
+    return [TableCell(FIGURES[name].title, FIGURES[name].explanation) for name in _VISIBLE]
 
 
 def _name(report: CellReport) -> TableCell:
@@ -167,7 +167,7 @@ def _sentence(note: str) -> str:
 
 
 def _figures(figures: Figures) -> list[TableCell]:
-    return [_cell(figures.get(name), FIGURES[name]) for name in _SHOWN]
+    return [_cell(figures.get(name), FIGURES[name]) for name in _VISIBLE]
 
 
 def _cell(figure: Figure | None, kind: FigureKind) -> TableCell:
@@ -199,4 +199,4 @@ def export(result: BenchResult, path: Path) -> None:
             else:
                 json.dump(result.as_json(), file, ensure_ascii=False, indent=2)
     except OSError as error:
-        raise StorageError(f"The file {path} cannot be written: {error.strerror}.", "Choose another place.") from error
+        raise StorageError(f"The file {path} cannot be written: {error.strerror}.", "Choose another folder.") from error

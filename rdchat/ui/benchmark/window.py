@@ -44,7 +44,7 @@ class BenchmarkWindow(SideWindow):
         super().__init__("Benchmark", (1160, 700), (720, 460), parent)
         self._controller, self._benchmark = controller, controller.benchmark
         self._result: BenchResult | None = None
-        self._outcome: tuple[str, str] | None = None  # how the last action ended: words and their colour
+        self._outcome: tuple[str, str] | None = None
         self.form = PlanForm(controller.drafting, theme)
         self.results = ResultsView(theme)
         self._build_bar(theme)
@@ -52,7 +52,7 @@ class BenchmarkWindow(SideWindow):
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_runs)
         self._connect()
-        controller.drafting.changed.connect(self._show_state)  # the form was connected before
+        controller.drafting.changed.connect(self._show_state)  # The form is connected first.
         self._show_state()
 
     def _build_bar(self, theme: Theme) -> None:
@@ -78,9 +78,9 @@ class BenchmarkWindow(SideWindow):
         line = Ground(theme, "border")
         line.setFixedWidth(1)
         middle = row(side, line, (self.stack, 1), spacing=0)
-        words = column(self.status, self.progress, spacing=TIGHT)
+        text = column(self.status, self.progress, spacing=TIGHT)
         buttons = self.open_csv, self.export, self.start
-        bar = row((words, 1), *buttons, margins=(LARGE, SMALL, LARGE, MEDIUM))
+        bar = row((text, 1), *buttons, margins=(LARGE, SMALL, LARGE, MEDIUM))
         column((middle, 1), Separator(theme), bar, within=self, spacing=0)
 
     def _connect(self) -> None:
@@ -107,13 +107,13 @@ class BenchmarkWindow(SideWindow):
 
     def ask_to_stop(self, question: str, answer: str, then: Callable[[], object]) -> None:
         """Ask whether to stop the running benchmark; if so, call `then`."""
-        words = "The benchmark is still running. Results so far stay here until you quit rdchat."
+        text = "The benchmark is still running. Results so far stay here until you quit rdchat."
 
         def stop() -> None:
             self._benchmark.stop()
             then()
 
-        box = ask(self, question, words, answer, stop, leave="Keep Running")
+        box = ask(self, question, text, answer, stop, leave="Keep Running")
         self._benchmark.ended.connect(box.reject)
         self._benchmark.failed.connect(box.reject)
 
@@ -146,15 +146,15 @@ class BenchmarkWindow(SideWindow):
             self.start.setEnabled(True)
             self._show_progress()
             return
-        reason, words, color = obstacle(self._controller), "", "muted"
+        reason, text, color = obstacle(self._controller), "", "muted"
         try:
             plan = self.form.plan()
-            words = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_text(plan)}"
+            text = f"{plan.runs:,} replies of up to {plan.max_tokens} tokens. {self._time_text(plan)}"
         except InvalidSettingError as error:
             reason, color = reason or str(error), "danger"
         self.start.setEnabled(not reason)
         set_tip(self.start, reason or _START_TIP)
-        self.status.show_text(*(self._outcome or (reason or words, color)))
+        self.status.show_text(*(self._outcome or (reason or text, color)))
 
     def _time_text(self, plan: BenchPlan) -> str:
         """Return how long a plan takes: at least at the speed of the model's last reply, at most without drafting."""
@@ -165,9 +165,10 @@ class BenchmarkWindow(SideWindow):
         if pace is None:
             return "The time left is shown after the first reply."
         plain = min(pace, (measured.plain_tps if measured else None) or pace / _OFTEN_GAINED)
-        tokens, again = plan.runs * plan.max_tokens, plan.runs // plan.trials * plan.max_tokens  # to time drafts alone
-        least, most = tokens / pace, (tokens + again) / plain * _SLOWER
-        return f"That takes {formatting.rough_time(least)} to {formatting.rough_time(most)}."
+        tokens = plan.runs * plan.max_tokens
+        again = plan.runs // plan.trials * plan.max_tokens  # Drafts are timed alone, too.
+        shortest_s, longest_s = tokens / pace, (tokens + again) / plain * _SLOWER
+        return f"That takes {formatting.rough_time(shortest_s)} to {formatting.rough_time(longest_s)}."
 
     def _on_edited(self) -> None:
         self._outcome = None
@@ -189,15 +190,15 @@ class BenchmarkWindow(SideWindow):
         done = f"Done: {formatting.counted(made, 'reply', 'replies')}."
         self._end(f"Stopped after {made:,} of {planned:,} replies." if stopped else done, "muted")
 
-    def _end(self, words: str, color: str) -> None:
+    def _end(self, text: str, color: str) -> None:
         self._show_runs()
         self._show_state()
-        self._show_outcome(words, color)
+        self._show_outcome(text, color)
 
-    def _show_outcome(self, words: str, color: str = "danger") -> None:
+    def _show_outcome(self, text: str, color: str = "danger") -> None:
         """Show how an action ended, until the next one."""
-        self._outcome = words, color
-        self.status.show_text(words, color)
+        self._outcome = text, color
+        self.status.show_text(text, color)
 
     def _choose_csv(self) -> None:  # Apple's scripts write two files that belong together
         ask_to_open(self, "Open a benchmark", FileMode.ExistingFiles, self.open_files, _RESULT_KINDS)

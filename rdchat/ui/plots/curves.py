@@ -63,15 +63,15 @@ class CurvesPlot:
                 strip = Box(left, frame.y, max(right - left, 1.0), frame.height)
                 drawing.mark(strip, f"{percent(x)} of the training: {', '.join(here)}.")
         ends = "; ".join(f"{curve.name} {self._value(curve.points[-1][1])}" for curve in curves)
-        drawing.words.append(f"{self.title}. {ends or 'Nothing was measured yet'}.")
+        drawing.descriptions.append(f"{self.title}. {ends or 'Nothing was measured yet'}.")
         drawing.height += _HEIGHT + _AXIS
 
     def _draw_axes(self, drawing: Drawing, frame: Box, top: float) -> None:
         for number in range(_TICKS + 1):
             y = frame.y + frame.height * (1 - number / _TICKS)
             drawing.line([(frame.x, y), (frame.right, y)])
-            place = Box(0, y - 9, _LEFT - 8, 18)
-            drawing.text(place, self._value(top * number / _TICKS), "muted", more=-2, align="right")
+            box = Box(0, y - 9, _LEFT - 8, 18)
+            drawing.text(box, self._value(top * number / _TICKS), "muted", more=-2, align="right")
         for x, text, align in ((frame.x, "start", "left"), (frame.right - 60, "end", "right")):
             drawing.text(Box(x, frame.y + frame.height + 3, 60, _AXIS - 4), text, "muted", more=-2, align=align)
 

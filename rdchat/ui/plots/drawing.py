@@ -47,7 +47,7 @@ class Mark(NamedTuple):
     """A part of a picture with a tooltip."""
 
     box: Box
-    words: str
+    text: str
 
 
 class Drawing:
@@ -62,7 +62,7 @@ class Drawing:
     Attributes:
         height: Height so far; the next plot begins here.
         marks: Parts with a tooltip.
-        words: A description of each plot for screen readers.
+        descriptions: A description of each plot for screen readers.
     """
 
     SIZE = 13  # of values and labels, in pixels
@@ -70,7 +70,7 @@ class Drawing:
     def __init__(self, width: float, colors: Colors, font: QFont, painter: QPainter | None = None) -> None:
         self.width, self.height, self.colors = width, 0.0, colors
         self.marks: list[Mark] = []
-        self.words: list[str] = []
+        self.descriptions: list[str] = []
         self._font, self._painter = font, painter
         if painter is not None:
             painter.setRenderHint(QPainter.RenderHint.Antialiasing)
@@ -81,7 +81,7 @@ class Drawing:
 
     def heading(self, title: str, *lines: str) -> None:
         """Begin a plot with a title and smaller lines below it; `height` is then the top of the plot."""
-        top = self.height + (_GAP if self.words else 0)
+        top = self.height + (_GAP if self.descriptions else 0)
         self.text(Box(0, top, self.width, _TITLE_HEIGHT), title, more=2, bold=True)
         top += _TITLE_HEIGHT
         for line in lines:
@@ -104,10 +104,10 @@ class Drawing:
         """
         if self._painter is not None:
             font = self._sized(more, bold)
-            shown = QFontMetricsF(font).elidedText(text, Qt.TextElideMode.ElideRight, box.width + 1)
+            elided = QFontMetricsF(font).elidedText(text, Qt.TextElideMode.ElideRight, box.width + 1)
             self._painter.setFont(font)
             self._painter.setPen(self._color(color))
-            self._painter.drawText(QRectF(*box), _ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, shown)
+            self._painter.drawText(QRectF(*box), _ALIGNMENTS[align] | Qt.AlignmentFlag.AlignVCenter, elided)
 
     def line(
         self,
@@ -150,9 +150,9 @@ class Drawing:
         if self._painter is not None:
             self._painter.setOpacity(opacity)
 
-    def mark(self, box: Box, words: str) -> None:
+    def mark(self, box: Box, text: str) -> None:
         """Give a part of the picture a tooltip."""
-        self.marks.append(Mark(box, words))
+        self.marks.append(Mark(box, text))
 
     def _set_pen(self, color: str, width: float, dashes: Sequence[float]) -> None:
         assert self._painter is not None, "a picture that is only measured needs no pen"

@@ -70,10 +70,10 @@ class Chart(QWidget):
 
     def event(self, event: QEvent) -> bool:
         if isinstance(event, QHelpEvent) and event.type() is QEvent.Type.ToolTip:
-            place = QPointF(event.pos())
-            mark = next((mark for mark in self.drawing.marks if self.area_of(mark).contains(place)), None)
+            position = QPointF(event.pos())
+            mark = next((mark for mark in self.drawing.marks if self.area_of(mark).contains(position)), None)
             if mark is not None:
-                show_tip(event.globalPos(), mark.words, self, self.area_of(mark).toRect())
+                show_tip(event.globalPos(), mark.text, self, self.area_of(mark).toRect())
                 return True
             QToolTip.hideText()
         return super().event(event)
@@ -100,8 +100,8 @@ class PlotView(Chart):
         self.setMaximumWidth(_WIDEST)
 
     @property
-    def words(self) -> str:
-        return " ".join(self.drawing.words)
+    def description(self) -> str:
+        return " ".join(self.drawing.descriptions)
 
     def draw(self, drawing: Drawing) -> None:
         for plot in self._plots:
@@ -111,7 +111,7 @@ class PlotView(Chart):
         before, self._plots = len(self.drawing.marks), plots
         if len(self.drawing.marks) != before:
             self._current = None  # with as many marks as before it is the same picture, and the keys go on
-        self.redraw(self.words if self._current is None else self.accessibleDescription())
+        self.redraw(self.description if self._current is None else self.accessibleDescription())
 
     def sizeHint(self) -> QSize:
         return QSize(_WIDEST, self.heightForWidth(_WIDEST))
@@ -128,7 +128,7 @@ class PlotView(Chart):
     def event(self, event: QEvent) -> bool:
         if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
             self._current = None
-            self.setAccessibleDescription(self.words)
+            self.setAccessibleDescription(self.description)
             self.update()
         return super().event(event)
 
@@ -141,7 +141,7 @@ class PlotView(Chart):
         self._current = first if self._current is None else min(max(self._current + step, 0), last)
         mark = self.drawing.marks[self._current]
         area = self.area_of(mark)
-        self.setAccessibleDescription(mark.words)
+        self.setAccessibleDescription(mark.text)
         self.part_reached.emit(area.toAlignedRect())
-        show_tip(self.mapToGlobal(area.bottomLeft().toPoint() + QPoint(24, -8)), mark.words, self)
+        show_tip(self.mapToGlobal(area.bottomLeft().toPoint() + QPoint(24, -8)), mark.text, self)
         self.update()

@@ -55,18 +55,18 @@ class SpeedBars:
                 row = Box(0, drawing.height, drawing.width, _ROW)
                 rows.append((row, label, figure))
                 _draw_bar(drawing, row, left, unit, figure)
-                drawing.mark(row, _words(dtype, label, figure))
+                drawing.mark(row, _bar_text(dtype, label, figure))
                 drawing.height += _ROW
         drawing.line([(left + unit, top), (left + unit, bottom)], "text", 1.2, DASHED)
         for row, label, figure in rows:
             drawing.text(Box(0, row.y, left - 12, _ROW), label, align="right")
             value, end = ratio(figure.median), left + unit * max(figure.median, figure.high)
-            place = Box(end + 5, row.middle - 9, drawing.width_of(value, bold=True) + 6, 18)
-            drawing.area(place, "surface")  # where the line at 1 would run through it
-            drawing.text(place, value, bold=True, align="center")
+            box = Box(end + 5, row.middle - 9, drawing.width_of(value, bold=True) + 6, 18)
+            drawing.area(box, "surface")  # where the line at 1 would run through it
+            drawing.text(box, value, bold=True, align="center")
         drawing.height += _AXIS
-        words = " ".join(mark.words for mark in drawing.marks[len(drawing.marks) - len(rows) :])
-        drawing.words.append(f"{TITLE}. {words or 'Nothing was measured.'}")
+        text = " ".join(mark.text for mark in drawing.marks[len(drawing.marks) - len(rows) :])
+        drawing.descriptions.append(f"{TITLE}. {text or 'Nothing was measured.'}")
 
 
 def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends: tuple[float, float]) -> None:
@@ -76,8 +76,8 @@ def _draw_axis(drawing: Drawing, left: float, unit: float, fastest: float, ends:
         if tick == 1 or abs(tick - 1) * unit >= _PLAIN_ROOM:
             x = left + tick * unit
             drawing.line([(x, top), (x, bottom)])
-            words = "1x plain" if tick == 1 else f"{tick:g}x"
-            drawing.text(Box(x - 40, bottom + 4, 80, _AXIS - 6), words, "muted", more=-2, align="center")
+            text = "1x plain" if tick == 1 else f"{tick:g}x"
+            drawing.text(Box(x - 40, bottom + 4, 80, _AXIS - 6), text, "muted", more=-2, align="center")
 
 
 def _draw_bar(drawing: Drawing, row: Box, left: float, unit: float, figure: Figure) -> None:
@@ -91,10 +91,10 @@ def _draw_bar(drawing: Drawing, row: Box, left: float, unit: float, figure: Figu
             drawing.line(line, color, width)
 
 
-def _words(dtype: str, label: str, figure: Figure) -> str:
+def _bar_text(dtype: str, label: str, figure: Figure) -> str:
     spread = f"Half of the {figure.n} values are between {figure.low:.2f} and {figure.high:.2f}."
-    found = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
-    return f"{found} {spread if figure.n > 1 else 'One value.'}"
+    median = f"{label}, {dtype}: {ratio(figure.median)} plain decoding."
+    return f"{median} {spread if figure.n > 1 else 'One value.'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +132,8 @@ class HeatMap:
         left = ceil(max((drawing.width_of(_beams(width)) for width in self.widths), default=0.0) + 12)
         wide = floor(min((drawing.width - left) / max(len(self.lengths), 1), _WIDEST_CELL))
         for column, length in enumerate(self.lengths):
-            place = Box(left + column * wide, drawing.height, wide, _NAMES)
-            drawing.text(place, size_text(length), "muted", align="center")
+            box = Box(left + column * wide, drawing.height, wide, _NAMES)
+            drawing.text(box, size_text(length), "muted", align="center")
         drawing.height += _NAMES
         first = len(drawing.marks)
         for width in self.widths:
@@ -143,9 +143,9 @@ class HeatMap:
                 self._draw_cell(drawing, (width, length), cell)
             drawing.height += _CELL_HEIGHT
         best = self.best
-        found = f"Best: {size_text(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
-        cells = " ".join(mark.words for mark in drawing.marks[first:])
-        drawing.words.append(f"{title}. {self.reference} is 1x. {found} {cells}")
+        best_text = f"Best: {size_text(*best)}, {ratio(self.values[best])}." if best else "Nothing was measured."
+        cells = " ".join(mark.text for mark in drawing.marks[first:])
+        drawing.descriptions.append(f"{title}. {self.reference} is 1x. {best_text} {cells}")
 
     def _draw_cell(self, drawing: Drawing, pair: tuple[int, int], cell: Box) -> None:
         value, best, inside = self.values.get(pair), pair == self.best, cell.inset(_INSET)
@@ -158,8 +158,8 @@ class HeatMap:
         fastest = max((max(speed, 1 / speed) for speed in self.values.values() if speed > 0), default=1.0)
         ground = speed_color(drawing.colors, value, fastest)
         drawing.area(inside, ground)
-        place = Box(inside.x, inside.y + 4, inside.width, inside.height - 22) if best else inside
-        drawing.text(place, ratio(value), ink_on(ground), bold=best, align="center")
+        box = Box(inside.x, inside.y + 4, inside.width, inside.height - 22) if best else inside
+        drawing.text(box, ratio(value), ink_on(ground), bold=best, align="center")
         if best:
             below = Box(inside.x, inside.y + 22, inside.width, inside.height - 27)
             drawing.text(below, "best", ink_on(ground), more=-2, align="center")

@@ -164,7 +164,7 @@ class MainWindow(QMainWindow):
         return super().eventFilter(watched, event)
 
     def _follow_training(self, desk: "ModelsDesk") -> None:
-        from rdchat.ui.models.training.words import short_text  # noqa: PLC0415  not before the window
+        from rdchat.ui.models.training.texts import short_text  # noqa: PLC0415  not before the window
 
         self.panel.follow_training(desk.training, short_text)
 

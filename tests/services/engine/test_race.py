@@ -139,10 +139,10 @@ def test_a_race_that_is_stopped_has_no_result(
     qtbot: QtBot, race: Race, engine: ScriptedEngine, shut_gate: Gate
 ) -> None:
     engine.bench_events = (BenchProgress(0, 2, "Warming up"), bench_run(0, 20), bench_run(1, 10))
-    assert race.words == ""
+    assert race.step_text == ""
     race.begin("Say hello", LOOKUP, 0.7, 7, 32)
     shut_gate.allow(1)
-    qtbot.waitUntil(lambda: race.words == "Warming up…")
+    qtbot.waitUntil(lambda: race.step_text == "Warming up…")
     with qtbot.waitSignal(race.stopped), qtbot.assertNotEmitted(race.finished):
         race.stop()
     assert not race.running

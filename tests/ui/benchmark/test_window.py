@@ -7,9 +7,11 @@ from PySide6.QtGui import QCloseEvent, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog, QMessageBox, QPushButton
 from pytestqt.qtbot import QtBot
 
+from rdchat.chat.conversation import Drafting, Message
 from rdchat.inference.api.benchmark import BenchProgress
-from rdchat.inference.api.events import DraftOptions, FinishReason, ModeOption, ReplyEnd
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.events import DraftOptions, ModeOption
+from rdchat.inference.api.messages import Role
+from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_file import read_csv
 from rdchat.services.engine.engine_events import EngineState
@@ -139,7 +141,7 @@ def test_results_are_shown_by_setting_and_by_group(qtbot: QtBot, chat: Chat, ben
     assert row(bench.results.groups.model(), 0) | {"Group": "greetings", "Speed-up": "2.00x"} == row(
         bench.results.groups.model(), 0
     )
-    assert "2.00x plain decoding" in bench.results.picture.words
+    assert "2.00x plain decoding" in bench.results.picture.description
 
 
 def test_a_running_benchmark_shows_where_it_stands_and_can_be_stopped(
@@ -338,7 +340,9 @@ def test_names_and_their_heading_stand_at_the_same_edge(bench: BenchmarkWindow) 
 def test_how_long_it_takes_is_told_before_it_starts(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow) -> None:
     assert bench.status.text().endswith("The time left is shown after the first reply.")
     statistics = Statistics(generated_tokens=33, target_calls=32, decode_ms=1000)
-    chat.controller.replies.engine_ended.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
+    chat.controller.time_ledger.add_statistics(Statistics(ledger=(LedgerEntry("decode", "", 1, 1.0),)))
+    reply = Message(2, 1, 1, Role.ASSISTANT, "", statistics=statistics, drafting=Drafting(Mode.AUTO))
+    chat.controller.time_ledger.add_end(reply)
     bench.form.changed.emit()
     assert bench.status.text() == "54 replies of up to 64 tokens. That takes 2 min to 7 min."
 

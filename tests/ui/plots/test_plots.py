@@ -96,12 +96,12 @@ def test_bars_end_at_their_medians() -> None:
 
 def test_a_bar_says_its_quartiles() -> None:
     drawing = of(BARS)
-    first = drawing.marks[0].words
+    first = drawing.marks[0].text
     assert (
         first
         == "Prompt lookup, 4 tokens, float32: 1.50x plain decoding. Half of the 12 values are between 1.40 and 1.75."
     )
-    assert all(words in drawing.words[0] for words in ("Drafter, 4 beams of 5 tokens", "float16", "2.00x"))
+    assert all(words in drawing.descriptions[0] for words in ("Drafter, 4 beams of 5 tokens", "float16", "2.00x"))
 
 
 def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
@@ -117,15 +117,15 @@ def test_cells_of_the_map_are_coloured_and_the_best_one_is_framed() -> None:
 
 def test_the_map_says_its_values_and_what_was_not_measured() -> None:
     drawing = of(MAP)
-    assert [mark.words for mark in drawing.marks] == [
+    assert [mark.text for mark in drawing.marks] == [
         "1 beam of 3 tokens: 0.80x.",
         "1 beam of 5 tokens: 1.10x.",
         "4 beams of 3 tokens: not measured.",
         "4 beams of 5 tokens: 1.60x. This is the best.",
     ]
-    assert "Plain decoding is 1x." in drawing.words[0]
+    assert "Plain decoding is 1x." in drawing.descriptions[0]
     empty = HeatMap("float32", (1,), (2,), {}, "1 beam of 2 tokens")
-    assert "1 beam of 2 tokens is 1x. Nothing was measured." in of(empty).words[0]
+    assert "1 beam of 2 tokens is 1x. Nothing was measured." in of(empty).descriptions[0]
 
 
 def test_pictures_stand_one_below_the_other() -> None:
@@ -135,17 +135,17 @@ def test_pictures_stand_one_below_the_other() -> None:
     assert len(boxes) == 3 + 4
     assert max(box.y + box.height for box in boxes[:3]) <= min(box.y for box in boxes[3:])
     (empty,) = plots_of(BenchResult(PLAN, (), {}))
-    assert "Nothing was measured." in of(empty).words[0]
+    assert "Nothing was measured." in of(empty).descriptions[0]
 
 
 def test_curves_say_what_was_measured_at_each_point_of_the_first() -> None:
     plot = CurvesPlot("Loss", "Lower is better.", [Curve("a", ((0, 2.0), (1, 1.0))), Curve("b", ((1, 0.5),))], False)
     drawing = of(plot)
-    words = [mark.words for mark in drawing.marks]
+    words = [mark.text for mark in drawing.marks]
     assert words == ["0\N{NARROW NO-BREAK SPACE}% of the training: a 2.0.",
                      "100\N{NARROW NO-BREAK SPACE}% of the training: a 1.0, b 0.5."]  # fmt: skip
-    assert drawing.words == ["Loss. a 1.0; b 0.5."]
-    assert of(CurvesPlot("Loss", "", [], False)).words == ["Loss. Nothing was measured yet."]
+    assert drawing.descriptions == ["Loss. a 1.0; b 0.5."]
+    assert of(CurvesPlot("Loss", "", [], False)).descriptions == ["Loss. Nothing was measured yet."]
 
 
 def test_a_text_that_does_not_fit_is_cut() -> None:

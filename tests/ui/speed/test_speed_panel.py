@@ -11,7 +11,7 @@ from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Stati
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
-from rdchat.ui.models.training.words import short_text
+from rdchat.ui.models.training.texts import short_text
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting

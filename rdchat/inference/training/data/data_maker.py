@@ -200,7 +200,7 @@ class DataMaker:
 
     Attributes:
         model: The target, accepted by `check_batched_decoding`.
-        seed_prompt: Draws a seed prompt; see `SeedPromptSource.seed_prompt`.
+        seed_prompt: Draws the seed prompt of a conversation from its number, the passages, and whether it is long.
         shards: The folder to which new shards are added.
         seed: Seed of the training, from 0 to 2**31 - 1.
         sequences: Conversations in a batch.

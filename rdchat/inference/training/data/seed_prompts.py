@@ -52,35 +52,25 @@ def texts(name: str) -> dict[str, Any]:
     return loaded
 
 
-@dataclass(frozen=True, slots=True)
-class SeedPromptSource:
-    """Draws seed prompts; the same arguments give the same prompt.
+def seed_prompt(seed: int, number: int, passages: Sequence[str], long: bool, extra: Sequence[str] = ()) -> SeedPrompt:
+    """Draw the seed prompt of a conversation; the same arguments give the same prompt.
 
-    Attributes:
+    Args:
         seed: Seed of the training.
+        number: Number of the conversation, from 0.
+        passages: Texts that the target wrote before; may be empty.
+        long: Whether it is about a long text: an article, search results, or joined passages.
         extra: The person's own questions, complete, mixed in evenly.
     """
-
-    seed: int
-    extra: Sequence[str] = ()
-
-    def seed_prompt(self, number: int, passages: Sequence[str], long: bool) -> SeedPrompt:
-        """Return the seed prompt of a conversation.
-
-        Args:
-            number: Number of the conversation, from 0.
-            passages: Texts that the target wrote before; may be empty.
-            long: Whether it is about a long text: an article, search results, or joined passages.
-        """
-        draw = random.Random(f"{self.seed}/{number}")
-        if self.extra and draw.random() < 0.5:
-            return SeedPrompt("given", draw.choice(self.extra))
-        shares = texts("prompt_kinds")["long_shares" if long else "shares"]
-        kind = draw.choices(list(shares), list(shares.values()))[0]
-        if kind.startswith("passage") and len(passages) < 2:
-            kind = "topic"
-        gaps = _draw_gaps(draw, passages, draw.randint(2, 3) if long else 1)
-        return _prompt(draw, kind, gaps, has_passages=bool(passages))
+    draw = random.Random(f"{seed}/{number}")
+    if extra and draw.random() < 0.5:
+        return SeedPrompt("given", draw.choice(extra))
+    shares = texts("prompt_kinds")["long_shares" if long else "shares"]
+    kind = draw.choices(list(shares), list(shares.values()))[0]
+    if kind.startswith("passage") and len(passages) < 2:
+        kind = "topic"
+    gaps = _draw_gaps(draw, passages, draw.randint(2, 3) if long else 1)
+    return _prompt(draw, kind, gaps, has_passages=bool(passages))
 
 
 def _prompt(draw: random.Random, kind: str, gaps: dict[str, str], *, has_passages: bool) -> SeedPrompt:

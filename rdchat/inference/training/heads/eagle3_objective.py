@@ -82,7 +82,6 @@ class Eagle3Objective(Objective):
 
     Attributes:
         held_out: Samples of answers at temperature 0 that are not trained on.
-        whitened: (candidates, width) float32: output rows of the draft vocabulary with a second moment of 1.
         input_scales: (features,) float32: divisors of the head's inputs.
         embedding_weights: (width,) float32: weights of a norm that bring all dimensions of normalised embeddings to the
             same size.
@@ -140,12 +139,12 @@ class Eagle3Objective(Objective):
         normal = fetch(mx.fast.rms_norm(self.embed(mx.array(seen)), None, _EPSILON))
         sizes = np.sqrt(np.average(normal**2, axis=0, weights=self.counts[seen]))
         self.embedding_weights = mx.array((1 / _floored(sizes)).astype(np.float32))
-        self.whitened = self.rows @ output_preconditioner(fetch(self.rows))
-        mx.eval(self.whitened)
+        self.output_rows = self.rows @ output_preconditioner(fetch(self.rows))
+        mx.eval(self.output_rows)
         mx.random.seed(self.recipe.seed)
         self.network = self._fresh_network()
         norm = self.network.norm  # logits begin with a standard deviation of 1
-        norm.weight = norm.weight * (1 / float(mx.mean(mx.linalg.norm(self.whitened, axis=-1))))
+        norm.weight = norm.weight * (1 / float(mx.mean(mx.linalg.norm(self.output_rows, axis=-1))))
         mx.eval(self.network.parameters())
         lengths = [len(self.conversations[number].answer) for number in np.concatenate(self.samples).tolist()]
         self.tokens_per_step = sum(lengths) / max(len(lengths), 1)
@@ -183,9 +182,6 @@ class Eagle3Objective(Objective):
         """Return a sample's features as the network's input, (n, features) float32."""
         return mx.array(sample.features).astype(mx.float32) / self.input_scales
 
-    def steps_in(self, window: int) -> int:
-        return len(self.samples[window])
-
     def batch(self, window: int, numbers: Ints) -> tuple[tuple[Sample, Ints], Goals]:
         sample = self.sample(window, int(numbers[0]))
         roots = sample.roots()
@@ -221,9 +217,6 @@ class Eagle3Objective(Objective):
         features: mx.array = network.norm(mx.stack(outputs, axis=1))
         return features
 
-    def output_rows(self) -> mx.array:
-        return self.whitened
-
     def held_out_inputs(self) -> Iterator[tuple[Ints, tuple[Sample, Ints]]]:
         for sample in self.held_out:
             if len(roots := sample.roots()):
@@ -234,7 +227,7 @@ class Eagle3Objective(Objective):
         parameters = dict(tree_flatten(self.network.parameters()))
         weights = {name.replace("layers.0.", "midlayer."): array for name, array in parameters.items()}
         weights["fc.weight"] = weights["fc.weight"] / self.input_scales
-        weights["lm_head.weight"] = self.whitened
+        weights["lm_head.weight"] = self.output_rows
         ids = self.vocabulary.astype(np.int64)
         weights["d2t"] = mx.array(ids - np.arange(len(ids)))
         weights["t2d"] = mx.array(np.isin(np.arange(self.target.vocabulary_size), ids))

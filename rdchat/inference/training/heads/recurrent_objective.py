@@ -194,6 +194,7 @@ class RecurrentObjective(Objective):
         measured = np.concatenate(self._some).astype(np.float32)
         self._some = []
         self.whitening = Whitening.of(measured, table, self.counts, fetch(self.rows))
+        self.output_rows = self.whitening.rows
         mx.random.seed(self.recipe.seed)
         width = embeddings.width
         head = self.network = RecurrentHead(
@@ -204,11 +205,6 @@ class RecurrentObjective(Objective):
         drop_inputs(
             (head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), self.recipe.dropout
         )
-
-    def steps_in(self, window: int) -> int:
-        """See `Objective`; samples that do not fill a batch wait for another epoch."""
-        there = len(self.samples[window])
-        return max(there // self.recipe.batch, min(there, 1))
 
     def batch(self, window: int, numbers: Ints) -> tuple[Inputs, Goals]:
         states = self.windows.load(window)[numbers - self.windows.span(window)[0]]
@@ -221,9 +217,6 @@ class RecurrentObjective(Objective):
 
     def features(self, hidden: mx.array, path: mx.array) -> mx.array:
         return unroll(self.network, self.whitening.hidden(hidden), self.whitening.embed(path))
-
-    def output_rows(self) -> mx.array:
-        return self.whitening.rows
 
     def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], Inputs]]:
         states = np.concatenate(self._held_out_states)

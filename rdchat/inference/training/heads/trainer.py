@@ -167,6 +167,7 @@ class Objective(ABC):
         counts: (vocabulary size,) int32: how often each token occurs in the answers.
         draftable: (answer tokens,) bool: whether the token is in `vocabulary`.
         rows: (candidates, width) float32: the target's output rows of the draft vocabulary.
+        output_rows: (candidates, width) float32: their products with features are logits.
         teacher: The target's top-k at each answer token.
         windows: The hidden states.
         compiled: Whether all batches have the same shapes, so that a step can be compiled.
@@ -177,6 +178,7 @@ class Objective(ABC):
     licence: ClassVar[str]
     compiled: ClassVar[bool] = False
     network: nn.Module
+    output_rows: mx.array
     tokens_per_step: float
 
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
@@ -228,7 +230,7 @@ class Objective(ABC):
 
     def loss(self, inputs: tuple[Any, ...], goals: Goals) -> mx.array:
         """Return () float32: the mean loss of some drafts, in nats; later positions weigh less."""
-        losses = distillation(self.features(*inputs), self.output_rows(), goals.columns, goals.probs)
+        losses = distillation(self.features(*inputs), self.output_rows, goals.columns, goals.probs)
         return weighted_mean(losses, goals.weights * self._decay)
 
     def accuracy(self) -> tuple[float, ...]:
@@ -236,7 +238,7 @@ class Objective(ABC):
         self.network.eval()
         right, reached = np.zeros((2, self.recipe.steps))
         for roots, inputs in self.held_out_inputs():
-            guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows().T, axis=-1))
+            guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows.T, axis=-1))
             goals = self.next_tokens(roots)  # -1 after the answer's end
             hits = np.logical_and.accumulate(self.vocabulary[guesses] == goals, axis=1)
             right += hits.sum(axis=0)
@@ -265,11 +267,7 @@ class Objective(ABC):
 
     @abstractmethod
     def make_head(self) -> None:
-        """Make `network`, after all windows are measured."""
-
-    @abstractmethod
-    def steps_in(self, window: int) -> int:
-        """Return the number of steps that a window has in an epoch."""
+        """Make `network` and `output_rows`, after all windows are measured."""
 
     @abstractmethod
     def batch(self, window: int, numbers: Ints) -> tuple[tuple[Any, ...], Goals]:
@@ -278,10 +276,6 @@ class Objective(ABC):
     @abstractmethod
     def features(self, *inputs: Any) -> mx.array:
         """Return (roots, steps, width): the head's features along the true tokens (teacher forcing)."""
-
-    @abstractmethod
-    def output_rows(self) -> mx.array:
-        """Return (candidates, width): their products with features are logits."""
 
     @abstractmethod
     def held_out_inputs(self) -> Iterator[tuple[npt.NDArray[np.integer], tuple[Any, ...]]]:
@@ -307,7 +301,8 @@ class Trainer:
     def __init__(self, objective: Objective, recipe: Recipe) -> None:
         self.objective = objective
         self._recipe = recipe
-        self._steps = [objective.steps_in(window) for window in range(len(objective.samples))]
+        # Samples that do not fill a batch wait for another epoch.
+        self._steps = [max(len(each) // recipe.batch, min(len(each), 1)) for each in objective.samples]
         self.step, self.total = 0, recipe.epochs * sum(self._steps)
         self._optimizer = optim.AdamW(self._learning_rate, weight_decay=recipe.weight_decay, bias_correction=True)
         self._optimizer.init(objective.network.trainable_parameters())

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, closing
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from time import monotonic
 
@@ -19,7 +20,7 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
-from rdchat.inference.training.data.seed_prompts import SeedPromptSource
+from rdchat.inference.training.data.seed_prompts import seed_prompt
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
@@ -88,7 +89,7 @@ class DrafterTraining:
         maker = DataMaker(
             self._model,
             record.template(self._model),
-            SeedPromptSource(settings.seed, (*settings.prompts, *settings.chat_questions)).seed_prompt,
+            partial(seed_prompt, settings.seed, extra=(*settings.prompts, *settings.chat_questions)),
             ShardFolder(self._plan.folder / "shards", self._model.info.vocabulary_size),
             seed=settings.seed,
             sequences=settings.sequences,
@@ -99,7 +100,7 @@ class DrafterTraining:
         run_folder = self._plan.folder / f"recipe-{key}"
         drafter = run_folder / "drafter"
         if key not in record.trained:
-            yield TrainingProgress(Phase.PREPARE, 0.0, words=self._restart_text(run_folder))
+            yield TrainingProgress(Phase.PREPARE, 0.0, text=self._restart_text(run_folder))
             make_folder(run_folder)
             trained, steps = yield from train_head(self._model, self._plan, shards, run_folder, self._now)
             write_drafter(drafter, trained, "")

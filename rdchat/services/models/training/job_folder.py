@@ -104,9 +104,9 @@ class JobFolder:
         own.mkdir(parents=True, exist_ok=True)
         name = f"{Path(record.order.name).name}-{record.order.kind.value}"
         names = [name, *(f"{name}-{number}" for number in range(2, 1000))]
-        place = next(own / name for name in names if not (own / name).exists())
-        (self.path / DRAFTER).rename(place)
-        return place
+        folder = next(own / name for name in names if not (own / name).exists())
+        (self.path / DRAFTER).rename(folder)
+        return folder
 
     def remove(self, record: TrainingRecord) -> None:
         """Remove the files of a training, and its data where nothing else needs it.
@@ -119,9 +119,9 @@ class JobFolder:
         if record.made_data and data.is_dir() and data.is_relative_to(_trainings()):
             lock = FileLock(data / "lock", "the training data", "Wait until it is done, or stop it.")
             lock.release()
-            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # at once: no training goes on with a half of it
+            data.rename(data.with_name(f"{_REMOVED}{data.name}"))  # At once: no training continues with a half of it.
         if self.path.exists():
-            (self.path / _RECORD).unlink(missing_ok=True)  # first: a half removed folder is no training
+            (self.path / _RECORD).unlink(missing_ok=True)  # First: a half removed folder is no training.
             shutil.rmtree(self.path)
         _remove_data()
 

@@ -53,7 +53,7 @@ class TrainingState(StrEnum):
 
 
 class TrainingControl(QObject):
-    """The one training of the app. Lives on the main thread.
+    """The one training of the app. Lives on the main thread. `taken` has the new drafter's folder, and the model's.
 
     Args:
         parent: The Qt parent.
@@ -70,7 +70,7 @@ class TrainingControl(QObject):
     """
 
     changed = Signal()
-    taken = Signal(str, str)  # the new drafter's folder, and the model's
+    taken = Signal(str, str)
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -87,8 +87,8 @@ class TrainingControl(QObject):
         self.comparison: Comparison | None = None
         self.problem = self.hint = ""
         self.data_bytes = 0
-        self._held = False  # while a reply is written
-        self._side.do(self._folder.read, self._found)
+        self._held = False
+        self._side.do(self._folder.read, self._on_read)
 
     @property
     def order(self) -> TrainingOrder | None:
@@ -104,7 +104,7 @@ class TrainingControl(QObject):
         """Start a training."""
         if self.state is TrainingState.NOTHING:
             self.points, self.comparison, self.data_bytes = [], None, 0
-            self._side.do(self._folder.clear)  # files that could not be removed before
+            self._side.do(self._folder.clear)  # Some files could perhaps not be removed before.
             self.record = TrainingRecord(replace(order, seed=secrets.randbelow(_SEEDS)))
             self._go_on()
 
@@ -118,7 +118,7 @@ class TrainingControl(QObject):
         if self.state in {TrainingState.STARTING, TrainingState.TRAINING} and self._job is not None:
             self._keep(paused=True)
             self._job.cancel()
-            self._say(TrainingState.PAUSING)
+            self._set_state(TrainingState.PAUSING)
 
     def hold(self, held: bool) -> None:
         """Have the process wait between two steps while a reply is written, or go on."""
@@ -130,7 +130,7 @@ class TrainingControl(QObject):
         """Put the finished drafter among the person's own; `taken` follows."""
         record = self.record
         if self.state is TrainingState.FINISHED and record is not None:
-            self._say(TrainingState.ENDING)
+            self._set_state(TrainingState.ENDING)
             self._side.do(lambda: self._folder.take(record), self._on_moved)
 
     def discard(self) -> None:
@@ -145,7 +145,7 @@ class TrainingControl(QObject):
                 child.close()
             self._folder.remove(record)
 
-        self._say(TrainingState.ENDING)
+        self._set_state(TrainingState.ENDING)
         self._side.do(remove, self._on_removed)
 
     def close(self) -> None:
@@ -166,21 +166,23 @@ class TrainingControl(QObject):
         assert self.record is not None
         self.plan = self.progress = None
         self._keep(paused=False, problem="", hint="")
-        self._say(TrainingState.STARTING)
+        self._set_state(TrainingState.STARTING)
         self._side.do(_questions if self.record.order.with_chats else tuple[str, ...], self._begin)
 
-    def _begin(self, asked: tuple[str, ...] | RdchatError) -> None:
+    def _begin(self, questions: tuple[str, ...] | RdchatError) -> None:
         if self.state is not TrainingState.STARTING or self.record is None:
             return
-        if isinstance(asked, RdchatError):
-            hint = "Discard this training, and start one without your chats." if "--" in asked.hint else asked.hint
-            self._fail(asked.message, hint)
+        if isinstance(questions, RdchatError):
+            hint = (
+                "Discard this training, and start one without your chats." if "--" in questions.hint else questions.hint
+            )
+            self._fail(questions.message, hint)
             return
         self._child = ChildProcess("training")
         on_event = self._main.bring(self._on_event)
         self._job = self._child.submit(
             "train",
-            {"order": asdict(self.record.order), "folder": str(self.folder), "asked": list(asked)},
+            {"order": asdict(self.record.order), "folder": str(self.folder), "questions": list(questions)},
             Limits(cancel_s=_PAUSE_S),
             read=partial(plain, Comparison),
             on_progress=lambda data: on_event(event_from(data)),
@@ -207,9 +209,9 @@ class TrainingControl(QObject):
             self._side.do(child.close)
         match outcome:
             case Comparison():
-                self._side.do(self._folder.read, self._found)
+                self._side.do(self._folder.read, self._on_read)
             case CancelledError():
-                self._say(TrainingState.PAUSED)
+                self._set_state(TrainingState.PAUSED)
             case ChildError():
                 what = outcome.what if isinstance(outcome, ChildEndedError) else outcome.reason
                 self._fail(f"The training process {what}.", _GO_ON)
@@ -218,34 +220,34 @@ class TrainingControl(QObject):
 
     def _fail(self, problem: str, hint: str) -> None:
         self._keep(problem=problem, hint=hint)
-        self._say(TrainingState.FAILED, problem, hint)
+        self._set_state(TrainingState.FAILED, problem, hint)
 
-    def _found(self, kept: StoredTraining | RdchatError | None) -> None:
+    def _on_read(self, stored: StoredTraining | RdchatError | None) -> None:
         """Show the training on disk: of an earlier run of the app, or just finished."""
-        if kept is None or isinstance(kept, RdchatError):
-            self._say(TrainingState.NOTHING)
+        if stored is None or isinstance(stored, RdchatError):
+            self._set_state(TrainingState.NOTHING)
             return
-        self.record, self.points, self.comparison, self.data_bytes = kept
+        self.record, self.points, self.comparison, self.data_bytes = stored
         if self.comparison is not None:
-            self._say(TrainingState.FINISHED)
+            self._set_state(TrainingState.FINISHED)
         elif self.record.problem:
-            self._say(TrainingState.FAILED, self.record.problem, self.record.hint)
+            self._set_state(TrainingState.FAILED, self.record.problem, self.record.hint)
         else:
-            self._say(TrainingState.PAUSED, "" if self.record.paused else STOPPED_WITH_THE_APP)
+            self._set_state(TrainingState.PAUSED, "" if self.record.paused else STOPPED_WITH_THE_APP)
 
-    def _on_moved(self, place: Path | RdchatError) -> None:
-        if isinstance(place, RdchatError):
-            self._say(TrainingState.FINISHED, place.message, place.hint)
+    def _on_moved(self, folder: Path | RdchatError) -> None:
+        if isinstance(folder, RdchatError):
+            self._set_state(TrainingState.FINISHED, folder.message, folder.hint)
             return
         record = self.record
         assert record is not None
-        self.taken.emit(str(place), record.model_folder)  # before what takes long: the app may be quit meanwhile
+        self.taken.emit(str(folder), record.model_folder)  # First: removing takes long, and the app may be quit.
         self._side.do(lambda: self._folder.remove(record), self._on_removed)
 
     def _on_removed(self, outcome: RdchatError | None) -> None:
         self.record, self.progress, self.points, self.comparison = None, None, [], None
         problem, hint = (outcome.message, outcome.hint) if outcome is not None else ("", "")
-        self._say(TrainingState.NOTHING, problem, hint)
+        self._set_state(TrainingState.NOTHING, problem, hint)
 
     def _keep(self, **values: object) -> None:
         """Change the record on disk; the training itself reports a full disk."""
@@ -253,7 +255,7 @@ class TrainingControl(QObject):
         record = self.record = replace(self.record, **values)  # type: ignore[arg-type]
         self._side.do(lambda: self._folder.write(record))
 
-    def _say(self, state: TrainingState, problem: str = "", hint: str = "") -> None:
+    def _set_state(self, state: TrainingState, problem: str = "", hint: str = "") -> None:
         self.state, self.problem, self.hint = state, problem, hint
         self.changed.emit()
 

@@ -15,7 +15,7 @@ from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.page_parts import PageLinks, RowList
 from rdchat.ui.models.removal import ResultLine
 from rdchat.ui.models.training.page import TrainingPage
-from rdchat.ui.models.training.words import state_title
+from rdchat.ui.models.training.texts import state_title
 from rdchat.ui.speed.fields import CalmComboBox
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.formatting import counted

@@ -13,7 +13,7 @@ from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
-from rdchat.ui.models.training import words
+from rdchat.ui.models.training import texts
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, memory, percent
@@ -115,7 +115,7 @@ class TrainingForm(QWidget):
 _WIDEST = 620
 _HINT = "rdchat loads the model a second time for training."
 _NO_MODEL = "Load a model first, or choose an installed one."
-_MEANWHILE = (
+_ACTIVE_HINT = (
     "You can chat while training runs: it waits while a reply is written. You can close this window. Quitting rdchat "
     "pauses the training; resume it next time."
 )
@@ -133,12 +133,12 @@ class TrainingPage(QWidget):
         theme: The appearance to follow.
     """
 
-    left = Signal()  # back to the drafters
+    left = Signal()
 
     def __init__(self, training: TrainingControl, shelf: DrafterShelf, theme: Theme) -> None:
         super().__init__()
         self._training, self._shelf = training, shelf
-        self._state = training.state  # the state that the page shows
+        self._state = training.state
         self._points: list[CurvePoint] = []
         self.form = TrainingForm(shelf, theme)
         self.back = IconButton("previous", "Back to the drafters", theme, act=self.left.emit)
@@ -211,41 +211,41 @@ class TrainingPage(QWidget):
         training, progress = self._training, self._training.progress
         assert training.order is not None
         running, active = self._state is TrainingState.TRAINING, self._state.is_active
-        self.title.show_text(words.state_title(self._state, progress))
-        self.step.show_text(words.step_text(training.order, self._state, progress))
+        self.title.show_text(texts.state_title(self._state, progress))
+        self.step.show_text(texts.step_text(training.order, self._state, progress))
         show_share(self.bar, progress.fraction if progress else None)
         far = training.points[-1].fraction if training.points else None
         stopped = f"{percent(far)} learnt" if far is not None and self._state in _RESUMABLE else ""
-        self.figures.show_text(words.figures(progress) if running and progress else stopped)
-        notes = [words.costs(training.plan)] if running and training.plan else []
+        self.figures.show_text(texts.figures(progress) if running and progress else stopped)
+        notes = [texts.costs(training.plan)] if running and training.plan else []
         if active and not any(point.accuracy for point in training.points):
-            notes.append(words.NOTHING_YET)
+            notes.append(texts.NOTHING_YET)
         self.notes.show_text("\n".join(notes))
         color = "danger" if self._state is TrainingState.FAILED else "muted"
         self.problem.show_text(f"{training.problem} {training.hint}".strip(), color)
         self._offer("Resume" if self._state in _RESUMABLE else "Pause", self._state in _RESUMABLE)
         self.status.set_color("muted")
-        self.status.setText(_MEANWHILE if active else "")
+        self.status.setText(_ACTIVE_HINT if active else "")
         if training.points != self._points:
             self._points = list(training.points)
-            self.curves.show_plots(words.curves(self._points))
+            self.curves.show_plots(texts.curves(self._points))
 
     def _show_result(self, result: Comparison) -> None:
         training, order = self._training, self._training.order
         assert order is not None
-        self.title.show_text(words.result_title(result))
+        self.title.show_text(texts.result_title(result))
         self.step.show_text(
             f"{order.kind.label} drafter for {order.name}, trained on {counted(order.tokens, 'token')}."
         )
-        self.notes.show_text(words.result_text(result))
+        self.notes.show_text(texts.result_text(result))
         for label in (self.figures, self.problem):
             label.show_text("")
-        titles, *rows = [[TableCell(text) for text in line] for line in words.result_rows(result)]
+        titles, *rows = [[TableCell(text) for text in line] for line in texts.result_rows(result)]
         self.table.show_rows(titles, rows)
         header = self.table.horizontalHeader()
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.setFixedHeight(header.sizeHint().height() + self.table.verticalHeader().length())
-        self._offer("Use Drafter", not words.is_worse(result))
+        self._offer("Use Drafter", not texts.is_worse(result))
         loaded, record = self._shelf.loaded, training.record
         can_race = loaded is not None and record is not None and str(loaded.path) == record.model_folder
         self.race.setEnabled(can_race)

@@ -15,7 +15,7 @@ from mlx_lm.models.cache import make_prompt_cache
 from rdchat.errors import ModelError, StorageError
 from rdchat.inference.training.data.batched_decoding import answer_states
 from rdchat.inference.training.data.data_maker import MAX_ANSWER_TOKENS, DataMaker, chat_template
-from rdchat.inference.training.data.seed_prompts import SeedPrompt, SeedPromptSource, foreign_text, texts
+from rdchat.inference.training.data.seed_prompts import SeedPrompt, foreign_text, seed_prompt, texts
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
@@ -212,11 +212,10 @@ def test_answers_that_go_round_in_circles_are_cut(whole: Path) -> None:
 
 
 def test_openings_depend_on_seed_and_number_alone() -> None:
-    source, again, other = SeedPromptSource(1), SeedPromptSource(1), SeedPromptSource(2)
     passages = ["one text", "another text"]
-    drawn = [source.seed_prompt(number, passages, False) for number in range(300)]
-    assert drawn == [again.seed_prompt(number, passages, False) for number in range(300)]
-    assert drawn != [other.seed_prompt(number, passages, False) for number in range(300)]
+    drawn = [seed_prompt(1, number, passages, False) for number in range(300)]
+    assert drawn == [seed_prompt(1, number, passages, False) for number in range(300)]
+    assert drawn != [seed_prompt(2, number, passages, False) for number in range(300)]
     kinds = {"summarise", "translate", "maths", "code", "fact", "role", "passage question", "own"}
     assert kinds <= {item.kind for item in drawn}
     assert not [item.text for item in drawn if "{" in item.text.replace("{passage}", "") and "code" not in item.kind]
@@ -224,12 +223,11 @@ def test_openings_depend_on_seed_and_number_alone() -> None:
 
 def test_long_openings_join_passages() -> None:
     passages = [f"passage {number} " + 20 * "word " for number in range(10)]
-    source = SeedPromptSource(1)
-    drawn = [source.seed_prompt(number, passages, True) for number in range(400)]
+    drawn = [seed_prompt(1, number, passages, True) for number in range(400)]
     joined = [prompt for prompt in drawn if re.search(r"passage \d word", prompt.text)]
     assert len(joined) > 20
     assert all(2 <= len(re.findall(r"passage \d word", prompt.text)) <= 4 for prompt in joined)
-    short = [source.seed_prompt(number, passages, False).text.count(" word ") for number in range(100)]
+    short = [seed_prompt(1, number, passages, False).text.count(" word ") for number in range(100)]
     assert max(short) <= 40
 
 
@@ -242,10 +240,10 @@ def test_foreign_texts_end_as_sentences() -> None:
 
 
 def test_without_passages_no_opening_asks_about_one() -> None:
-    kinds = {SeedPromptSource(1).seed_prompt(number, [], True).kind for number in range(300)}
+    kinds = {seed_prompt(1, number, [], True).kind for number in range(300)}
     assert not kinds & {"summarise", "rewrite", "extract", "passage question"}
 
 
 def test_prompts_of_the_persons_own_are_mixed_in() -> None:
-    drawn = [SeedPromptSource(1, ["my own question"]).seed_prompt(number, [], False) for number in range(100)]
+    drawn = [seed_prompt(1, number, [], False, ["my own question"]) for number in range(100)]
     assert 30 < sum(item.text == "my own question" for item in drawn) < 70

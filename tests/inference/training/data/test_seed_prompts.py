@@ -5,7 +5,7 @@ import json
 import random
 from dataclasses import asdict
 
-from rdchat.inference.training.data.seed_prompts import SeedPromptSource, foreign_text, texts
+from rdchat.inference.training.data.seed_prompts import foreign_text, seed_prompt, texts
 
 
 def digest(value: object) -> str:
@@ -24,8 +24,8 @@ def test_the_built_in_prompts_are_the_same_in_the_same_order() -> None:
 
 def test_a_seed_gives_the_same_prompts_as_ever() -> None:
     passages = [f"Passage {number}. It says more." for number in range(6)]
-    source = SeedPromptSource(7, ["a question of the person's own"])
-    drawn = [asdict(source.seed_prompt(number, passages, number % 4 == 0)) for number in range(3000)]
+    own = ["a question of the person's own"]
+    drawn = [asdict(seed_prompt(7, number, passages, number % 4 == 0, own)) for number in range(3000)]
     assert (
         digest([list(each.values()) for each in drawn])
         == "694a7338268e6d543eb40c334d4c0720d1e4d185e5c0e8ec988b30984a905eb0"
@@ -33,10 +33,8 @@ def test_a_seed_gives_the_same_prompts_as_ever() -> None:
 
 
 def test_long_batches_ask_about_long_texts_and_others_do_not() -> None:
-    source, passages = SeedPromptSource(3), [f"Passage {number}. It says more." for number in range(6)]
-    long, short = (
-        [source.seed_prompt(number, passages, is_long) for number in range(400)] for is_long in (True, False)
-    )
+    passages = [f"Passage {number}. It says more." for number in range(6)]
+    long, short = ([seed_prompt(3, number, passages, is_long) for number in range(400)] for is_long in (True, False))
     written = [prompt for prompt in long if prompt.kind == "search" or prompt.kind.startswith("article")]
     assert len(written) > 300
     assert sum(len(prompt.text) > 1200 for prompt in written) > 250
@@ -51,8 +49,8 @@ def test_written_texts_are_whole_and_told_apart() -> None:
     assert all(text == text.strip() and "{" not in pattern.format(passages="", question="")
                for text in whole for pattern in written["search_patterns"])  # fmt: skip
     questions = [question for search in written["searches"] for question in search["questions"]]
-    long = [SeedPromptSource(3).seed_prompt(number, [], True) for number in range(200)]
-    short = [SeedPromptSource(3).seed_prompt(number, [], False) for number in range(200)]
+    long = [seed_prompt(3, number, [], True) for number in range(200)]
+    short = [seed_prompt(3, number, [], False) for number in range(200)]
     articles = [prompt.text for prompt in long if prompt.kind.startswith("article")]
     searches = [prompt.text for prompt in long if prompt.kind == "search"]
     translations = [prompt.text for prompt in short if prompt.kind == "written translation"]

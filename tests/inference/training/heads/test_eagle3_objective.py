@@ -52,7 +52,7 @@ def test_logits_in_training_are_those_of_the_stored_head_in_drafting(bits: int, 
     trained = shaken(model, question_tokens=4)
     sample = sample_of(trained)
     roots = sample.roots()[:-5]
-    expected = np.array(trained.features(sample, roots) @ trained.output_rows().T)
+    expected = np.array(trained.features(sample, roots) @ trained.output_rows.T)
     write_drafter(tmp_path / "out", trained.published(), "")
     bound = load_drafter(tmp_path / "out", model).bind(model)
     tokens, hidden = sample.tokens.tolist(), mx.array(sample.features).astype(mx.float32)
@@ -109,7 +109,7 @@ def test_the_gradient_of_the_training_time_test_is_that_of_drafts_unrolled_one_b
     trained = shaken(shared_llama())
     sample = sample_of(trained)
     roots = sample.roots()
-    weights = mx.random.normal((len(roots), trained.recipe.steps, trained.output_rows().shape[1]))
+    weights = mx.random.normal((len(roots), trained.recipe.steps, trained.output_rows.shape[1]))
     ours, theirs = (
         nn.value_and_grad(trained.network, lambda compute=compute: mx.sum(compute() * weights))()
         for compute in (

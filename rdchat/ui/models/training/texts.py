@@ -44,7 +44,7 @@ _OUTCOMES = {
     TrainingState.FAILED: "Training stopped",
     TrainingState.FINISHED: "Training done: see the result",
 }
-_PLACES = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
+_POSITIONS = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
 _ALL = "all"
 # A smaller difference, in tokens a call, counts as none.
 _SAME = 0.005
@@ -73,9 +73,9 @@ def step_text(order: TrainingOrder, state: TrainingState, progress: TrainingProg
     if progress is None:
         return what
     if state is TrainingState.STARTING and progress.phase == LOADING:
-        return f"{what} {progress.words}…"
+        return f"{what} {progress.text}…"
     if state is TrainingState.TRAINING and progress.phase in _STEPS:
-        return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.words}".strip()
+        return f"{what} Step {_STEPS.index(progress.phase) + 1} of {len(_STEPS)}. {progress.text}".strip()
     return what
 
 
@@ -93,9 +93,9 @@ def figures(progress: TrainingProgress) -> str:
 
 def costs(plan: TrainingStart) -> str:
     """Return the most disk and memory that a training takes."""
-    disk, most = file_size(plan.disk_bytes), memory(plan.memory_bytes)
+    disk, limit = file_size(plan.disk_bytes), memory(plan.memory_bytes)
     room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
-    return f"{room} Training uses up to {most} of memory."
+    return f"{room} Training uses up to {limit} of memory."
 
 
 def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
@@ -103,12 +103,15 @@ def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
     measured = [point for point in points if point.accuracy]
     plots = []
     if measured:
-        shown = [
-            Curve(name, tuple((each.fraction, each.accuracy[place]) for each in measured if place < len(each.accuracy)))
-            for place, name in enumerate(_PLACES[: len(measured[-1].accuracy)])
+        rates = [
+            Curve(
+                name,
+                tuple((each.fraction, each.accuracy[position]) for each in measured if position < len(each.accuracy)),
+            )
+            for position, name in enumerate(_POSITIONS[: len(measured[-1].accuracy)])
         ]
         line = "On answers that it did not learn from. Each token counts if those before it were right."
-        plots.append(CurvesPlot("How often a drafted token is right", line, shown, shares=True))
+        plots.append(CurvesPlot("How often a drafted token is right", line, rates, shares=True))
     line = "How far the drafter is from what the model writes. Lower is better."
     loss = Curve("Loss", tuple((point.fraction, point.loss) for point in points))
     return [*plots, CurvesPlot("Loss", line, [loss], shares=False)]
@@ -122,17 +125,17 @@ def is_worse(comparison: Comparison) -> bool:
 
 def result_title(comparison: Comparison) -> str:
     """Return whether the new drafter is better, with the figures."""
-    found = _of_all(comparison)
-    change = _change(found)
-    if found.new is None:
+    group = _of_all(comparison)
+    change = _change(group)
+    if group.new is None:
         return "The drafter is trained, but could not be measured."
     if change is None:
-        return f"The new drafter brings {decimal(found.new)} tokens per step."
+        return f"The new drafter brings {decimal(group.new)} tokens per step."
     if change > _SAME:
-        return f"The new drafter is better: {decimal(found.new)} tokens per step, {decimal(found.old)} before."
+        return f"The new drafter is better: {decimal(group.new)} tokens per step, {decimal(group.old)} before."
     if change < -_SAME:
-        return f"The old drafter is better: {decimal(found.old)} tokens per step, the new one {decimal(found.new)}."
-    return f"Both drafters bring {decimal(found.new)} tokens per step."
+        return f"The old drafter is better: {decimal(group.old)} tokens per step, the new one {decimal(group.new)}."
+    return f"Both drafters bring {decimal(group.new)} tokens per step."
 
 
 def result_text(comparison: Comparison) -> str:
@@ -140,11 +143,11 @@ def result_text(comparison: Comparison) -> str:
     drafter = (
         f"each drafter ({size_text(COMPARED_BEAMS.width, COMPARED_BEAMS.length)})" if comparison.old else "the drafter"
     )
-    words = (
+    text = (
         f"Average tokens per step on six everyday questions, with {drafter}. Without drafting it is 1. Drafting takes "
         "time too: a race shows which is faster."
     )
-    return f"{words}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else words
+    return f"{text}\n{comparison.old} could not be measured: {comparison.problem}" if comparison.problem else text
 
 
 def result_rows(comparison: Comparison) -> list[tuple[str, ...]]:
