@@ -17,8 +17,7 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QFrame, QTextEdit
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
-from rdchat.ui.drafts.words import LINE_BREAK, NO_CHARACTER, token_text
+from rdchat.ui.drafts.texts import LINE_BREAK, NO_CHARACTER, STYLES, token_text
 from rdchat.ui.style.labels import OfflineBrowser
 from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import MEDIUM, Theme, text_look
@@ -27,15 +26,6 @@ _LEADING = 155.0  # line height in percent, so that underlines have room
 _TINT, _ROUND_TINT = 60, 28  # opacity of the background of a token and of a round, of 255
 _TAB = "    "
 _ROUND_STEPS = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
-_Line = QTextCharFormat.UnderlineStyle
-_UNDERLINES = {
-    "": _Line.NoUnderline,
-    Mode.SPECULATIVE.value: _Line.SingleUnderline,
-    Mode.DRAFTER.value: _Line.DashUnderline,
-    Mode.LOOKUP.value: _Line.DotLine,
-    EARLIER_REPLIES: _Line.DashDotLine,
-    SHAPE: _Line.DashDotDotLine,
-}
 _BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
 
 
@@ -78,17 +68,17 @@ class TokenView(OfflineBrowser):
             cursor: The token that the cursor goes to; -1 is the last one. None where the trace shown before has grown
                 or ended: a cursor on the last token, and a view scrolled to the end, then stay at the end.
         """
-        bar, shown, last = self.verticalScrollBar(), self._trace.tokens, len(trace.tokens) - 1
-        place, at_end = bar.value(), bar.value() >= bar.maximum() - 2
-        follows = self.current == len(shown) - 1
+        bar, written, last = self.verticalScrollBar(), self._trace.tokens, len(trace.tokens) - 1
+        value, at_end = bar.value(), bar.value() >= bar.maximum() - 2
+        follows = self.current == len(written) - 1
         self._trace, self._pointed = trace, None
-        if cursor is None and trace.tokens[: len(shown)] == shown:
-            self._write(trace.tokens[len(shown) :])
+        if cursor is None and trace.tokens[: len(written)] == written:
+            self._write(trace.tokens[len(written) :])
         else:
             self._write_all()
         if cursor is None:
             self.current = last if follows else min(self.current, last)
-            bar.setValue(bar.maximum() if at_end else place)
+            bar.setValue(bar.maximum() if at_end else value)
         else:
             self.current = last if cursor < 0 else min(cursor, last)
             self._reveal_cursor()
@@ -129,8 +119,10 @@ class TokenView(OfflineBrowser):
 
     def _write(self, tokens: Iterable[TracedToken]) -> None:
         colors = self._theme.colors
-        muted = _format(colors.muted)
-        formats = {drafter: _format(getattr(colors, drafter or "text"), line) for drafter, line in _UNDERLINES.items()}
+        muted, formats = text_look(colors.muted), dict[str, QTextCharFormat]()
+        for drafter, style in STYLES.items():
+            formats[drafter] = text_look(getattr(colors, drafter or "text"))
+            formats[drafter].setUnderlineStyle(style.underline)
         cursor = QTextCursor(self.document())
         cursor.movePosition(QTextCursor.MoveOperation.End)
         cursor.beginEditBlock()
@@ -148,7 +140,7 @@ class TokenView(OfflineBrowser):
             self._ends.append(cursor.position())
         cursor.endEditBlock()
 
-    # --- places in the document
+    # --- positions in the document
 
     def _selected(self, first: int, last: int) -> QTextCursor:
         """Return a cursor that selects some tokens."""
@@ -157,12 +149,12 @@ class TokenView(OfflineBrowser):
         cursor.setPosition(self._ends[last + 1], QTextCursor.MoveMode.KeepAnchor)
         return cursor
 
-    def _token_at(self, place: QPoint) -> int | None:
-        """Return the token at a place, the nearest one beside a line; None below the text."""
-        if not self._trace.tokens or place.y() + self.verticalScrollBar().value() > self.document().size().height():
+    def _token_at(self, point: QPoint) -> int | None:
+        """Return the token at a point, the nearest one next to a line; None below the text."""
+        if not self._trace.tokens or point.y() + self.verticalScrollBar().value() > self.document().size().height():
             return None
-        cursor = self.cursorForPosition(place)
-        before = not cursor.atBlockStart() and self.cursorRect(cursor).left() > place.x()
+        cursor = self.cursorForPosition(point)
+        before = not cursor.atBlockStart() and self.cursorRect(cursor).left() > point.x()
         return min(max(bisect_right(self._ends, cursor.position() - before) - 1, 0), len(self._trace.tokens) - 1)
 
     def _reveal_cursor(self) -> None:
@@ -231,9 +223,3 @@ class TokenView(OfflineBrowser):
             selection.format = text_look(ground=color)
             selections.append(selection)
         self.setExtraSelections(selections)
-
-
-def _format(color: QColor, line: _Line = _Line.NoUnderline) -> QTextCharFormat:
-    found = text_look(color)
-    found.setUnderlineStyle(line)
-    return found

@@ -7,7 +7,7 @@ from PySide6.QtGui import QKeyEvent, QNativeGestureEvent, QPainter, QPaintEvent,
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.words import DASHES, drafter_text, probability, spelt
+from rdchat.ui.drafts.texts import STYLES, depths, drafter_text, probability, spelt
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import set_tip
@@ -25,33 +25,41 @@ _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Ke
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """A node to be drawn."""
+    """A node to be drawn.
+
+    Attributes:
+        log_prob: Its log probability by the target; None for the root.
+        drafter: Empty for the root and the correction.
+        parent: The index of its parent among the nodes; -1 for the root.
+        column: Its distance from the root.
+        row: Its row from the top; between two rows if the node has an even number of children.
+        accepted: Whether it is on the accepted path.
+        correction: Whether it is the token that the target itself added after that path.
+    """
 
     text: str
-    log_prob: float | None  # by the target; None for the root
-    drafter: str  # empty for the root and the correction
-    parent: int  # place of the parent among the placed nodes; -1 for the root
-    column: int  # distance from the root
-    row: float  # from the top; between two rows if the node has an even number of children
-    accepted: bool  # whether the node is on the accepted path
-    correction: bool  # whether it is the token that the target itself added after that path
+    log_prob: float | None
+    drafter: str
+    parent: int
+    column: int
+    row: float
+    accepted: bool
+    correction: bool
 
 
-def place_nodes(tree: RoundTree) -> list[PlacedNode]:
-    """Place the nodes and, behind the accepted path, the correction; leaves take a row each, from the top down.
+def lay_out_nodes(tree: RoundTree) -> list[PlacedNode]:
+    """Lay out the nodes and, behind the accepted path, the correction; leaves take a row each, from the top down.
 
     A parent stands at the middle of its first and last child. The accepted child comes first, and its parent stands in
     its row, so that the accepted path is the top row, which is in view however wide the tree.
     """
-    count = len(tree.tokens)  # the place of the correction
+    count = len(tree.tokens)  # the index of the correction
     path = {*tree.path, count}
     texts, drafters = [*tree.texts, tree.correction_text], [*tree.drafters, ""]
     log_probs = [None, *tree.log_probs[1:], tree.correction_log_prob]
     parents = [*tree.parents, tree.path[-1]]
     children: list[list[int]] = [[] for _ in parents]
-    columns: list[int] = []
     for node, parent in enumerate(parents):
-        columns.append(0 if parent < 0 else columns[parent] + 1)
         if parent >= 0:
             children[parent].insert(0 if node in path else len(children[parent]), node)
     rows = [0.0] * len(parents)
@@ -64,7 +72,7 @@ def place_nodes(tree: RoundTree) -> list[PlacedNode]:
     for node in reversed(order):
         if below := children[node]:
             rows[node] = (rows[below[0]] + rows[below[0 if node in path else -1]]) / 2
-    fields = zip(texts, log_probs, drafters, parents, columns, rows, strict=True)
+    fields = zip(texts, log_probs, drafters, parents, depths(parents), rows, strict=True)
     return [
         PlacedNode(text, log_prob, drafter, parent, column, row, node in path, node == count)
         for node, (text, log_prob, drafter, parent, column, row) in enumerate(fields)
@@ -83,7 +91,7 @@ class TreeChart(Chart):
         self.setFont(control_font(tabular=True))
 
     def show_nodes(self, nodes: list[PlacedNode], nothing: str) -> None:
-        """Show nodes, or the words `nothing` where there are none."""
+        """Show nodes, or the text `nothing` where there are none."""
         self._nodes, self._nothing = nodes, nothing
         self.set_zoom(self.zoom)
 
@@ -108,7 +116,7 @@ class TreeChart(Chart):
                 if node.accepted:  # nothing shows between its dots and dashes
                     drawing.line(points, "surface", 4.0)
                 drawing.fade(1 if node.accepted else _REJECTED)
-                drawing.line(points, node.drafter or "text", 2.6 if node.accepted else 1.0, DASHES[node.drafter])
+                drawing.line(points, node.drafter or "text", 2.6 if node.accepted else 1.0, STYLES[node.drafter].dashes)
         for node, box in placed:
             self._draw_node(drawing, node, box)
         if not self._nodes:
@@ -121,7 +129,7 @@ class TreeChart(Chart):
 
     def _draw_node(self, drawing: Drawing, node: PlacedNode, box: Box) -> None:
         color, filled = node.drafter or "text", node.accepted and not node.correction
-        dashes = () if filled else DASHES[node.drafter]
+        dashes = () if filled else STYLES[node.drafter].dashes
         drawing.fade(1 if node.accepted else _REJECTED)
         drawing.area(box, color if filled else "surface", color, 1.8 if node.accepted else 1.0, dashes, radius=6)
         drawing.fade(1)
@@ -152,11 +160,11 @@ class TreeView(QScrollArea):
         set_tip(self, "Arrow keys go from step to step; with Shift they scroll. Plus, minus and 0 zoom.")
 
     def show_tree(self, tree: RoundTree | None, description: str, nothing: str = "") -> None:
-        """Show a round's tree, or the words `nothing`; a tree that is already shown keeps its scroll position."""
+        """Show a round's tree, or the text `nothing`; a tree that is already shown keeps its scroll position."""
         self.setAccessibleDescription(description)
         if tree is None or tree is not self._tree:
             self._tree = tree
-            self.chart.show_nodes(place_nodes(tree) if tree and tree.texts else [], nothing)
+            self.chart.show_nodes(lay_out_nodes(tree) if tree and tree.texts else [], nothing)
             for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
                 bar.setValue(bar.minimum())  # the accepted path runs along the top
 

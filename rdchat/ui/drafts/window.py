@@ -8,10 +8,10 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.services.chat.trace_recorder import TraceRecorder
-from rdchat.ui.drafts import words
+from rdchat.ui.drafts import texts
+from rdchat.ui.drafts.texts import Alternative, drafter_text, probability, spelt
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.drafts.words import Alternative, drafter_text, probability, spelt
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton
@@ -50,20 +50,20 @@ class TokenDetails(QScrollArea):
         self.setViewportMargins(RING, RING, RING, RING)
         self.setMinimumWidth(190)
         self.token = ElidedLabel(theme, points_more=6, bold=True)
-        self.place = ThemedLabel(theme, "", "muted", tabular=True)
+        self.number = ThemedLabel(theme, "", "muted", tabular=True)
         self.rows = {name: FigureRow(theme, name, definition) for name, definition in _ROWS.items()}
-        heading = ThemedLabel(theme, "Candidates for this place", points_more=-0.5, bold=True)
+        heading = ThemedLabel(theme, "Candidates for this position", points_more=-0.5, bold=True)
         set_tip(heading, "The tokens drafted for this position, each with its probability for the model.")
         self.alternatives: list[FigureRow] = []
         self._alternatives = column(spacing=TIGHT)
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
         self.legend = {
-            drafter: FigureRow(theme, f"{line} {drafter_text(drafter)}".strip(), _LEGEND, drafter or "text")
-            for drafter, line in words.LINES.items()
+            drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), _LEGEND, drafter or "text")
+            for drafter, style in texts.STYLES.items()
         }
         self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
         ground = Ground(theme, "window")
-        rows: list[Part] = [self.token, self.place, SMALL, *self.rows.values(), SMALL, Separator(theme), TIGHT]
+        rows: list[Part] = [self.token, self.number, SMALL, *self.rows.values(), SMALL, Separator(theme), TIGHT]
         rows += [heading, self._alternatives, self.none, SMALL, Separator(theme), TIGHT, counts]
         column(*rows, *self.legend.values(), None, within=ground, spacing=TIGHT + 2, margins=MEDIUM)
         scrolled(ground, self)
@@ -78,24 +78,24 @@ class TokenDetails(QScrollArea):
             paint_focus(QPainter(self), QRectF(ring), self._theme.colors.accent)
         return done
 
-    def show_token(self, trace: ReplyTrace, place: int) -> None:
+    def show_token(self, trace: ReplyTrace, index: int) -> None:
         """Show one token; -1 if there is none."""
-        known = 0 <= place < len(trace.tokens)
-        token = trace.tokens[place] if known else TracedToken(0, "")
+        known = 0 <= index < len(trace.tokens)
+        token = trace.tokens[index] if known else TracedToken(0, "")
         self.token.setText(spelt(token.text) if known else "")
         set_tip(self.token, "" if token.text or not known else "Part of a character, or the token that ends the reply")
-        self.place.setText(f"Token {place + 1:,} of {len(trace.tokens):,}" if known else "No token yet")
+        self.number.setText(f"Token {index + 1:,} of {len(trace.tokens):,}" if known else "No token yet")
         values = (
             probability(token.log_prob),
             drafter_text(token.drafter) if token.drafter else "Not drafted",
             f"{token.round:,} of {len(trace.rounds):,}" if token.round else "None",
-            words.position_text(token),
+            texts.position_text(token),
         )
         for figure, value in zip(self.rows.values(), values, strict=True):
             figure.show_value(value if known else formatting.NONE)
-        alternatives = words.alternatives(trace, place) if known else []
+        alternatives = texts.alternatives(trace, index) if known else []
         self._show_alternatives(alternatives)
-        self.none.setText("" if alternatives or not known else _why_none(trace, place))
+        self.none.setText("" if alternatives or not known else _why_none(trace, index))
 
     def _show_alternatives(self, alternatives: list[Alternative]) -> None:
         while self.alternatives:
@@ -213,9 +213,9 @@ class DraftsWindow(SideWindow):
             self.heading.setText("No draft" if cursor >= 0 else "")
             self.tree.show_tree(None, _NO_DRAFT, _NO_DRAFT)
             return
-        self.heading.setText(words.round_text(self._trace, number))
+        self.heading.setText(texts.round_text(self._trace, number))
         tree = self._trace.rounds[number - 1].tree
-        self.tree.show_tree(tree, words.tree_text(self._trace, number), _NO_TREE)
+        self.tree.show_tree(tree, texts.tree_text(self._trace, number), _NO_TREE)
 
 
 def _first_drafted(trace: ReplyTrace) -> int:
@@ -228,12 +228,12 @@ def _row_text(row: Alternative) -> str:
     return f"{spelt(row.text)} {probability(row.log_prob)}, {drafter_text(row.drafter)}{taken}"
 
 
-def _why_none(trace: ReplyTrace, place: int) -> str:
-    traced = trace.round_of(place)
+def _why_none(trace: ReplyTrace, index: int) -> str:
+    traced = trace.round_of(index)
     if traced is None:
         return "Nothing. The model wrote this token without a draft."
     if traced.tree is None:
         return "Not recorded." if traced is not trace.rounds[-1] else "Not known until the step ends."
     if len(traced.tree.tokens) == 1:
-        return words.empty_text(trace)
+        return texts.empty_text(trace)
     return "Nothing. The draft ended before this position."

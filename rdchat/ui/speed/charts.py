@@ -12,19 +12,26 @@ from rdchat.ui.style.theme import Theme, control_font
 
 _BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0  # of a bar chart, in pixels
 _SMALLER = -3  # its font
-_USUAL, _HEADROOM = 0.95, 1.15  # share of the speeds that a line shows whole, and the room above them
+_USUAL, _HEADROOM = 0.95, 1.15  # share of the speeds that a line does not cut off, and the room above them
 _SPARKLINE_HEIGHT = 40.0
 _TIME_BAR_HEIGHT = 14.0
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One bar of a chart."""
+    """One bar of a chart.
 
-    label: str  # below it
-    share: float  # its height, from 0 to 1
-    value: str  # above it
-    words: str  # the whole of it, for the tooltip and for screen readers
+    Attributes:
+        label: The text below it.
+        share: Its height, from 0 to 1.
+        value: The text above it.
+        description: The text for the tooltip and for screen readers.
+    """
+
+    label: str
+    share: float
+    value: str
+    description: str
 
 
 class BarChart(Chart):
@@ -40,7 +47,7 @@ class BarChart(Chart):
     def show_bars(self, bars: Sequence[Bar]) -> None:
         if tuple(bars) != self.bars:
             self.bars = tuple(bars)
-            self.redraw("; ".join(bar.words for bar in bars))
+            self.redraw("; ".join(bar.description for bar in bars))
 
     def draw(self, drawing: Drawing) -> None:
         base = _BAR_HEIGHT - _LINE
@@ -51,17 +58,17 @@ class BarChart(Chart):
         step = min(drawing.width / len(self.bars), _WIDEST)
         gap = min(_GAP, step / 3)
         every = self._labels_every(drawing, step)
-        for place, bar in enumerate(self.bars):
-            left, height = place * step, bar.share * (base - _LINE - 2)
+        for index, bar in enumerate(self.bars):
+            left, height = index * step, bar.share * (base - _LINE - 2)
             drawing.area(Box(left + gap / 2, base - height, step - gap, height), "accent", opacity=0.75)
-            if place % every == 0:
+            if index % every == 0:
                 wide = drawing.width_of(bar.label, more=_SMALLER) + 2
                 x = max(min(left + (step - wide) / 2, drawing.width - wide), 0.0)
                 drawing.text(Box(x, base, wide, _LINE), bar.label, "muted", more=_SMALLER, align="center")
             if every == 1:
                 above = Box(left, base - height - _LINE - 1, step, _LINE)
                 drawing.text(above, bar.value, more=_SMALLER, align="center")
-            drawing.mark(Box(left, 0, step, _BAR_HEIGHT), f"{bar.words}. {self._definition}")
+            drawing.mark(Box(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
 
     def _labels_every(self, drawing: Drawing, step: float) -> int:
         """Return how many bars share a label, so that labels do not overlap."""
@@ -90,11 +97,11 @@ class Sparkline(Chart):
             return
         drawing.line([(0, base), (drawing.width, base)])
         right, newest = drawing.width - 4.0, len(rates) - 1
-        step = right / (max(len(rates), 24) - 1)  # the line grows from the right, so that its end keeps its place
+        step = right / (max(len(rates), 24) - 1)  # the line grows from the right, so that its end does not move
         scale = (base - 4) / (top * _HEADROOM)
         line = [
-            (right - (newest - place) * step, base - min(rate, top * _HEADROOM) * scale)
-            for place, rate in enumerate(rates)
+            (right - (newest - index) * step, base - min(rate, top * _HEADROOM) * scale)
+            for index, rate in enumerate(rates)
         ]
         (x, y), left = line[-1], line[0][0]
         drawing.polygon([*line, (x, base), (left, base)], "accent", 0.14)
@@ -113,8 +120,8 @@ class TimeBar(Chart):
         self.shares: dict[Spent, float] = {}
 
     def show_times(self, milliseconds: Mapping[Spent, float]) -> None:
-        whole = sum(milliseconds.values())
-        self.shares = {spent: milliseconds[spent] / whole for spent in Spent if milliseconds.get(spent)}
+        total = sum(milliseconds.values())
+        self.shares = {spent: milliseconds[spent] / total for spent in Spent if milliseconds.get(spent)}
         self.redraw("; ".join(f"{spent}: {share:.0%}" for spent, share in self.shares.items()))
 
     def draw(self, drawing: Drawing) -> None:

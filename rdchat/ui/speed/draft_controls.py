@@ -24,18 +24,23 @@ from rdchat.ui.style.theme import TIGHT, Theme
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
 _COPY = "Copy Training Command"
-_WHO = "What guesses the next tokens. It changes how fast a reply comes, not what it says."
+_MODE_TIP = "What guesses the next tokens. It changes how fast a reply comes, not its text."
 _USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
 
 class _Field(NamedTuple):
-    """A field that changes one of the draft settings."""
+    """A field that changes one of the draft settings.
+
+    Attributes:
+        setting: The name of the setting in `DraftSettings`.
+        modes: The modes that use it.
+    """
 
     name: str
     widget: CalmSpinBox | CalmCheckBox | FolderPicker
-    setting: str  # of `DraftSettings`
-    modes: Sequence[Mode]  # that use it
-    words: str  # what it means
+    setting: str
+    modes: Sequence[Mode]
+    definition: str
 
 
 class DraftControls(Section):
@@ -49,15 +54,11 @@ class DraftControls(Section):
         self.width_, self.length = CalmSpinBox(1, MAX_BEAM_ROWS), CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
+        recent = lambda: drafting.recent_drafters, lambda: drafting.recent_draft_models
         self.drafter = FolderPicker(
-            "Made for this model",
-            "Choose a drafter's folder",
-            lambda: drafting.recent_drafters,
-            lambda: drafting.drafters,
+            "Made for this model", "Choose a drafter's folder", recent[0], lambda: drafting.drafters
         )
-        self.draft_model = FolderPicker(
-            "None", "Choose a draft model's folder", lambda: drafting.recent_draft_models, tuple
-        )
+        self.draft_model = FolderPicker("None", "Choose a draft model's folder", recent[1], tuple)
         self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
         self._fields = self._all_fields()
@@ -71,7 +72,7 @@ class DraftControls(Section):
     def _build_mode(self) -> None:
         self.mode = self.add(CalmComboBox())
         self.mode.setAccessibleName("Draft mode")
-        set_tip(self.mode, _WHO)
+        set_tip(self.mode, _MODE_TIP)
         for mode in Mode:
             self.mode.addItem(mode.label, mode)
         self.explanation = self._add_text("muted")
@@ -115,10 +116,10 @@ class DraftControls(Section):
         for field in self._fields:
             widget, form = field.widget, forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
             line = None if isinstance(widget, FolderPicker) else row(None, widget)
-            add_row(form, field.name, widget, field.words, line)
+            add_row(form, field.name, widget, field.definition, line)
             self._lines[field.setting] = form, line or widget
             if isinstance(widget, FolderPicker):
-                widget.explain(field.words)
+                widget.explain(field.definition)
             if widget is self.drafter:
                 form.addRow(self.facts)
         self.add(self.advanced)
@@ -187,7 +188,7 @@ class DraftControls(Section):
         self._explain()
 
     def _explain(self) -> None:
-        """Explain the mode, or say what the automatic mode does."""
+        """Explain the mode, or show what the automatic mode does."""
         mode = self._drafting.settings.mode
         auto = mode is Mode.AUTO
         self.explanation.setText((auto and self._note) or formatting.MODE_EXPLANATIONS[mode])

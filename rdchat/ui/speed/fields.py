@@ -84,14 +84,15 @@ class FolderPicker(QPushButton):
 
     Args:
         none: Shown if no folder is chosen.
-        title: Of the dialog that asks for a folder.
+        title: The title of the dialog that asks for a folder.
         recent: Returns the folders or hub ids to offer.
         installed: Returns the drafters on this machine; those that cannot be used have a problem.
     """
 
-    edited = Signal(object)  # a folder or hub id, or None
+    edited = Signal(object)
+    """Carries a folder or hub id, or None."""
     opened = Signal()
-    search_requested = Signal()  # for others, in the models window
+    search_requested = Signal()
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class FolderPicker(QPushButton):
         self._none, self._title, self._recent, self._installed = none, title, recent, installed
         self._chosen: str | None = None
         self._explanation = ""
-        self._offered: tuple[ModelCard, ...] = ()  # in the menu
+        self._offered: tuple[ModelCard, ...] = ()
         self._menu = OpenMenu(self._fill, self)
         self._menu.setToolTipsVisible(True)
         self._menu.aboutToShow.connect(self.opened)
@@ -113,9 +114,9 @@ class FolderPicker(QPushButton):
         self.setMinimumWidth(80)
         self.show_value(None)
 
-    def explain(self, words: str) -> None:
+    def explain(self, explanation: str) -> None:
         """Show an explanation in the tooltip, below the chosen folder."""
-        self._explanation = words
+        self._explanation = explanation
         self.show_value(self._chosen)
 
     def show_value(self, name: str | None) -> None:
@@ -129,9 +130,9 @@ class FolderPicker(QPushButton):
         self._elide()
 
     def _elide(self) -> None:
-        words = self._none if self._chosen is None else Path(self._chosen).name
+        name = self._none if self._chosen is None else Path(self._chosen).name
         room = self.width() - _MENU_ROOM
-        self.setText(button_text(self.fontMetrics().elidedText(words, Qt.TextElideMode.ElideMiddle, room)))
+        self.setText(button_text(self.fontMetrics().elidedText(name, Qt.TextElideMode.ElideMiddle, room)))
 
     def refresh(self) -> None:
         """Show drafters that were found since the menu was opened."""
@@ -140,9 +141,9 @@ class FolderPicker(QPushButton):
 
     def _fill(self) -> None:
         self._offered = tuple(self._installed())
-        words = "drafter", "used here"
+        unfit = "drafter", "used here"
         add_models(
-            self._menu, self.edited.emit, self._chosen, self._recent(), self._offered, none=self._none, words=words
+            self._menu, self.edited.emit, self._chosen, self._recent(), self._offered, none=self._none, unfit=unfit
         )
         self._menu.addSeparator()
         self._menu.addAction("Find in Models…", self.search_requested.emit)
@@ -157,13 +158,13 @@ def add_models(
     choose: Callable[[str | None], object],
     chosen: str | None,
     recent: Iterable[str],
-    found: Iterable[ModelCard],
+    installed: Iterable[ModelCard],
     *,
     none: str,
-    words: tuple[str, str],
+    unfit: tuple[str, str],
     sections: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Add the choice of a model or drafter to a menu: none, the recent ones, and those on this machine by place.
+    """Add the choice of a model or drafter to a menu: none, the recent ones, and those on this machine by folder.
 
     Those that cannot be used share an entry; its tooltip has the reasons.
 
@@ -172,10 +173,10 @@ def add_models(
         choose: Called with the model that the person picks.
         chosen: The model that is chosen; it is listed in any case.
         recent: The models chosen lately.
-        found: The models on this machine.
+        installed: The models on this machine.
         none: The text of the first entry, which stands for None.
-        words: What a model is called, and what cannot be done with those that have a problem.
-        sections: Headings of places, where they are not the place's own name.
+        unfit: What a model is called, and what cannot be done with those that have a problem.
+        sections: Headings of the folders that do not have their own name.
     """
 
     def add(name: str, model: str | None) -> None:
@@ -187,16 +188,16 @@ def add_models(
         menu.addSection("Recent")
     for model in listed:
         add(Path(model).name, model)
-    by_index: dict[str, list[ModelCard]] = {}
-    for card in found:
+    by_folder: dict[str, list[ModelCard]] = {}
+    for card in installed:
         if card.model not in listed:
-            by_index.setdefault(card.origin, []).append(card)
-    for place, cards in by_index.items():
-        menu.addSection(button_text(sections.get(place, place)))
+            by_folder.setdefault(card.origin, []).append(card)
+    for folder, cards in by_folder.items():
+        menu.addSection(button_text(sections.get(folder, folder)))
         for card in cards:
             if not card.problem:
                 add(f"{card.name}  ·  {card.kind.label}" if card.kind else card.name, card.model)
-        if unfit := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
-            more = [f"and {len(unfit) - _MAX_REASONS} more"] if len(unfit) > _MAX_REASONS else []
-            text = f"{counted(len(unfit), words[0])} that cannot be {words[1]}"
-            add_action(menu, text, lambda: None, tip="\n".join([*unfit[:_MAX_REASONS], *more])).setEnabled(False)
+        if reasons := [f"{card.name}: {card.problem}" for card in cards if card.problem]:
+            more = [f"and {len(reasons) - _MAX_REASONS} more"] if len(reasons) > _MAX_REASONS else []
+            text = f"{counted(len(reasons), unfit[0])} that cannot be {unfit[1]}"
+            add_action(menu, text, lambda: None, tip="\n".join([*reasons[:_MAX_REASONS], *more])).setEnabled(False)

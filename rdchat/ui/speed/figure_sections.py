@@ -61,8 +61,8 @@ class DraftFigures(FigureSection):
         self.lengths.show_bars(_length_bars(statistics) if statistics.drafted_rounds else ())
         self.positions.show_bars(
             [
-                Bar(str(place), share, f"{share * 100:.0f}", f"Position {place}: {formatting.percent(share)} kept")
-                for place, share in enumerate(statistics.acceptance_by_position, start=1)
+                Bar(str(number), share, f"{share * 100:.0f}", f"Position {number}: {formatting.percent(share)} kept")
+                for number, share in enumerate(statistics.acceptance_by_position, start=1)
             ]
         )
 
@@ -71,14 +71,14 @@ def _length_bars(statistics: Statistics) -> list[Bar]:
     """Return a bar for each possible number of kept tokens, also for those that no step reached."""
     missing = len(statistics.drafted_lengths) - len(statistics.accepted_lengths)
     counts = (*statistics.lengths_of_drafts, *(0 for _ in range(missing)))
-    whole, most = sum(counts), max(counts)
-    words = f"of {formatting.counted(whole, 'step')}"
+    total, highest = sum(counts), max(counts)
+    of_all = f"of {formatting.counted(total, 'step')}"
     return [
         Bar(
             str(length),
-            rounds / most,
+            rounds / highest,
             f"{rounds:,}",
-            f"{length} kept: {rounds:,} {words}, {formatting.percent(rounds / whole)}",
+            f"{length} kept: {rounds:,} {of_all}, {formatting.percent(rounds / total)}",
         )
         for length, rounds in enumerate(counts)
     ]
@@ -129,12 +129,12 @@ class StatusLine(QWidget):
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
 
     def show_load(self, progress: LoadProgress) -> None:
-        whole = 0 if progress.fraction is None else 1000
-        self._show(formatting.load_text(progress), round((progress.fraction or 0.0) * 1000), whole)
+        maximum = 0 if progress.fraction is None else 1000
+        self._show(formatting.load_text(progress), round((progress.fraction or 0.0) * 1000), maximum)
 
     def show_prefill(self, progress: PrefillProgress) -> None:
-        words = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"
-        self._show(words, progress.processed, max(progress.total, 1))
+        text = f"Reading the prompt: {progress.processed:,} of {progress.total:,}"
+        self._show(text, progress.processed, max(progress.total, 1))
 
     def show_summary(self, progress: SummaryProgress) -> None:
         """Show how far the model is with the summary of a chat."""
@@ -142,8 +142,8 @@ class StatusLine(QWidget):
         self._show("Writing a summary…" if progress.written else reading, progress.read, progress.to_read)
         self.progress.setVisible(not progress.written)
 
-    def _show(self, words: str, done: int, whole: int) -> None:
-        """Show a state and its progress; a whole of 0 moves the bar without an end."""
-        self.state.setText(words)
-        self.progress.setRange(0, whole)
+    def _show(self, text: str, done: int, maximum: int) -> None:
+        """Show a state and its progress; a maximum of 0 moves the bar without an end."""
+        self.state.setText(text)
+        self.progress.setRange(0, maximum)
         self.progress.setValue(done)

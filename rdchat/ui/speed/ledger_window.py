@@ -1,12 +1,10 @@
 """The time ledger window: a live tree of stages with calls, mean, total and percent of parent."""
 
-import logging
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
-from PySide6.QtWidgets import QCheckBox, QHeaderView, QMessageBox, QTreeWidget, QTreeWidgetItem, QWidget
+from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv, ledger_note
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
@@ -15,13 +13,12 @@ from rdchat.services.chat.time_ledger import ProfileCost, TimeLedger
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.definitions import stage_text
-from rdchat.ui.style.labels import ThemedLabel, message_box, set_tip, tip_text
+from rdchat.ui.style.labels import ThemedLabel, set_tip, tip_text
 from rdchat.ui.style.layouts import column, row
-from rdchat.ui.style.opening import SideWindow, ask_to_save
+from rdchat.ui.style.opening import SideWindow, ask_to_save_text
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.style.throttle import Throttle
 
-_LOG = logging.getLogger(__name__)
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _HEADERS = (
     ("Stage", "What the time was spent on, and its parts."),
@@ -35,18 +32,18 @@ _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
 _AIR = 8  # pixels that a row is higher than its text
 _TINT = 70  # opacity of a bar, of 255
-_WHOLE = 0.999  # a larger share fills the cell
+_FULL = 0.999  # a larger share fills the cell
 
 
 class LedgerTree(QTreeWidget):
-    """A tree of `LedgerRow`; rows that are already there keep their place and stay unfolded."""
+    """A tree of `LedgerRow`; rows that are already there stay where they are, and unfolded."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(columnCount=len(_HEADERS))
         self._theme = theme
         self.rows: tuple[LedgerRow, ...] = ()
         self._items: dict[str, QTreeWidgetItem] = {}  # by path
-        _fill(self.headerItem(), [name for name, _ in _HEADERS], [words for _, words in _HEADERS])
+        _fill(self.headerItem(), [name for name, _ in _HEADERS], [tip for _, tip in _HEADERS])
         self.setUniformRowHeights(True)
         self.setAlternatingRowColors(True)
         self.setAllColumnsShowFocus(True)
@@ -54,8 +51,8 @@ class LedgerTree(QTreeWidget):
         self.setAccessibleName("Time ledger")
         self.header().setStretchLastSection(False)
         self.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
-        for place, width in _WIDTHS.items():
-            self.setColumnWidth(place, width)
+        for index, width in _WIDTHS.items():
+            self.setColumnWidth(index, width)
         self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)  # as long as a full bar
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
@@ -83,11 +80,11 @@ class LedgerTree(QTreeWidget):
 
 def _fill(item: QTreeWidgetItem, texts: Sequence[str], tips: Sequence[str]) -> None:
     item.setSizeHint(NAME, QSize(0, QFontMetrics(item.font(NAME)).height() + _AIR))
-    for place, (text, words) in enumerate(zip(texts, tips, strict=True)):
-        item.setText(place, text)
-        item.setToolTip(place, tip_text(words))
-        side = Qt.AlignmentFlag.AlignLeft if place == NAME else Qt.AlignmentFlag.AlignRight
-        item.setTextAlignment(place, side | Qt.AlignmentFlag.AlignVCenter)
+    for index, (text, tip) in enumerate(zip(texts, tips, strict=True)):
+        item.setText(index, text)
+        item.setToolTip(index, tip_text(tip))
+        side = Qt.AlignmentFlag.AlignLeft if index == NAME else Qt.AlignmentFlag.AlignRight
+        item.setTextAlignment(index, side | Qt.AlignmentFlag.AlignVCenter)
 
 
 def _bar(share: float, accent: QColor) -> QBrush:
@@ -97,8 +94,8 @@ def _bar(share: float, accent: QColor) -> QBrush:
     bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)  # from the left edge of the cell
     bar.setColorAt(0, tint)
     bar.setColorAt(min(share, 1.0), tint)
-    if share < _WHOLE:
-        bar.setColorAt(share + 1 - _WHOLE, QColor(Qt.GlobalColor.transparent))
+    if share < _FULL:
+        bar.setColorAt(share + 1 - _FULL, QColor(Qt.GlobalColor.transparent))
     return QBrush(bar)
 
 
@@ -147,17 +144,8 @@ class LedgerWindow(SideWindow):
         self._show_rows()
 
     def _choose_file(self) -> None:
-        kinds = ["Comma-separated values (*.csv)"]
-        ask_to_save(self, "Export the time ledger", "time-ledger.csv", kinds, self.save)
-
-    def save(self, path: str) -> None:
-        """Write the table to a file, or say why that failed."""
-        try:
-            Path(path).write_text(ledger_csv(self.tree.rows), encoding="utf-8")
-        except OSError as error:
-            _LOG.info("The ledger was not saved: %s", error)
-            failed = f"The file could not be saved: {error.strerror}."
-            message_box(QMessageBox.Icon.Warning, failed, "Choose another place.", parent=self).open()
+        kinds, table = ["Comma-separated values (*.csv)"], ledger_csv(self.tree.rows)
+        ask_to_save_text(self, "Export the time ledger", "time-ledger.csv", kinds, table)
 
 
 def _cost_text(cost: ProfileCost | None) -> str:

@@ -1,7 +1,5 @@
 """The speed panel's parts: rows of figures, sections that fold, the large figures, and the times of the reply."""
 
-from collections.abc import Mapping
-
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -17,7 +15,7 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
 _MIN_MS = 0.5  # shorter times are a dash
-_WHOLE = "From the request to the last token: the sum of the rows above."
+_TOTAL = "From the request to the last token: the sum of the rows above."
 
 
 class FigureRow(QWidget):
@@ -46,11 +44,11 @@ class FigureRow(QWidget):
         set_tip(self, definition or DEFINITIONS[name])
         self.show_value(formatting.NONE)
 
-    def show_value(self, words: str, more: str = "") -> None:
+    def show_value(self, text: str, more: str = "") -> None:
         """Show a value; `more` follows it for screen readers."""
-        if words != self.value.text() or more:
-            self.value.show_text(words, "muted" if words == formatting.NONE else "text")
-            self.value.setAccessibleName(f"{self.name}: {words}{more}")  # a bare figure would not say what it is
+        if text != self.value.text() or more:
+            self.value.show_text(text, "muted" if text == formatting.NONE else "text")
+            self.value.setAccessibleName(f"{self.name}: {text}{more}")
 
 
 class SectionHead(FlatButton):
@@ -92,9 +90,9 @@ class Section(QWidget):
         self.head.toggled.connect(body.setVisible)
         self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
 
-    def add[W: QWidget](self, row: W, place: int = -1) -> W:
-        """Add a row at a place from the top; -1 is the end."""
-        self._rows.insertWidget(place, row)
+    def add[W: QWidget](self, row: W, index: int = -1) -> W:
+        """Add a row at an index from the top; -1 is the end."""
+        self._rows.insertWidget(index, row)
         return row
 
     def fold(self, folded: bool) -> None:
@@ -103,7 +101,7 @@ class Section(QWidget):
 
 
 class SpeedSection(QWidget):
-    """Whose figures these are; speed beside plain decoding, acceptance and tokens per step. It does not fold."""
+    """The owner of the figures, the speed compared with plain decoding, acceptance and tokens per step."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -142,9 +140,8 @@ class SpeedSection(QWidget):
         self.sparkline.show_speeds(statistics.speeds)
 
     def explain(self, reason: str) -> None:
-        """Say why the reply is slower than without drafting; empty where there is nothing to say."""
-        self.reason.setText(reason)
-        self.reason.setVisible(bool(reason))
+        """Show why the reply is slower than without drafting; an empty reason hides the line."""
+        self.reason.show_text(reason)
 
     def _show_ratio(self, statistics: Statistics) -> None:
         """Show how many times as fast as without drafting, or that it is about the same within its error."""
@@ -169,25 +166,23 @@ class TimeSection(Section):
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
         self.rows = {spent: self.add(TimeRow(theme, spent, stage_text(spent), spent)) for spent in Spent}
-        self.whole = self.add(TimeRow(theme, "Total", _WHOLE))
+        self.total = self.add(TimeRow(theme, "Total", _TOTAL))
         tip = "Show every stage of all replies since rdchat was opened"
         self.ledger = self.add(push_button("Time Ledger", tip, self.ledger_requested.emit))
-        self._show({})
+        self.show_statistics(Statistics())
 
     def show_statistics(self, statistics: Statistics) -> None:
-        self._show(spent_ms(statistics))
-
-    def _show(self, milliseconds: Mapping[Spent, float]) -> None:
-        whole = sum(milliseconds.values())
+        milliseconds = spent_ms(statistics)
+        total = sum(milliseconds.values())
         self.bar.show_times(milliseconds)
         for spent, figure in self.rows.items():
             time = milliseconds.get(spent, 0.0)
-            figure.show_time(time if time >= _MIN_MS else 0.0, time / whole if time >= _MIN_MS else None)
-        self.whole.show_time(whole, 1.0 if whole else None)
+            figure.show_time(time if time >= _MIN_MS else 0.0, time / total if time >= _MIN_MS else None)
+        self.total.show_time(total, 1.0 if total else None)
 
 
 class TimeRow(FigureRow):
-    """A time with its share of the whole, and the colour it has in the bar; the whole has no colour."""
+    """A time with its share of the reply's, and its colour in the bar; the total has no colour."""
 
     def __init__(self, theme: Theme, name: str, definition: str, spent: Spent | None = None) -> None:
         super().__init__(theme, name, definition, "text" if spent else "muted")

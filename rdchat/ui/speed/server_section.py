@@ -54,8 +54,8 @@ class ServerSection(Section):
         self.refresh()
 
     @property
-    def shown(self) -> bool:
-        """Whether there is a server to tell of."""
+    def has_server(self) -> bool:
+        """Whether the server runs."""
         return bool(self._server.address)
 
     @Slot()
@@ -63,15 +63,15 @@ class ServerSection(Section):
         """Show what the server does now."""
         facts = self._server.facts
         running = facts.running
-        self._last = shown = (running or self._last) if self.shown else None
-        self.client.setText((shown.user_agent or "A program without a name") if shown else "No requests")
+        self._last = request = (running or self._last) if self.has_server else None
+        self.client.setText((request.user_agent or "A program without a name") if request else "No requests")
         self.client.set_color("text" if running else "muted")
         self.client.setAccessibleName(f"Program: {self.client.text()}")
         answered = f"{formatting.counted(facts.answered, 'request')} answered"
         self.doing.setText(self._doing(running) if running else answered)
         self.stop.setVisible(running is not None)
-        self.speed.show_value(formatting.rate(shown.tokens_per_second if shown else None))
-        self.accepted.show_value(formatting.percent(shown.acceptance if shown else None))
+        self.speed.show_value(formatting.rate(request.tokens_per_second if request else None))
+        self.accepted.show_value(formatting.percent(request.acceptance if request else None))
         self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
 
     def _doing(self, running: RequestFacts) -> str:

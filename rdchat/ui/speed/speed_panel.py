@@ -45,8 +45,8 @@ class SpeedPanel(QScrollArea):
         super().__init__()
         self._controller, self._context, self._settings = controller, controller.context, controller.settings
         self._pending = Statistics()
-        self._has_figures = False  # a reply was measured since the app was opened
-        self._is_elsewhere = False  # the reply that is or was last being written is in another chat
+        self._has_figures = False  # whether a reply was measured since the app was opened
+        self._is_elsewhere = False  # whether the reply that is or was last being written is in another chat
         self._source = FigureSource(state=controller.replies.state)
         self.throttle = Throttle(self)
         self.setAccessibleName("Speed panel")
@@ -89,13 +89,13 @@ class SpeedPanel(QScrollArea):
         self.time.ledger_requested.connect(self.ledger_requested)
         return ground
 
-    def follow_training(self, training: "TrainingControl", words: "Callable[[TrainingControl], str]") -> None:
-        """Show the state of a training below that of the engine, by a function that says it."""
+    def follow_training(self, training: "TrainingControl", text: "Callable[[TrainingControl], str]") -> None:
+        """Show the state of a training below that of the engine; `text` describes it."""
         self._training = training
 
         def show() -> None:
-            self.training.setText(words(training))
-            self.training.setVisible(bool(words(training)))
+            self.training.setText(text(training))
+            self.training.setVisible(bool(text(training)))
 
         training.changed.connect(show)
         show()
@@ -129,7 +129,7 @@ class SpeedPanel(QScrollArea):
 
     def _show_server(self) -> None:
         for part in (self._server_line, self.server):
-            part.setVisible(self.server.shown)
+            part.setVisible(self.server.has_server)
 
     def _show_state(self) -> None:
         state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere
@@ -171,7 +171,7 @@ class SpeedPanel(QScrollArea):
         if self._controller.replies.state in _BUSY:
             self._show()  # the figures are those of the reply that is being written
         elif (last := self._controller.chat.path.last_measured) is not None:
-            self.speed.explain("")  # nobody knows what else ran then
+            self.speed.explain("")  # what else ran then is not known
             self._note_message(last)
         else:
             self._begin(Statistics())

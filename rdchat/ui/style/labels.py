@@ -21,9 +21,9 @@ _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but tab and line fee
 _MARKUP = '<p style="white-space: {}">{}</p>'
 
 
-def cut(text: str, most: int = _MAX) -> str:
+def cut(text: str, limit: int = _MAX) -> str:
     """Return the beginning of a long text: laying out a megabyte takes a second."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def tip_text(text: str) -> str:
@@ -44,16 +44,16 @@ def set_tip(item: QWidget | QAction | QTextCharFormat | QGraphicsItem, text: str
     item.setToolTip(tip_text(text))
 
 
-def show_tip(place: QPoint, text: str, widget: QWidget, area: QRect | None = None) -> None:
+def show_tip(position: QPoint, text: str, widget: QWidget, area: QRect | None = None) -> None:
     """Show a tooltip at once; an empty text hides the present one.
 
     Args:
-        place: The position on the screen.
+        position: The position on the screen.
         text: The text.
         widget: The widget of the tooltip.
-        area: The part of the widget; the tooltip disappears when the pointer leaves it. None: the whole widget.
+        area: The part of the widget; the tooltip disappears when the pointer leaves it. None: all of the widget.
     """
-    QToolTip.showText(place, tip_text(text), widget, area or QRect())
+    QToolTip.showText(position, tip_text(text), widget, area or QRect())
 
 
 def button_text(text: str) -> str:
@@ -75,7 +75,7 @@ def utf16_spans(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]
     """Return spans of a text, begin and end of each, in UTF-16 units."""
     if text.isascii() or not spans:
         return spans
-    wide = [place for place, character in enumerate(text) if character > "\uffff"]
+    wide = [index for index, character in enumerate(text) if character > "\uffff"]
     return [(begin + bisect_left(wide, begin), end + bisect_left(wide, end)) for begin, end in spans]
 
 
@@ -170,7 +170,7 @@ class ThemedLabel(PlainLabel):
 
 
 class ElidedLabel(ThemedLabel):
-    """One line that is cut where it does not fit; the tooltip then shows the whole text."""
+    """One line that is cut where it does not fit; the tooltip then shows the full text."""
 
     def __init__(
         self,
@@ -213,10 +213,10 @@ class ElidedLabel(ThemedLabel):
         painter = QPainter(self)
         painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
         area = self.contentsRect()
-        painter.drawText(area, self.alignment(), self.shown(area.width()))
+        painter.drawText(area, self.alignment(), self.fitting_text(area.width()))
 
-    def shown(self, width: int) -> str:
-        """Return what a width has room for."""
+    def fitting_text(self, width: int) -> str:
+        """Return the text cut to a width."""
         return self.fontMetrics().elidedText(self.text(), self._mode, width)
 
 

@@ -161,8 +161,21 @@ def ask_to_save(
     return dialog
 
 
-def _dialog(parent: QWidget, title: str, place: str, filters: Sequence[str], accept: str) -> QFileDialog:
-    dialog = QFileDialog(parent, title, place)
+def ask_to_save_text(parent: QWidget, title: str, name: str, filters: Sequence[str], text: str) -> QFileDialog:
+    """Ask where to save a text, and write it there in UTF-8; a message box reports an error."""
+
+    def write(path: str) -> None:
+        try:
+            Path(path).write_text(text, encoding="utf-8", newline="")
+        except OSError as error:
+            failed, reason = f"{Path(path).name} cannot be written.", error.strerror or str(error)
+            message_box(QMessageBox.Icon.Warning, failed, reason, title=title, parent=parent).open()
+
+    return ask_to_save(parent, title, name, filters, write)
+
+
+def _dialog(parent: QWidget, title: str, start: str, filters: Sequence[str], accept: str) -> QFileDialog:
+    dialog = QFileDialog(parent, title, start)
     dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
     dialog.setNameFilters(filters)
     if accept:

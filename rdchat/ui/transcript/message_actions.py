@@ -20,9 +20,9 @@ _BETWEEN = " · "
 
 
 class FactsLine(ElidedLabel):
-    """The parts of a summary; the last ones that do not fit are left out whole."""
+    """The parts of a summary, without the last ones that do not fit."""
 
-    def shown(self, width: int) -> str:
+    def fitting_text(self, width: int) -> str:
         parts = self.text().split(_BETWEEN)
         while len(parts) > 1 and self.fontMetrics().horizontalAdvance(_BETWEEN.join(parts)) > width:
             parts.pop()
@@ -46,14 +46,14 @@ class MessageActions(QWidget):
             IconButton(icon, f"{icon.capitalize()} version", area.theme, self, partial(self._step, by))
             for icon, by in (("previous", -1), ("next", 1))
         )
-        self._place = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
-        self._place.setAlignment(Qt.AlignmentFlag.AlignCenter)
+        self._number = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
+        self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
         self.compare = IconButton(
             "compare", "Compare versions", area.theme, self, lambda: area.compare_requested.emit(self._message.id)
         )
         self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, self)
         parts: list[Part] = [None] if is_prompt else []
-        parts += [self._previous, self._place, self._next, self.compare, self._keep(self.copy_button)]
+        parts += [self._previous, self._number, self._next, self.compare, self._keep(self.copy_button)]
         if is_prompt:
             self._answer = self._button("regenerate", "Get a reply", regenerate)
             self._answer.hide()
@@ -95,8 +95,8 @@ class MessageActions(QWidget):
         self._next.setEnabled(message.sibling + 1 < message.siblings)
         number = f"{message.sibling + 1} of {message.siblings}" if several else ""
         edited = "edited" if several else "Edited"
-        self._place.show_text(", ".join(part for part in (number, edited if message.edited else "") if part))
-        set_tip(self._place, "You edited this reply" if message.edited else "")
+        self._number.show_text(", ".join(part for part in (number, edited if message.edited else "") if part))
+        set_tip(self._number, "You edited this reply" if message.edited else "")
         self._reveal()
 
     @property

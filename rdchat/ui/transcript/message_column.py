@@ -1,4 +1,4 @@
-"""Owns what the transcript shows: the messages, which of them have widgets, where those are, and the reader's place."""
+"""Lays out the messages of a conversation: which of them have widgets, where those are, and where the reader is."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ _HIGHEST = 16_000_000  # pixels of the column; Qt's widgets end at 2**24
 
 
 class MessageColumn(MessageArea):
-    """Lays messages out, one below the other, and keeps the reader's place: the end, or else the first in view.
+    """Lays messages out, one below the other, and keeps the reader at the end, or else at the first message in view.
 
     The scroll bar stands for the whole conversation: messages without a widget count as high as those with one are on
     average. Where it is moved beyond these, other messages get widgets.
@@ -37,9 +37,11 @@ class MessageColumn(MessageArea):
         matcher: Finds the words of a search, which are marked in all messages.
     """
 
-    scrolled = Signal()  # or laid out anew
-    jumped = Signal()  # to messages that may not be drawn yet
-    reading_failed = Signal(StorageError)  # of messages that were to be shown
+    scrolled = Signal()
+    """Emitted when the messages are laid out, too."""
+    jumped = Signal()
+    """Emitted when the view has moved to messages that may not be drawn yet."""
+    reading_failed = Signal(StorageError)
 
     def __init__(self, theme: Theme, unsent: UnsentMemory, parent: QWidget | None = None) -> None:
         super().__init__(theme, parent)
@@ -49,9 +51,9 @@ class MessageColumn(MessageArea):
         self.follows = True
         self.matcher = WordMatcher("")
         self._unsent = unsent
-        self._shown = replace(self.range)
-        self._top = self._bottom = 0  # of what is laid out, in the column
-        self._average = 0.0  # height of a message, taken when the range changes; 0 where all have widgets
+        self._visible_range = replace(self.range)
+        self._top = self._bottom = 0  # edges of the widgets, in the column
+        self._average = 0.0  # height of a message; 0 where all have widgets
         self._placing = self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -83,10 +85,10 @@ class MessageColumn(MessageArea):
             messages = self.messages.read(self.range.start, self.range.end)
             cut = cut_of(self.messages)
         except StorageError as error:
-            self.range = replace(self._shown, total=self.range.total)
+            self.range = replace(self._visible_range, total=self.range.total)
             self.reading_failed.emit(error)
             return False
-        self._shown = replace(self.range)
+        self._visible_range = replace(self.range)
         old, self.widgets = self.widgets, {}
         for message in messages:
             known = message.id in old
@@ -107,22 +109,22 @@ class MessageColumn(MessageArea):
                 QWidget.setTabOrder(above, widget)
             above = widget
         self._average = 0.0
-        self.place()
+        self.lay_out()
         return True
 
-    def show_around(self, place: int, most: int = AROUND) -> bool:
-        """Show a message, by its place in the conversation, and those around it; return False if it cannot be read."""
+    def show_around(self, index: int, limit: int = AROUND) -> bool:
+        """Show a message, by its index in the conversation, and those around it; return False if it cannot be read."""
         before, self.follows = self.follows, False
-        message_id = self.messages.ids[place]
+        message_id = self.messages.ids[index]
         is_new = message_id not in self.widgets
-        self.range.show_around(place, most)
+        self.range.show_around(index, limit)
         self._slides = True  # until the reader is there
-        shown = self.show_range()
-        if shown and is_new:
+        is_read = self.show_range()
+        if is_read and is_new:
             self.verticalScrollBar().setValue(self.widgets[message_id].y())
         self._slides = False
-        self.follows = before and not shown
-        return shown
+        self.follows = before and not is_read
+        return is_read
 
     def _make_widget(self, message: Message) -> MessageWidget:
         widget = (PersonMessage if message.role is Role.USER else ReplyMessage)(message, self)
@@ -151,19 +153,19 @@ class MessageColumn(MessageArea):
         bar = self.verticalScrollBar()
         above = value / self._average
         below = self.range.end + (value - self._bottom) / self._average
-        place = min(above if value < self._top else below, self.range.total - 1)
+        index = min(above if value < self._top else below, self.range.total - 1)
         self.follows = value >= bar.maximum() - _NEAR_END
         if self.follows:
             self.range.show_latest(self.range.total)
         else:
-            self.range.show_from(int(place), min(round(bar.pageStep() / self._average) + 1, AROUND))
+            self.range.show_from(int(index), min(round(bar.pageStep() / self._average) + 1, AROUND))
         if not self.show_range():
             self.follows = False
             bar.setValue(max(self._top, min(value, self._bottom - bar.pageStep())))
             return
         if not self.follows:
-            widget = self.widgets[self.messages.ids[int(place)]]
-            bar.setValue(widget.y() + round(place % 1 * widget.height()))
+            widget = self.widgets[self.messages.ids[int(index)]]
+            bar.setValue(widget.y() + round(index % 1 * widget.height()))
         self.jumped.emit()
 
     @property
@@ -191,16 +193,16 @@ class MessageColumn(MessageArea):
         top = self.verticalScrollBar().value()
         return max(0, top - widget.geometry().bottom(), widget.y() - top - self.viewport().height())
 
-    # --- places
+    # --- layout
 
     def _anchor_around(self) -> None:
         """Lay out after the person opened or closed something, and keep that where it is."""
         self.follows = False
-        self.place()
+        self.lay_out()
         self._on_value_changed()
 
-    def place(self) -> None:
-        """Place every message, and keep the reader's place."""
+    def lay_out(self) -> None:
+        """Lay every message out, and keep the reader's position."""
         self._placing = True
         bar, anchor = self.verticalScrollBar(), self._anchor()
         offset = anchor.y() - bar.value() if anchor else 0
@@ -208,12 +210,12 @@ class MessageColumn(MessageArea):
         left = (self.width() - width) // 2  # the scroll bar stands in the margin: nothing moves when it comes
         outer = width + 2 * EDGE
         heights = [widget.layout_for(outer) for widget in self.widgets.values()]
-        laid = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
+        height_of_all = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
         others = self.range.total - len(heights)
         if not self._average and heights and others:
-            self._average = min(laid / len(heights), (_HIGHEST - laid) / others)
+            self._average = min(height_of_all / len(heights), (_HIGHEST - height_of_all) / others)
         self._top = y = round(self.range.start * self._average)
-        self._bottom = y + LARGE + laid + SMALL
+        self._bottom = y + LARGE + height_of_all + SMALL
         y += LARGE
         for widget, height in zip(self.widgets.values(), heights, strict=True):
             rect = QRect(left - EDGE, y, outer, height)
@@ -233,9 +235,9 @@ class MessageColumn(MessageArea):
 
     def _anchor(self) -> MessageWidget | None:
         top = self.verticalScrollBar().value()
-        # a widget that is still hidden was made just now, and has no place yet
-        placed = [widget for widget in self.widgets.values() if not widget.isHidden()]
-        return next((widget for widget in placed if widget.geometry().bottom() > top), placed[-1] if placed else None)
+        # a widget that is still hidden was made just now, and has no geometry yet
+        widgets = [widget for widget in self.widgets.values() if not widget.isHidden()]
+        return next((each for each in widgets if each.geometry().bottom() > top), widgets[-1] if widgets else None)
 
     @property
     def reading_position(self) -> ReadingPosition | None:
@@ -245,15 +247,15 @@ class MessageColumn(MessageArea):
 
     # --- scrolling
 
-    def return_to(self, place: ReadingPosition) -> None:
-        """Show a place; its message has a widget."""
-        widget = self.widgets[place.message_id]
-        self.verticalScrollBar().setValue(widget.y() + min(place.above, widget.height()))
+    def return_to(self, position: ReadingPosition) -> None:
+        """Show a position; its message has a widget."""
+        widget = self.widgets[position.message_id]
+        self.verticalScrollBar().setValue(widget.y() + min(position.above, widget.height()))
         self.follows = False  # what is below is not laid out yet: this is not the end
         self._report_scroll()
 
     def bring_into_view(self, widget: QWidget, rect: QRect) -> None:
-        """Scroll to a place in a message, a third down the page, unless it is well in view."""
+        """Scroll to a part of a message, a third down the page, unless it is well in view."""
         self.follows = False
         bar, page = self.verticalScrollBar(), self.viewport().height()
         top = widget.y() + rect.top()
@@ -282,11 +284,11 @@ class MessageColumn(MessageArea):
         moved = super().focusNextPrevChild(forward)
         focused = self.focusWidget()
         if moved and focused and self.column.isAncestorOf(focused) and focused.height() < self.viewport().height():
-            place = focused.mapTo(self.column, QPoint(0, 0))
-            self.ensureVisible(place.x(), place.y() + focused.height() // 2, 0, focused.height())
+            corner = focused.mapTo(self.column, QPoint(0, 0))
+            self.ensureVisible(corner.x(), corner.y() + focused.height() // 2, 0, focused.height())
         return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         self._placing = True  # the scroll bar moves when its range shrinks; the reader did not move it
         super().resizeEvent(event)
-        self.place()
+        self.lay_out()

@@ -24,7 +24,7 @@ class PromptField(QPlainTextEdit):
     Args:
         theme: The appearance to follow.
         name: For screen readers.
-        lines: The least and the most lines that it shows.
+        lines: The lowest and the highest number of lines that it shows.
         return_submits: Whether Return alone submits; otherwise only Ctrl-Return (on a Mac, Command-Return) does.
     """
 
@@ -65,12 +65,12 @@ class PromptField(QPlainTextEdit):
         self._fit()
 
     def _fit(self) -> None:
-        least, most = self._lines
+        low, high = self._lines
         lines = round(self.document().size().height())  # a plain document counts in lines, wrapped ones too
-        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > most else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
+        policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > high else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)
-        text_height = min(max(lines, least), most) * QFontMetricsF(self.font()).lineSpacing()
+        text_height = min(max(lines, low), high) * QFontMetricsF(self.font()).lineSpacing()
         height = ceil(text_height + 2 * self.document().documentMargin()) + 2
         if height != self.height():
             self.setFixedHeight(height)
@@ -136,7 +136,7 @@ EDGE = TIGHT + 2  # the frame of a flat button: buttons stand so far left of tex
 
 
 class Remedy(StrEnum):
-    """What the person can do about a reply's early end: the words of the button."""
+    """What the person can do about a reply's early end: the text of the button."""
 
     NOTHING = ""
     CONTINUE = "Continue"
@@ -230,7 +230,7 @@ def thought_title(ms: float, *, thinking: bool, cut_off: bool) -> str:
 
 
 class CutMark(QWidget):
-    """A line below the last message that the model does not get, with the summary it gets in place of them.
+    """A line below the last message that the model does not get, with the summary that it gets instead.
 
     Args:
         cut: That message's cut.
@@ -245,8 +245,8 @@ class CutMark(QWidget):
         super().__init__(parent)
         self.cut, self.messages = cut, messages
         above = f"{formatting.counted(messages, 'message')} above"
-        words = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
-        self.label = LineLabel(theme, words, "muted", -1)
+        text = f"The model sees a summary of the {above}" if cut.summary else f"The model does not see the {above}"
+        self.label = LineLabel(theme, text, "muted", -1)
         self.button = TextButton("Include Them Again", theme, self.undo_requested.emit)
         set_tip(self.button, "Sends the model the whole chat again; nothing was deleted")
         lines = Separator(theme), Separator(theme)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 FIRST = 2  # messages shown at first at the end or the start; the view asks for more until they fill it
-AROUND = 16  # messages shown at first around another place: more than a screen on either side
+AROUND = 16  # messages shown at first around another message: more than a screen on either side
 OPENED = 60  # messages shown once those are drawn
 STEP = 4  # messages more when the reader comes near the first or last one
 MAX = 150
@@ -22,15 +22,15 @@ class MessageRange:
         self.total = self.end = total
         self.start = max(0, total - FIRST)
 
-    def show_around(self, place: int, most: int = AROUND) -> None:
-        """Show a message and up to `most` with those around it; nothing changes if it is shown already."""
-        if not self.start <= place < self.end:
-            self.show_from(place - most // 2, most)
+    def show_around(self, index: int, limit: int = AROUND) -> None:
+        """Show a message and those around it, up to a limit; nothing changes if it is shown already."""
+        if not self.start <= index < self.end:
+            self.show_from(index - limit // 2, limit)
 
-    def show_from(self, place: int, most: int) -> None:
-        """Show a message and those behind it, `most` in all."""
-        self.start = max(0, min(place, self.total - most))
-        self.end = min(self.total, self.start + most)
+    def show_from(self, index: int, count: int) -> None:
+        """Show a message and those behind it, `count` in all."""
+        self.start = max(0, min(index, self.total - count))
+        self.end = min(self.total, self.start + count)
 
     def grow(self) -> bool:
         """Show a few messages more on either side, up to `OPENED`; return whether that changed anything."""
@@ -41,19 +41,19 @@ class MessageRange:
             self.start = max(0, self.start - FIRST, self.end - OPENED)
         return (self.start, self.end) != before
 
-    def keep(self, total: int, kept: Sequence[int], *, at_end: bool) -> None:
+    def keep(self, total: int, indices: Sequence[int], *, at_end: bool) -> None:
         """Take a new number of messages, and show few new ones: each takes milliseconds to make.
 
         Args:
             total: The new number.
-            kept: Places, in the new conversation, of messages that are shown already; one at least.
+            indices: Indices, in the new conversation, of messages that are shown already; one at the least.
             at_end: Whether to show the end; otherwise those messages stay.
         """
-        self.total, last = total, max(kept) + 1
+        self.total, last = total, max(indices) + 1
         if at_end and total - last > AROUND:
             self.show_latest(total)
         else:
-            self.start, self.end = min(kept), total if at_end else min(total, last + STEP)
+            self.start, self.end = min(indices), total if at_end else min(total, last + STEP)
 
     @property
     def at_end(self) -> bool:

@@ -19,7 +19,7 @@ from rdchat.ui.transcript.message_parts import EDGE, CutMark, FoldedText, Messag
 
 
 class MessageWidget(QWidget):
-    """One message. The transcript gives it its place: it asks for the height first, and keeps the reader's place.
+    """One message. The transcript lays it out: it asks for the height first.
 
     Attributes:
         room_below: The distance of the next message.
@@ -33,7 +33,7 @@ class MessageWidget(QWidget):
         self.body = TextBody(parser, area.theme, parent=self)
         self.body.caret_moved.connect(self._report_caret)
         self.body.menu_requested.connect(self._show_menu)
-        self._follow(self.body.height_changed)
+        self._lay_out_after(self.body.height_changed)
         self.actions_row = MessageActions(message, area, self)
         self.actions_row.copy_button.clicked.connect(self.copy)
         self.actions_row.edit_requested.connect(self.edit)
@@ -79,7 +79,7 @@ class MessageWidget(QWidget):
 
     @property
     def is_edited(self) -> bool:
-        """Whether an editor stands in the place of the text."""
+        """Whether an editor is shown instead of the text."""
         return self._editor is not None
 
     def layout_for(self, width: int) -> int:
@@ -112,7 +112,7 @@ class MessageWidget(QWidget):
             self.open_editor(self.written_text.strip("\n")).setFocus()
 
     def open_editor(self, text: str) -> MessageEditor:
-        """Show an editor of this text in the message's place, and return it."""
+        """Show an editor of this text instead of the message, and return it."""
         editor = self._editor = MessageEditor(text, self.area.theme, self, of_reply=self.message.role is Role.ASSISTANT)
         editor.setContentsMargins(EDGE, 0, EDGE, 0)
         editor.submitted.connect(self._submit)
@@ -147,15 +147,15 @@ class MessageWidget(QWidget):
 
     # --- drawing in steps
 
-    def _follow(self, changed: SignalInstance) -> None:
+    def _lay_out_after(self, changed: SignalInstance) -> None:
         """Lay the message out again, and draw it, whenever the person changed something."""
         changed.connect(self.area.work_added)
         changed.connect(self.area.height_changed)
 
     def _add_folded(self, folded: FoldedText) -> None:
         """Let a part that folds behave as a part of the message."""
-        self._follow(folded.toggled)
-        self._follow(folded.body.height_changed)
+        self._lay_out_after(folded.toggled)
+        self._lay_out_after(folded.body.height_changed)
         folded.body.marks.set_matcher(self.body.marks.matcher)
 
     @property
@@ -239,10 +239,10 @@ class MessageWidget(QWidget):
     def _copy_selection(self, form: CopyForm) -> None:
         put_on_clipboard(*forms_of(self.body.selected_blocks(), form))
 
-    def _open_menu(self, place: QPoint) -> None:
+    def _open_menu(self, point: QPoint) -> None:
         menu = QMenu(self)
         self.fill_menu(menu)
-        _pop_up(menu, place)
+        _pop_up(menu, point)
 
     def _show_menu(self, event: QContextMenuEvent) -> None:
         menu = self.body.createStandardContextMenu(event.pos())
@@ -267,20 +267,17 @@ class MessageWidget(QWidget):
         menu.addSeparator()
         several = self.message.siblings > 1
         self._add(menu, "Compare Versions", self.area.compare_requested).setVisible(several)
-        for words, signal in (
-            ("Branch into New Chat", self.area.branch_requested),
-            ("Delete Message", self.area.delete_requested),
-        ):
-            self._add(menu, words, signal).setEnabled(not self.is_busy)
+        self._add(menu, "Branch into New Chat", self.area.branch_requested).setEnabled(not self.is_busy)
+        self._add(menu, "Delete Message", self.area.delete_requested).setEnabled(not self.is_busy)
 
-    def _add(self, menu: QMenu, words: str, signal: SignalInstance) -> QAction:
+    def _add(self, menu: QMenu, text: str, signal: SignalInstance) -> QAction:
         """Add an action that emits a signal of the area with the message's id."""
-        return menu.addAction(words, lambda: signal.emit(self.message.id))
+        return menu.addAction(text, lambda: signal.emit(self.message.id))
 
     # --- focus and pointer
 
     def set_last(self, last: bool) -> None:
-        """Say whether it is the last message: its buttons always show."""
+        """Set whether it is the last message: its buttons always show."""
         self.is_last = last
         self.actions_row.set_revealed(last=last)
 
@@ -299,6 +296,6 @@ class MessageWidget(QWidget):
         self._open_menu(event.globalPos())
 
 
-def _pop_up(menu: QMenu, place: QPoint) -> None:
+def _pop_up(menu: QMenu, point: QPoint) -> None:
     menu.aboutToHide.connect(menu.deleteLater)
-    menu.popup(place)
+    menu.popup(point)

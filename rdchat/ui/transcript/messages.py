@@ -49,11 +49,11 @@ class PersonMessage(MessageWidget):
         self._files = SentFiles(message.files, area.theme, self)
         self._files.opened.connect(area.file_requested)
         self._files.setVisible(bool(message.files))
-        self._bubble, self._beside = column(self.body), row(None, self.actions_row)
+        self._bubble, self._buttons_layout = column(self.body), row(None, self.actions_row)
         self._under = 0  # height of the buttons where they stand under the bubble
         both = QGridLayout()
         both.addLayout(self._bubble, 0, 0)
-        both.addLayout(self._beside, 0, 0, Qt.AlignmentFlag.AlignBottom)
+        both.addLayout(self._buttons_layout, 0, 0, Qt.AlignmentFlag.AlignBottom)
         self._lay_out(self._files, both)
         self.show_message(message)
 
@@ -64,14 +64,13 @@ class PersonMessage(MessageWidget):
     def layout_for(self, width: int) -> int:
         column_width = width - 2 * EDGE
         self._files.setFixedHeight(self._files.place(width - EDGE))
-        beside = self.actions_row.sizeHint().width()
         widest = min(round(column_width * _WIDEST), column_width - _BUTTONS) - 2 * _PAD
         is_short = len(self.message.text) < _LONG
         text_width = self.body.natural_width(widest) if is_short else widest
         left = width - EDGE - _PAD - text_width
-        self._under = HEIGHT if left - _PAD < beside else 0
+        self._under = HEIGHT if left - _PAD < self.actions_row.sizeHint().width() else 0
         self._bubble.setContentsMargins(left, SMALL + 2, EDGE + _PAD, SMALL + self._under)
-        self._beside.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
+        self._buttons_layout.setContentsMargins(0, 0, EDGE if self._under else width - left + _PAD + TIGHT, 0)
         self.update()
         return super().layout_for(width)
 
@@ -91,7 +90,7 @@ class PersonMessage(MessageWidget):
 
 
 class ReplyMessage(MessageWidget):
-    """Shows the model's thoughts, its answer, and a line that says how it ended."""
+    """Shows the model's thoughts, its answer, and a line about how it ended."""
 
     room_below = TIGHT  # below the buttons, which stand in the gap between two turns
 
@@ -132,7 +131,7 @@ class ReplyMessage(MessageWidget):
         self.area.work_added.emit()
 
     def set_waiting(self, text: str) -> None:
-        """Say what an empty reply waits for."""
+        """Show what an empty reply waits for."""
         self._waiting = text
         self._show_status()
         self._show_parts()
@@ -173,13 +172,11 @@ class ReplyMessage(MessageWidget):
         menu.addSeparator()
         can_edit = not self.is_busy and bool(self.written_text.strip())
         menu.addAction("Edit Reply", self.edit).setEnabled(can_edit)
-        for words, signal, enabled in (
-            ("Regenerate Reply", self.area.regenerate_requested, not self.is_busy),
-            ("Regenerate With…", self.area.regenerate_with_requested, not self.is_busy),
-            ("Continue Reply", self.area.continue_requested, not self.is_busy and bool(self.message.text)),
-            ("Show Tokens", self.area.tokens_requested, bool(self.message.text)),
-        ):
-            self._add(menu, words, signal).setEnabled(enabled)
+        begun = bool(self.message.text)
+        self._add(menu, "Regenerate Reply", self.area.regenerate_requested).setEnabled(not self.is_busy)
+        self._add(menu, "Regenerate With…", self.area.regenerate_with_requested).setEnabled(not self.is_busy)
+        self._add(menu, "Continue Reply", self.area.continue_requested).setEnabled(begun and not self.is_busy)
+        self._add(menu, "Show Tokens", self.area.tokens_requested).setEnabled(begun)
 
     def _mend(self) -> None:
         continues = early_end(self.message)[1] is Remedy.CONTINUE

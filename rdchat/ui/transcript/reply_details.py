@@ -64,11 +64,11 @@ def summary(message: Message) -> list[str]:
 
 def facts(message: Message) -> list[Fact]:
     """Return all that was kept of a reply; what was not measured is left out."""
-    found = [Fact("Text", "Edited by you", _EDITED)] if message.edited else []
+    measured = [Fact("Text", "Edited by you", _EDITED)] if message.edited else []
     if message.statistics is not None:
-        found += [] if message.edited else _options(message.made_with)
-        found += [*_drafting(message.drafting), *_figures(message.statistics)]
-    return [fact for fact in found if fact.value not in ("", formatting.NONE)]
+        measured += [] if message.edited else _options(message.made_with)
+        measured += [*_drafting(message.drafting), *_figures(message.statistics)]
+    return [fact for fact in measured if fact.value not in ("", formatting.NONE)]
 
 
 def _figures(statistics: Statistics) -> Iterator[Fact]:
@@ -92,14 +92,14 @@ def drafter_name(drafting: Drafting) -> str:
 
 def _options(made_with: MadeWith | None) -> list[Fact]:
     """Return the temperature of a reply, and the system prompt if it was of this reply alone."""
-    found = []
+    options = []
     if made_with and made_with.sampling is not None:
-        found.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", _TEMPERATURE))
+        options.append(Fact("Temperature", f"{made_with.sampling.temperature:g}", _TEMPERATURE))
     if made_with and made_with.once and made_with.system_prompt is not None:
         prompt = made_with.system_prompt.strip()
-        words = _shortened(" ".join(prompt.split()) or "None")
-        found.append(Fact("System prompt", words, f"Of this reply alone: {prompt or 'none.'}"))
-    return found
+        text = _shortened(" ".join(prompt.split()) or "None")
+        options.append(Fact("System prompt", text, f"Of this reply alone: {prompt or 'none.'}"))
+    return options
 
 
 def _drafting(drafting: Drafting | None) -> list[Fact]:
@@ -119,8 +119,8 @@ def _mode_text(drafting: Drafting) -> str:
     return f"{drafting.mode.label}, {kind.label}" if kind else drafting.mode.label
 
 
-def _shortened(words: str) -> str:
-    return words if len(words) <= _NAME_LENGTH else f"{words[: _NAME_LENGTH - 1].rstrip(' ,')}…"
+def _shortened(text: str) -> str:
+    return text if len(text) <= _NAME_LENGTH else f"{text[: _NAME_LENGTH - 1].rstrip(' ,')}…"
 
 
 class ReplyDetails(QFrame):
@@ -155,7 +155,7 @@ class ReplyDetails(QFrame):
         tokens.setFocus()
 
     def _show_rest(self) -> None:
-        """Show all figures, in the same place."""
+        """Show all figures, at the same position."""
         self.more.hide()
         self.rest.show()
         self.open_above(self._anchor)
@@ -164,10 +164,10 @@ class ReplyDetails(QFrame):
         """Show over a button, or below it where there is no room."""
         self._anchor = anchor
         self.adjustSize()
-        place = anchor.mapToGlobal(QPoint(0, -self.height() - TIGHT))
+        corner = anchor.mapToGlobal(QPoint(0, -self.height() - TIGHT))
         room = anchor.screen().availableGeometry()
-        if place.y() < room.top():
-            place = anchor.mapToGlobal(QPoint(0, anchor.height() + TIGHT))
-        place.setX(max(room.left(), min(place.x(), room.right() - self.width())))
-        self.move(place)
+        if corner.y() < room.top():
+            corner = anchor.mapToGlobal(QPoint(0, anchor.height() + TIGHT))
+        corner.setX(max(room.left(), min(corner.x(), room.right() - self.width())))
+        self.move(corner)
         self.show()

@@ -26,17 +26,17 @@ class SearchHits:
 
     def show(self, message_id: int, *, last: bool = False) -> None:
         """Go to the first or last word in a message, or to its top if none of them is drawn."""
-        view, place = self._view, self._view.messages.index_of(message_id)
+        view, index = self._view, self._view.messages.index_of(message_id)
         if before := view.widgets.get(self._message_id):
             _unmark(before)
         self._message_id = -1
-        if place is None or not view.show_around(place):
+        if index is None or not view.show_around(index):
             return
         self._message_id, widget = message_id, view.widgets[message_id]
         until = time.perf_counter() + _DRAWING_S
         while time.perf_counter() < until and (widget.work or not widget.hits) and widget.draw_more(until):
             pass
-        view.place()
+        view.lay_out()
         self._go_to(widget, len(widget.hits) - 1 if last else 0)
 
     def step(self, by: int) -> bool:
@@ -55,7 +55,7 @@ class SearchHits:
         if widget.hits:
             body, own = widget.hits[number]
             widget.unfold(body)
-            self._view.place()
+            self._view.lay_out()
             rect = body.marks.go_to(own)
             body.scrolling.bring_into_view(rect)
             rect.translate(body.mapTo(widget, QPoint(0, 0)))

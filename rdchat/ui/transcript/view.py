@@ -51,43 +51,42 @@ class TranscriptView(MessageColumn):
         self.jumped.connect(self._fill)
         self.verticalScrollBar().sliderReleased.connect(self._wake)
         self.work_added.connect(self._wake)
-        for asked in (self.edit_submitted, self.regenerate_requested):  # what is asked for may stand far below
-            asked.connect(self.scroll_to_end, Qt.ConnectionType.QueuedConnection)
+        for requested in (self.edit_submitted, self.regenerate_requested):  # the new reply may be far below
+            requested.connect(self.scroll_to_end, Qt.ConnectionType.QueuedConnection)
         theme.changed.connect(self._restyle)
 
     # --- what is shown
 
-    def set_messages(self, messages: Sequence[Message], place: ReadingPosition | None = None) -> None:
-        """Show these messages, at a place or the end; where some were shown before, the reader keeps their place.
+    def set_messages(self, messages: Sequence[Message], position: ReadingPosition | None = None) -> None:
+        """Show these messages, at a position or the end; where some were shown before, they stay in view.
 
         A path is not copied: it has the messages of later calls.
         """
         self._report_position()
         before, self.messages = self.messages, MessagePath.of(messages)
         known = self.messages.has_any(before)
-        shown = (self.messages.index_of(message_id) for message_id in self.widgets)
-        kept = [each for each in shown if each is not None]
-        if known and kept:
-            self.range.keep(len(messages), kept, at_end=self.follows)
+        indices = [self.messages.index_of(message_id) for message_id in self.widgets]
+        if known and (visible := [index for index in indices if index is not None]):
+            self.range.keep(len(messages), visible, at_end=self.follows)
         else:
             self.range.show_latest(len(messages))
-        if not known and place is not None and self.messages.index_of(place.message_id) is not None:
-            self._return_to(place)
+        if not known and position is not None and self.messages.index_of(position.message_id) is not None:
+            self._return_to(position)
             return
         if not known:
             self.follows = True
         self.show_range()
         self._fill()
 
-    def _return_to(self, place: ReadingPosition) -> None:
-        if not self.show_around(self.messages.index_of(place.message_id) or 0):
+    def _return_to(self, position: ReadingPosition) -> None:
+        if not self.show_around(self.messages.index_of(position.message_id) or 0):
             self.scroll_to_end()
             return
-        widget = self.widgets[place.message_id]
+        widget = self.widgets[position.message_id]
         until = time.perf_counter() + _OPENING_S
-        while widget.height() <= place.above and time.perf_counter() < until and widget.draw_more(until):
-            self.place()
-        self.return_to(place)
+        while widget.height() <= position.above and time.perf_counter() < until and widget.draw_more(until):
+            self.lay_out()
+        self.return_to(position)
         self.draw_first()
 
     def _fill(self) -> None:
@@ -115,7 +114,7 @@ class TranscriptView(MessageColumn):
         """Show another state of a message of the path."""
         if widget := self.widgets.get(message.id):
             widget.show_message(message)
-            self.place()
+            self.lay_out()
 
     def append_text(self, message_id: int, text: str) -> None:
         """Show the text that a reply of the path has gained; it is drawn within a thirtieth of a second."""
@@ -126,11 +125,11 @@ class TranscriptView(MessageColumn):
                 widget.append_text(message, text)
 
     def set_waiting(self, message_id: int, text: str) -> None:
-        """Say inside an empty reply what it waits for."""
+        """Show inside an empty reply what it waits for."""
         widget = self.widgets.get(message_id)
         if isinstance(widget, ReplyMessage):
             widget.set_waiting(text)
-            self.place()
+            self.lay_out()
 
     def copy_last_reply(self) -> None:
         """Put the last reply on the clipboard, as it was written."""
@@ -236,9 +235,9 @@ class TranscriptView(MessageColumn):
                 drawn = True  # also a formula that was waited for is higher than its source
             left = max(left, widget.work)
             if only_in_view and drawn:
-                self.place()  # heights guessed so far decide what is in view
+                self.lay_out()  # heights guessed so far decide what is in view
         if drawn:
-            self.place()
+            self.lay_out()
         return left
 
     def _restyle(self) -> None:

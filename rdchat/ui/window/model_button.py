@@ -94,7 +94,7 @@ class ModelButton(QPushButton):
             recent,
             cards,
             none=formatting.DEFAULT_MODEL,
-            words=("model", "loaded"),
+            unfit=("model", "loaded"),
             sections=sections,
         )
         self._menu.addSeparator()

@@ -1,10 +1,10 @@
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.tree_view import place_nodes
+from rdchat.ui.drafts.tree_view import lay_out_nodes
 from tests.chat.traces import round_tree
 
 
 def test_each_token_of_a_path_stands_a_column_further_right() -> None:
-    nodes = place_nodes(round_tree([" a", " b"], " c", ["x", "y"]))
+    nodes = lay_out_nodes(round_tree([" a", " b"], " c", ["x", "y"]))
     assert [(node.text, node.column) for node in nodes] == [
         ("root", 0), (" a", 1), (" b", 2), ("x", 1), ("y", 1), (" c", 3),
     ]  # fmt: skip
@@ -24,7 +24,7 @@ def test_the_accepted_path_runs_along_the_top() -> None:
         texts=("r", "a", "b", "c", "d"),
         correction_text="e",
     )
-    rows = {node.text: node.row for node in place_nodes(tree)}
+    rows = {node.text: node.row for node in lay_out_nodes(tree)}
     assert rows["r"] == rows["b"] == rows["d"] == rows["e"] == 0, "the root too: a wide tree began out of view"
     assert rows["c"] == 1
     assert rows["a"] == 2
@@ -41,7 +41,7 @@ def test_a_parent_beside_the_path_stands_at_the_middle_of_its_children() -> None
         texts=("r", "a", "b", "c"),
         correction_text="e",
     )
-    rows = {node.text: node.row for node in place_nodes(tree)}
+    rows = {node.text: node.row for node in lay_out_nodes(tree)}
     assert rows == {"r": 0, "e": 0, "a": 1.5, "b": 1, "c": 2}
 
 
@@ -57,11 +57,11 @@ def test_no_two_nodes_stand_in_one_place() -> None:
         correction=1,
         texts=tuple(map(str, range(count))),
     )
-    nodes = place_nodes(tree)
+    nodes = lay_out_nodes(tree)
     assert len({(node.column, node.row) for node in nodes}) == len(nodes) == 257
 
 
 def test_a_chain_as_deep_as_they_come_is_placed() -> None:
-    nodes = place_nodes(round_tree([f"t{number}" for number in range(64)], "end"))
+    nodes = lay_out_nodes(round_tree([f"t{number}" for number in range(64)], "end"))
     assert {node.row for node in nodes} == {0.0}
     assert nodes[-1].column == 65

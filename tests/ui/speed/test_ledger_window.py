@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
-from PySide6.QtWidgets import QMessageBox
+from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
@@ -111,10 +111,19 @@ def test_exact_times_are_switched_there_and_their_cost_is_told(chat: Chat, ledge
     chat.qtbot.waitUntil(lambda: ledger.cost.text() == told)
 
 
+def _save(ledger: LedgerWindow, path: Path) -> None:
+    ledger.export.setEnabled(True)
+    ledger.export.click()
+    dialog = ledger.findChild(QFileDialog)
+    assert dialog is not None
+    dialog.fileSelected.emit(str(path))
+    dialog.close()
+
+
 def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
     _measure(chat)
     chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
-    ledger.save(str(tmp_path / "ledger.csv"))
+    _save(ledger, tmp_path / "ledger.csv")
     with (tmp_path / "ledger.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [row["name"] for row in rows] == ["Reply", "Reading", "Drafting", "Checking", "Other"]
@@ -122,10 +131,11 @@ def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: P
 
 
 def test_a_file_that_cannot_be_written_gives_an_error(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
-    ledger.save(str(tmp_path / "missing" / "ledger.csv"))
+    _save(ledger, tmp_path / "missing" / "ledger.csv")
     box = ledger.findChild(QMessageBox)
     assert box is not None
-    assert box.text() == "The file could not be saved: No such file or directory."
+    assert box.text() == "ledger.csv cannot be written."
+    assert box.informativeText() == "No such file or directory"
     box.close()
 
 

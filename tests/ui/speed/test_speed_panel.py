@@ -186,7 +186,7 @@ def test_drafting_figures_stand_beside_the_plain_baseline(chat: Chat, panel: Spe
     assert [(bar.label, bar.value, bar.share) for bar in panel.drafts.lengths.bars] == [
         (str(length), "10", 1.0) for length in range(4)
     ]
-    assert [bar.words for bar in panel.drafts.positions.bars] == [
+    assert [bar.description for bar in panel.drafts.positions.bars] == [
         f"Position {place}: {share}\N{NARROW NO-BREAK SPACE}% kept" for place, share in ((1, 75), (2, 50), (3, 25))
     ]
     assert panel.drafts.positions.accessibleDescription().startswith("Position 1: 75")
@@ -300,7 +300,7 @@ def test_the_ratio_waits_until_there_is_enough_to_compare(chat: Chat, panel: Spe
     chat.start()
     short = replace(_DRAFTED, generated_tokens=29, decode_ms=1000, ledger=_LEDGER)
     chat.controller.replies.statistics_changed.emit(short)
-    chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == "4.50 s")
+    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == "4.50 s")
     assert not panel.speed.ratio.isVisible()
     assert panel.speed.plain.value.text() == formatting.NONE
 
@@ -327,10 +327,10 @@ def test_nothing_moves_when_the_scroll_bar_appears(chat: Chat, panel: SpeedPanel
     chat.say("Hi")
     panel.resize(300, 2000)
     chat.qtbot.waitUntil(lambda: panel.verticalScrollBar().maximum() == 0)
-    edge = panel.time.whole.mapTo(panel, panel.time.whole.rect().topRight()).x()
+    edge = panel.time.total.mapTo(panel, panel.time.total.rect().topRight()).x()
     panel.resize(300, 400)
     chat.qtbot.waitUntil(lambda: panel.verticalScrollBar().maximum() > 0)
-    assert panel.time.whole.mapTo(panel, panel.time.whole.rect().topRight()).x() == edge
+    assert panel.time.total.mapTo(panel, panel.time.total.rect().topRight()).x() == edge
 
 
 def test_before_the_first_reply_there_are_no_dashes(chat: Chat, panel: SpeedPanel) -> None:
@@ -420,7 +420,7 @@ def test_one_of_a_thing_is_not_several(chat: Chat, panel: SpeedPanel) -> None:
     one = replace(_STATISTICS, rounds=1, drafted_lengths=(0, 1), accepted_lengths=(1,))
     chat.controller.replies.statistics_changed.emit(one)
     chat.qtbot.waitUntil(lambda: panel.drafts.lengths.bars != ())
-    assert panel.drafts.lengths.bars[0].words.startswith("0 kept: 1 of 1 step, ")
+    assert panel.drafts.lengths.bars[0].description.startswith("0 kept: 1 of 1 step, ")
 
 
 _DRAFTED = replace(
@@ -504,9 +504,9 @@ _LEDGER = (
 
 def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None:
     chat.start()
-    assert panel.time.whole.value.text() == formatting.NONE
+    assert panel.time.total.value.text() == formatting.NONE
     chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
-    chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == "4.50 s")
+    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == "4.50 s")
     space = "\N{NARROW NO-BREAK SPACE}"
     rows = panel.time.rows
     laid_out = panel.speed, panel.time  # they are shown with the first figures
@@ -521,10 +521,10 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
     }
     assert sum(panel.time.bar.shares.values()) == pytest.approx(1)
     chat.controller.replies.statistics_changed.emit(_DRAFTED)  # no times yet
-    chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == formatting.NONE)
+    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == formatting.NONE)
     assert panel.drafting.pos() == place, "the draft controls jumped when a row of times appeared"
     chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
-    chat.qtbot.waitUntil(lambda: panel.time.whole.value.text() == "4.50 s")
+    chat.qtbot.waitUntil(lambda: panel.time.total.value.text() == "4.50 s")
     assert "Checking: 71%" in panel.time.bar.accessibleDescription()
     at = QPoint(panel.time.bar.width() // 2, 5)
     panel.time.bar.event(QHelpEvent(QEvent.Type.ToolTip, at, panel.time.bar.mapToGlobal(at)))
@@ -541,7 +541,7 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
     chat.controller.replies.statistics_changed.emit(replace(_DRAFTED, ledger=_LEDGER))
     chat.qtbot.waitUntil(lambda: panel.speed.decode.text() == "25.0")
     speed = panel.speed.owner, panel.speed.decode, panel.speed.ratio, panel.speed.acceptance, panel.speed.per_step
-    times = panel.time.bar, panel.time.whole
+    times = panel.time.bar, panel.time.total
     for size, seen in (((900, 560), (*speed, *times)), ((1180, 780), (*speed, *times, panel.drafting.mode))):
         window.resize(*size)
         chat.qtbot.waitUntil(lambda size=size: (window.width(), window.height()) == size)

@@ -176,7 +176,7 @@ def test_formulas_take_the_texts_colour(qtbot: QtBot, body: TextBody, theme: The
 
 def test_a_formula_in_a_cell_makes_its_column_as_wide_as_it_is(qtbot: QtBot, body: TextBody) -> None:
     show(qtbot, body, "| $\\operatorname{argmin}_\\vartheta$ | b |\n|---|---|\n| 1 | 2 |")
-    kind = body._writer.blocks()[0].kind
+    kind = body._writer.blocks[0].kind
     assert kind is Kind.TABLE
     assert body._writer.tables[0].format().columnWidthConstraints()[0].rawValue() < 130
     assert body.work is Work.NONE

@@ -152,7 +152,7 @@ def test_steps_in_which_prompt_lookup_found_nothing_are_no_steps_with_a_draft() 
 def test_a_line_that_does_not_fit_ends_with_a_whole_part(theme: Theme, qtbot: QtBot) -> None:
     line = FactsLine(theme, "Draft model · 30.0 tokens/s · 1.50x")
     qtbot.addWidget(line)
-    assert line.shown(line.fontMetrics().horizontalAdvance("Draft model · 30.0 tokens/s · ")) == (
+    assert line.fitting_text(line.fontMetrics().horizontalAdvance("Draft model · 30.0 tokens/s · ")) == (
         "Draft model · 30.0 tokens/s"
     )
-    assert line.shown(9999) == line.text()
+    assert line.fitting_text(9999) == line.text()

@@ -9,7 +9,7 @@ from rdchat.ui.transcript.markdown.syntax import FENCE, OpenFence
 
 # work is counted in characters; lines, cells and formulas cost more than their characters do
 _STEP = 7_700  # work of a step, unless a block is longer
-_LONGEST_OPEN = 22_600  # work of the open block; a longer one ends where it stands
+_MAX_OPEN = 22_600  # work of the open block; a longer one ends where it stands
 _LONGEST_LINE = 8192  # characters of a line that is parsed as a whole
 _LINE, _COSTLY = 60, 25  # work of a line, and of each sign that separates cells or begins a formula or a command
 _COSTLY_SIGNS = "|$\\"
@@ -19,14 +19,23 @@ _CODE_LINES = 100  # in a step
 
 @dataclass(slots=True)
 class Update:
-    """Replace the blocks from `first` on."""
+    """Replace the blocks from `first` on.
 
-    first: int  # place of the first block that may differ
-    blocks: list[Block] = field(default_factory=list)  # all from there to the end
-    closed: list[int] = field(default_factory=list)  # numbers of the code blocks that are complete now
-    open_code: int = -1  # number of the code block that the text ends in
-    settled: int = 0  # blocks that cannot change any more
-    more: bool = False  # there is text that has not been looked at: call again
+    Attributes:
+        first: Index of the first block that may differ.
+        blocks: All blocks from there to the end.
+        closed: Numbers of the code blocks that are complete now.
+        open_code: Number of the code block that the text ends in.
+        settled: Number of the blocks that cannot change any more.
+        more: Whether there is text that has not been read: call again.
+    """
+
+    first: int
+    blocks: list[Block] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    open_code: int = -1
+    settled: int = 0
+    more: bool = False
 
 
 @dataclass(slots=True)
@@ -89,9 +98,8 @@ class BlockStream:
     def _open_fence(self, text: str, final: bool) -> None:
         opening = None if self._fence else FENCE.match(text, self._offset)
         if opening and (opening[0].endswith("\n") or final):
-            words = opening[3].split(maxsplit=1)
-            open_fence = OpenFence(opening[2], words[0] if words else "")
-            self._fence = _Fence(len(opening[1]), self._codes, open_fence)
+            language = (opening[3].split(maxsplit=1) or [""])[0]
+            self._fence = _Fence(len(opening[1]), self._codes, OpenFence(opening[2], language))
             self._codes += 1
             self._offset = opening.end()
 
@@ -104,8 +112,8 @@ class BlockStream:
             complete = end >= 0 or (final and self._offset < len(text))
             line = text[self._offset : end if end >= 0 else len(text)]
             if not complete and not final:
-                shown = "" if fence.open.is_end(line) else line
-                return fence.blocks(shown) if shown or not fence.lines else []
+                line = "" if fence.open.is_end(line) else line
+                return fence.blocks(line) if line or not fence.lines else []
             ends = not complete or fence.open.add(line)
             if not ends or not fence.lines:
                 update.blocks += fence.blocks("" if ends else line)
@@ -120,12 +128,12 @@ class BlockStream:
     def _read_blocks(self, text: str, final: bool, update: Update) -> list[Block] | None:
         """Settle what cannot change any more; return the open tail, or None if there is more to do."""
         window = source = ""
-        for most in (_STEP, _LONGEST_OPEN):
-            window = self._window(text, most)
+        for limit in (_STEP, _MAX_OPEN):
+            window = self._window(text, limit)
             following = text[self._offset + len(window) :][:1]
             ends = final and not following and bool(window) and not window.endswith("\n")
             source = f"{window}\n" if ends else window
-            if self._settle(source, following, update, longest=most == _LONGEST_OPEN):
+            if self._settle(source, following, update, longest=limit == _MAX_OPEN):
                 return None
             if not following:
                 break
@@ -135,14 +143,14 @@ class BlockStream:
         self._take(parsed, len(parsed.blocks), len(window), update)
         return []
 
-    def _window(self, text: str, most: int) -> str:
-        """Return the next lines, at least one, that take so much work."""
+    def _window(self, text: str, limit: int) -> str:
+        """Return the next lines, at least one, that take so much work at the most."""
         end, work = self._offset, 0
         while end < len(text):
             longest = min(len(text), end + _LONGEST_LINE)
             line_end = text.find("\n", end, longest) + 1 or longest
             work += line_end - end + _LINE + _COSTLY * sum(text.count(sign, end, line_end) for sign in _COSTLY_SIGNS)
-            if work > most and end > self._offset:
+            if work > limit and end > self._offset:
                 break
             end = line_end
             if text[end - 1] != "\n":
@@ -183,7 +191,9 @@ class BlockStream:
             line, count, number = parsed.last_item
             self._take(parsed, count, _line_start(complete, line), update)
             self._number = number
-        elif following and (longest or all(_can_be_cut(block) for block in parsed.blocks)):
+        elif following and (
+            longest or all(block.kind is Kind.TABLE or _is_paragraph(block) for block in parsed.blocks)
+        ):
             table = self._head_of_table(complete, parsed)
             continues = bool(parsed.blocks) and _is_paragraph(parsed.blocks[-1])
             self._take(parsed, len(parsed.blocks), len(complete), update)
@@ -216,18 +226,14 @@ def _is_paragraph(block: Block) -> bool:
     return block.kind is Kind.TEXT and not (block.marker or block.indent or block.quotes)
 
 
-def _can_be_cut(block: Block) -> bool:
-    return block.kind is Kind.TABLE or _is_paragraph(block)
-
-
 def _without_head(parsed: Parsed) -> Parsed:
     """Return what was parsed behind the first two lines of a table, without them."""
     table, *others = parsed.blocks
     if table.kind is not Kind.TABLE:
-        return replace(parsed, starts=[(max(0, line - 2), place) for line, place in parsed.starts])
-    gone = 0 if table.rows[1:] else 1
-    others = [*([] if gone else [replace(table, rows=table.rows[1:], joined=True)]), *others]
-    starts = [(max(0, line - 2), max(0, place - gone)) for line, place in parsed.starts[gone:]]
+        return replace(parsed, starts=[(max(0, line - 2), index) for line, index in parsed.starts])
+    removed = 0 if table.rows[1:] else 1
+    others = [*([] if removed else [replace(table, rows=table.rows[1:], joined=True)]), *others]
+    starts = [(max(0, line - 2), max(0, index - removed)) for line, index in parsed.starts[removed:]]
     return replace(parsed, blocks=others, starts=starts)
 
 

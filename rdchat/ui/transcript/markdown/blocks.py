@@ -4,8 +4,6 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from rdchat.ui.style.labels import utf16_length
-
 LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
 _LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
 # QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
@@ -25,19 +23,29 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Characters that look the same."""
+    """Characters of the same style.
 
-    text: str  # a line feed breaks the line
+    Attributes:
+        text: The characters; a line feed breaks the line. Of a formula, its source with its signs.
+        href: The address that a click opens.
+        refused: An address that is never opened.
+        maths: The TeX of a formula.
+        display: Whether the formula is on a line of its own.
+        undrawn: Whether the text is the source of a formula that cannot be drawn.
+        raised: Whether the text is the mark of a footnote, such as `[1]`.
+    """
+
+    text: str
     bold: bool = False
     italic: bool = False
     strike: bool = False
     code: bool = False
-    href: str = ""  # where a click leads
-    refused: str = ""  # an address that is never opened
-    maths: str = ""  # a formula's TeX; `text` is its source with its signs
-    display: bool = False  # a formula on a line of its own
-    undrawn: bool = False  # a formula's source, because it cannot be drawn
-    raised: bool = False  # the mark of a footnote, such as `[1]`
+    href: str = ""
+    refused: str = ""
+    maths: str = ""
+    display: bool = False
+    undrawn: bool = False
+    raised: bool = False
 
 
 Cell = tuple[Run, ...]
@@ -45,19 +53,31 @@ Cell = tuple[Run, ...]
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One paragraph, heading, code line, rule, table or formula."""
+    """One paragraph, heading, code line, rule, table or formula.
+
+    Attributes:
+        level: The level of a heading, 1 to 6.
+        nesting: `l` for each list and `q` for each quote around the block, the outermost first.
+        marker: The bullet or number before the first block of a list item.
+        tight: Whether the block stands close under the one above it.
+        code: The number of the code block that a code line belongs to.
+        joined: Whether the block continues the one above: the same code line, table or paragraph.
+        language: The language of the code block, as written.
+        rows: The rows of a table, the header row first.
+        alignments: The alignment of each column of a table: `left`, `center`, `right` or empty.
+    """
 
     kind: Kind
     runs: tuple[Run, ...] = ()
-    level: int = 0  # of a heading, 1 to 6
-    nesting: str = ""  # `l` for each list and `q` for each quote around it, the outermost first
-    marker: str = ""  # the bullet or number before the first block of a list item
-    tight: bool = False  # stands close under the block above it
-    code: int = -1  # the number of the code block that a code line belongs to
-    joined: bool = False  # continues the block above: the same code line, table or paragraph
-    language: str = ""  # of the code block, as written
-    rows: tuple[tuple[Cell, ...], ...] = ()  # of a table, the header row first
-    alignments: tuple[str, ...] = ()  # of a table's columns: `left`, `center`, `right` or empty
+    level: int = 0
+    nesting: str = ""
+    marker: str = ""
+    tight: bool = False
+    code: int = -1
+    joined: bool = False
+    language: str = ""
+    rows: tuple[tuple[Cell, ...], ...] = ()
+    alignments: tuple[str, ...] = ()
 
     @property
     def quotes(self) -> int:
@@ -77,16 +97,11 @@ def safe_text(text: str) -> str:
 
 def display_end(text: str, room: int) -> int:
     """Return the end of the part of a text that may be shown."""
-    place = 0
-    while (feed := text.find("\n", place)) >= 0 and feed + 1 + _LINE_FEED <= room:
+    end = 0
+    while (feed := text.find("\n", end)) >= 0 and feed + 1 + _LINE_FEED <= room:
         room -= _LINE_FEED
-        place = feed + 1
-    return min(len(text), max(place, room))
-
-
-def length_of(run: Run) -> int:
-    """Return the run's length in the document, which counts UTF-16 units; a formula is one of them."""
-    return 1 if run.maths else utf16_length(run.text)
+        end = feed + 1
+    return min(len(text), max(end, room))
 
 
 def pieces(line: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""Colours code while it is written and once it is whole: a thread finds the colours, and the main thread sets them."""
+"""Colours code while it is written and once it is complete: a thread finds the colours, the main thread sets them."""
 
 import time
 from collections.abc import Callable
@@ -16,19 +16,28 @@ _THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms
 
 @dataclass(slots=True)
 class _CodeBlock:
-    """A code block that is being coloured."""
+    """A code block that is being coloured.
+
+    Attributes:
+        first: The block of its first line.
+        read: Number of lines that the lexer was given.
+        job: Finds the colours of lines from a number on.
+        done: Number of the job's lines that are coloured.
+        lines: The colours that each line has now.
+        closed: Whether the code is complete.
+    """
 
     first: QTextBlock
     lexer: GrowingCode
-    read: int = 0  # lines that the lexer was given
-    job: Job[tuple[int, list[Line]]] | None = None  # finds the colours of lines from a number on
-    done: int = 0  # lines of the job that are coloured
-    shown: list[Line] = field(default_factory=list)
+    read: int = 0
+    job: Job[tuple[int, list[Line]]] | None = None
+    done: int = 0
+    lines: list[Line] = field(default_factory=list)
     closed: bool = False
 
 
 class CodeHighlighter:
-    """Colours the code blocks of one document, line by line as they are written, and again once each is whole."""
+    """Colours the code blocks of one document, line by line as they are written, and again once each is complete."""
 
     def __init__(self, document: QTextDocument) -> None:
         self._document = document
@@ -53,7 +62,7 @@ class CodeHighlighter:
                 code.job, code.done = _THREAD.do(lambda _job: code.lexer.read(added)), 0
 
     def add(self, number: int, language: str, first: QTextBlock, lines: list[str]) -> None:
-        """Ask for a whole code block to be coloured; its lines are consecutive blocks from `first` on."""
+        """Ask for a complete code block to be coloured; its lines are consecutive blocks from `first` on."""
         if language and len(lines) <= _MAX_LINES and max(map(len, lines), default=0) <= _LONGEST_LINE:
             code, source = self._code(number, language, first), "\n".join(lines)
             code.job, code.done, code.closed = _THREAD.do(lambda _job: (0, lines_of(language.lower(), source))), 0, True
@@ -90,9 +99,9 @@ class CodeHighlighter:
         while code.done < len(lines) and not (changed and time.perf_counter() >= deadline):
             number, line = begin + code.done, lines[code.done]
             code.done += 1
-            if code.shown[number : number + 1] == [line]:
+            if code.lines[number : number + 1] == [line]:
                 continue
-            code.shown[number : number + 1] = [line]
+            code.lines[number : number + 1] = [line]
             changed.append(self._document.findBlockByNumber(code.first.blockNumber() + number))
             changed[-1].layout().setFormats([_span(*part, colors) for part in line])
         if changed:

@@ -1,4 +1,4 @@
-"""Finds the colours of code with Pygments: of a whole text, or of lines as they are written."""
+"""Finds the colours of code with Pygments: of a complete text, or of lines as they are written."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import cast
@@ -11,7 +11,7 @@ from pygments.util import ClassNotFound
 from rdchat.ui.style.labels import utf16_length
 
 _MAX_AGAIN = 200  # lines that are read again with each new one
-_COMMENTS = {"/*": "*/", "<!--": "-->"}  # Pygments finds these whole or not at all
+_COMMENTS = {"/*": "*/", "<!--": "-->"}  # Pygments does not find these before their end is written
 _STYLES: dict[_TokenType, str] = {
     Keyword: "keyword",
     Operator.Word: "keyword",
@@ -82,26 +82,26 @@ class GrowingCode:
         return begin, _split(self._tokens("".join(f"{line}\n" for line in self._again), self._lexer))
 
     def _tokens(self, source: str, lexer: Lexer) -> Iterator[_Token]:
-        kept, stack = len(source), self._stack
+        settled, stack = len(source), self._stack
         if self._keeps_state:
-            kept, self._comment_end = 0, ""
+            settled, self._comment_end = 0, ""
             context = LexerContext(source, 0, list(stack), len(source))
-            for place, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
+            for position, kind, text in ExtendedRegexLexer.get_tokens_unprocessed(
                 cast(ExtendedRegexLexer, lexer), context=context
             ):
-                if place and place == context.pos and source[place - 1] == "\n":
-                    kept, stack = place, list(context.stack)
-                opening = next((sign for sign in self._comments if source.startswith(sign, place)), "")
+                if position and position == context.pos and source[position - 1] == "\n":
+                    settled, stack = position, list(context.stack)
+                opening = next((sign for sign in self._comments if source.startswith(sign, position)), "")
                 if opening and text and (not {Comment, String} & {*kind.split()} or String.Regex in kind.split()):
                     self._comment_end = self._comments[opening]
-                    yield place, Comment, source[place:]
+                    yield position, Comment, source[position:]
                     break
-                yield place, kind, text
+                yield position, kind, text
             if not self._comment_end and len(self._again) > _MAX_AGAIN:
-                kept = len(source)
+                settled = len(source)
         else:
             yield from lexer.get_tokens_unprocessed(source)
-        passed = source.count("\n", 0, kept)
+        passed = source.count("\n", 0, settled)
         self._begin, self._again, self._stack = self._begin + passed, self._again[passed:], stack
 
 
@@ -128,8 +128,8 @@ def _split(tokens: Iterable[_Token]) -> list[Line]:
     lines, column = list[Line]([[]]), 0
     for _, kind, text in tokens:
         color = next((_STYLES[each] for each in reversed(kind.split()) if each in _STYLES), "")
-        for place, part in enumerate(text.split("\n")):
-            if place:
+        for index, part in enumerate(text.split("\n")):
+            if index:
                 lines.append([])
                 column = 0
             length = utf16_length(part)

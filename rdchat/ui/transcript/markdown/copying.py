@@ -13,9 +13,9 @@ from itertools import takewhile, zip_longest
 from PySide6.QtCore import QStringListModel
 from PySide6.QtGui import QGuiApplication, QTextCursor
 
-from rdchat.ui.style.labels import without_controls
+from rdchat.ui.style.labels import utf16_length, without_controls
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
-from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, length_of, safe_text
+from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run, safe_text
 from rdchat.ui.transcript.markdown.formulas import OBJECT, source_of
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parser
 from rdchat.ui.transcript.markdown.run_writer import normal, written_runs
@@ -36,10 +36,10 @@ def as_plain(blocks: Sequence[Block]) -> str:
 def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
     """Return blocks as Markdown that the parser reads alike, or as plain text without one."""
     lines: list[str] = []
-    markers: list[str] = []  # of the open item of each list that a block stands in
+    markers: list[str] = []  # the marker of the open item of each list that the block stands in
     fence, last = "", None
-    for place, block in enumerate(blocks):
-        following = blocks[place + 1] if place + 1 < len(blocks) else None
+    for index, block in enumerate(blocks):
+        following = blocks[index + 1] if index + 1 < len(blocks) else None
         begins, ends = last is None or last.code != block.code, following is None or following.code != block.code
         pairs = zip(block.nesting, last.nesting if last else "", strict=False)
         shared = "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
@@ -53,7 +53,7 @@ def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
             markers[-1] = _marker(block, markers[-1]) if parser else block.marker
         written = list(_lines(block, parser))
         if parser and block.kind is Kind.CODE:
-            fence = _fence(blocks, place) if begins else fence
+            fence = _fence(blocks, index) if begins else fence
             written = [*[fence + block.language][:begins], *written, *[fence][:ends]]
         if block.kind is Kind.CODE and block.joined and lines and not begins:
             lines[-1] += written.pop(0)
@@ -93,8 +93,8 @@ def _marker(block: Block, before: str) -> str:
 
 def _fence(blocks: Sequence[Block], first: int) -> str:
     """Return a fence that no line of the code block would close."""
-    lines = takewhile(lambda place: blocks[place].code == blocks[first].code, range(first, len(blocks)))
-    code = "\n".join(run.text for place in lines for run in blocks[place].runs)
+    lines = takewhile(lambda index: blocks[index].code == blocks[first].code, range(first, len(blocks)))
+    code = "\n".join(run.text for index in lines for run in blocks[index].runs)
     sign = "~" if "`" in blocks[first].language else "`"
     return sign * max(3, 1 + max(map(len, re.findall(f"{sign}+", code)), default=0))
 
@@ -130,10 +130,10 @@ def _heading(block: Block, text: str) -> str:
 
 
 def _table(block: Block, parser: MarkdownParser | None) -> Iterator[str]:
-    for place, row in enumerate(block.rows):
+    for index, row in enumerate(block.rows):
         cells = [_cell(cell, parser) for cell in row]
         yield f"| {' | '.join(cells)} |" if parser else "\t".join(cells)
-        if parser and place == 0 and not block.joined:
+        if parser and index == 0 and not block.joined:
             rules = {"left": ":--", "center": ":-:", "right": "--:"}
             yield f"| {' | '.join(rules.get(each, '---') for each in block.alignments)} |"
 
@@ -191,7 +191,7 @@ def forms_of(blocks: Sequence[Block], form: CopyForm) -> tuple[str, str]:
 
 
 def as_html(markdown: str) -> str:
-    """Return a whole HTML document."""
+    """Return a complete HTML document."""
     html = MarkdownParser().html(markdown)
     for plain, styled in _STYLED.items():  # what looks like a tag is one: the text is escaped
         html = html.replace(plain, styled)
@@ -222,52 +222,49 @@ def blocks_of(text: str, parser: Parser) -> list[Block]:
 
 
 def cut_out(blocks: Sequence[Block], spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[Block]:
-    """Return the blocks between two places of a document.
+    """Return the blocks between two positions of a document.
 
-    What has no lines of text, such as a table, is taken whole where anything of it is selected. A block that is cut at
-    its beginning loses its marker.
+    All of a block without lines of text, such as a table, is taken where anything of it is selected. A block that is
+    cut at its beginning loses its marker.
 
     Args:
-        blocks: All of the document's.
-        spans: Where each begins and ends, in UTF-16 units as QTextDocument counts.
-        begin: The first place, in the same units.
-        end: The place behind the last one.
+        blocks: All blocks of the document.
+        spans: Begin and end of each block, in UTF-16 units as QTextDocument counts.
+        begin: The first position, in the same units.
+        end: The position behind the last one.
     """
-    found: list[Block] = []
+    selected: list[Block] = []
     for block, (start, last) in zip(blocks, spans, strict=True):
         if last <= begin or start >= end:
             continue
         if block.kind not in _IN_LINES:
-            found.append(block)
+            selected.append(block)
             continue
         first = start + (len(block.marker) + 1 if block.marker else 0)
         runs = tuple(_part(block.runs, max(begin - first, 0), max(end - first, 0)))
-        whole = begin <= first
-        if runs or (whole and block.kind is Kind.CODE):
-            found.append(replace(block, runs=runs, marker=block.marker if whole else "", joined=block.joined and whole))
-    return found
+        uncut = begin <= first
+        if runs or (uncut and block.kind is Kind.CODE):
+            marker = block.marker if uncut else ""
+            selected.append(replace(block, runs=runs, marker=marker, joined=block.joined and uncut))
+    return selected
 
 
 def text_of(cursor: QTextCursor) -> str:
     """Return the plain text of a selection; formulas as they were written."""
     parts, sources = cursor.selection().toPlainText().split(OBJECT), list[str]()
-    place = cursor.document().find(OBJECT, cursor.selectionStart())
-    while not place.isNull() and place.selectionEnd() <= cursor.selectionEnd():
-        sources.append(source_of(place.charFormat()))
-        place = cursor.document().find(OBJECT, place)
+    formula = cursor.document().find(OBJECT, cursor.selectionStart())
+    while not formula.isNull() and formula.selectionEnd() <= cursor.selectionEnd():
+        sources.append(source_of(formula.charFormat()))
+        formula = cursor.document().find(OBJECT, formula)
     return "".join(part + source for part, source in zip_longest(parts, sources[: len(parts) - 1], fillvalue=""))
 
 
 def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
-    parts, place = [], 0
+    parts, start = [], 0
     for run in runs:
-        length = length_of(run)
-        if place + length > begin and place < end:
-            parts.append(run if run.maths else _cut(run, max(begin - place, 0), min(end - place, length)))
-        place += length
+        last = start + (1 if run.maths else utf16_length(run.text))
+        if last > begin and start < end:
+            units = run.text.encode("utf-16-le", "surrogatepass")[2 * max(begin - start, 0) : 2 * (end - start)]
+            parts.append(run if run.maths else replace(run, text=units.decode("utf-16-le", "replace")))
+        start = last
     return parts
-
-
-def _cut(run: Run, begin: int, end: int) -> Run:
-    units = run.text.encode("utf-16-le", "surrogatepass")[2 * begin : 2 * end]
-    return replace(run, text=units.decode("utf-16-le", "replace"))

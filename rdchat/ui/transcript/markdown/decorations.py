@@ -2,17 +2,16 @@
 
 import re
 from functools import lru_cache
-from pathlib import Path
 
 from pygments.lexers import get_all_lexers
 from PySide6.QtCore import QObject, QRect, QRectF, Qt, Signal
 from PySide6.QtGui import QPainter, QPalette
-from PySide6.QtWidgets import QMessageBox, QTextEdit, QWidget
+from PySide6.QtWidgets import QTextEdit, QWidget
 
 from rdchat.ui.style.buttons import CopyButton, IconButton
-from rdchat.ui.style.labels import ThemedLabel, message_box
+from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import row
-from rdchat.ui.style.opening import ask_to_save
+from rdchat.ui.style.opening import ask_to_save_text
 from rdchat.ui.style.theme import MEDIUM, RADIUS, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.blocks import Block, Kind
 from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWriter
@@ -70,26 +69,12 @@ def file_name(language: str, code: str) -> str:
 @lru_cache(256)
 def _language(written: str) -> tuple[str, str]:
     """Return the name of a language and the suffix of its files."""
-    if found := _LANGUAGES.get(written.lower()):
-        return found
+    if known := _LANGUAGES.get(written.lower()):
+        return known
     for name, aliases, patterns, _ in get_all_lexers(plugins=False):
         if written.lower() in aliases:
             return name, next((each[1:] for each in patterns if re.fullmatch(r"\*\.\w+", each)), ".txt")
     return written, ".txt"
-
-
-def ask_and_save(code: str, language: str, parent: QWidget) -> None:
-    """Ask where the code goes and write it there."""
-    name = file_name(language, code)
-    ask_to_save(parent.window(), "Save code", name, [], lambda path: _save(Path(path), code, parent))
-
-
-def _save(path: Path, code: str, parent: QWidget) -> None:
-    try:
-        path.write_text(code if code.endswith("\n") else f"{code}\n", encoding="utf-8", newline="\n")
-    except OSError as error:
-        failed, why = f"{path.name} cannot be written.", error.strerror or str(error)
-        message_box(QMessageBox.Icon.Warning, failed, why, title="Save code", parent=parent.window()).open()
 
 
 class Decorations(QObject):
@@ -129,7 +114,7 @@ class Decorations(QObject):
         self._paint_bars(painter, area)
 
     def _paint_bars(self, painter: QPainter, area: QRectF) -> None:
-        blocks = self._writer.blocks()
+        blocks = self._writer.blocks
         for index, each in enumerate(blocks):
             if each.kind is Kind.TABLE or not (each.quotes or each.kind is Kind.RULE):
                 continue
@@ -162,19 +147,19 @@ class Decorations(QObject):
         layout = self._edit.document().documentLayout()
         first = layout.blockBoundingRect(self._writer.text_block(span.first))
         last = layout.blockBoundingRect(self._writer.text_block(span.last))
-        left = self._writer.left(self._writer.blocks()[span.first])
+        left = self._writer.formats.left(self._writer.blocks[span.first])
         top = first.top() - code_header_height(self._theme)
         return QRectF(left, top, self._width - left, last.bottom() + CODE_PAD - top)
 
     @property
     def room_below(self) -> int:
         """The room that the last block needs below its text."""
-        blocks = self._writer.blocks()
+        blocks = self._writer.blocks
         return CODE_PAD if blocks and blocks[-1].code >= 0 else 0
 
     # --- headers and scroll bars
 
-    def place(self, first: int = 0) -> None:
+    def lay_out(self, first: int = 0) -> None:
         """Place headers and scroll bars, but for those of blocks that end before the block `first`."""
         spans, parts = self._writer.code_spans, dict[int, WidePart]()
         for number in [number for number in self._headers if number not in spans]:
@@ -188,7 +173,7 @@ class Decorations(QObject):
         for index in self._writer.tables:
             if index >= first:
                 parts[index] = self._wide_table(index)
-        self._scrolling.place(parts, first)
+        self._scrolling.set_parts(parts, first)
 
     def _move_header(self, number: int, span: CodeSpan, panel: QRect) -> None:
         if number not in self._headers:
@@ -202,12 +187,15 @@ class Decorations(QObject):
     def _make_header(self, number: int) -> CodeHeader:
         writer, header = self._writer, CodeHeader(self._theme, self._edit.viewport())
         header.copy_button.clicked.connect(lambda: header.copy_button.copy(writer.code_text(number)))
-        header.save_button.clicked.connect(
-            lambda: ask_and_save(writer.code_text(number), writer.code_spans[number].language, self._edit)
-        )
+        header.save_button.clicked.connect(lambda: self._save_code(number))
         header.wrap_button.clicked.connect(lambda: self.wrap_requested.emit(number, number not in writer.wrapped))
         header.show()
         return header
+
+    def _save_code(self, number: int) -> None:
+        code = self._writer.code_text(number)
+        name = file_name(self._writer.code_spans[number].language, code)
+        ask_to_save_text(self._edit.window(), "Save code", name, [], code if code.endswith("\n") else f"{code}\n")
 
     def _wide_code(self, span: CodeSpan, panel: QRect) -> WidePart:
         area = panel.adjusted(1, code_header_height(self._theme) - 1, -1, -1)
@@ -218,9 +206,9 @@ class Decorations(QObject):
         return WidePart("Scroll code sideways", area, round(needed), panel.bottom() - BAR_HEIGHT)
 
     def _wide_table(self, index: int) -> WidePart:
-        table, left = self._writer.tables[index], self._writer.left(self._writer.blocks()[index])
+        table, left = self._writer.tables[index], self._writer.formats.left(self._writer.blocks[index])
         look = table.format().toTableFormat()
-        # Qt gives the place of the first cell's text, and a size that includes the margins
+        # Qt gives the position of the first cell's text, and a size that includes the margins
         frame = self._edit.document().documentLayout().frameBoundingRect(table)
         top, height = frame.top() - SMALL - 2, frame.height() - look.topMargin() - look.bottomMargin()
         area = QRect(left, round(top), self._width - left, round(height))

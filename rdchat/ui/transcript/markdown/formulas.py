@@ -158,7 +158,8 @@ class FormulaObject(QPyTextObject):
         self, painter: QPainter, rect: QRectF | QRect, document: QTextDocument, position: int, look: QTextFormat
     ) -> None:
         rect = QRectF(rect)
-        formula = _formula(look)
+        drawn = is_drawn(look.toCharFormat())
+        formula = FORMULAS.find(look.stringProperty(_TEX), look.boolProperty(_DISPLAY)) if drawn else None
         text = look.toCharFormat()
         color = text.foreground().color()
         if formula is None:
@@ -169,20 +170,13 @@ class FormulaObject(QPyTextObject):
         scale = look.doubleProperty(_SIZE) / UNITS * _shrink(document, look)
         baseline = rect.bottom() - QFontMetrics(text.font()).descent()
         height = (formula.ascent + formula.depth) * scale
-        place = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
+        area = QRectF(rect.left(), baseline - formula.ascent * scale, formula.width * scale, height)
         svg = formula.svg.replace(INK, color.name()).encode()
         ratio = painter.device().devicePixelRatioF()
-        painter.drawPixmap(place.topLeft(), draw_svg(svg, place.size(), ratio, room=1))
+        painter.drawPixmap(area.topLeft(), draw_svg(svg, area.size(), ratio, room=1))
 
 
 def _shrink(document: QTextDocument, look: QTextFormat) -> float:
     """Return the factor that makes a formula fit into the column."""
     room = document.textWidth() - _MARGINS
     return min(1.0, room / look.doubleProperty(_WIDTH)) if room > 0 and look.doubleProperty(_WIDTH) > 0 else 1.0
-
-
-def _formula(look: QTextFormat) -> Formula | None:
-    """Return the picture that a character was laid out for."""
-    if not is_drawn(look.toCharFormat()):
-        return None
-    return FORMULAS.find(look.stringProperty(_TEX), look.boolProperty(_DISPLAY))

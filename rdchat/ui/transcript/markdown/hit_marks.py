@@ -39,7 +39,7 @@ class HitMarks:
         self._paint()
 
     def show(self, spans: Sequence[tuple[int, int]]) -> None:
-        """Mark these places of the document, whatever they hold."""
+        """Mark these parts of the document."""
         self.hits, self.current = list(spans[:_MAX]), -1
         self._paint()
 

@@ -1,7 +1,7 @@
 """Scrolls the parts of a document that are wider than the column, each by itself.
 
-The document lays them out at their full width. What scrolls is where they are drawn, and what a place under the
-pointer means: Qt's text edit gets a horizontal offset while it draws one of them or handles an event there.
+The document lays them out at their full width. Qt's text edit gets a horizontal offset while it draws one of them or
+handles an event there.
 """
 
 from collections.abc import Callable, Iterator
@@ -30,12 +30,19 @@ QScrollBar::add-page, QScrollBar::sub-page { background: transparent; }
 
 @dataclass(frozen=True, slots=True)
 class WidePart:
-    """A part of the document that may be wider than the column."""
+    """A part of the document that may be wider than the column.
 
-    name: str  # of its bar
-    area: QRect  # where it is drawn, in the viewport
+    Attributes:
+        name: The name of its bar, for screen readers.
+        area: The rectangle in the viewport where it is drawn.
+        width: Its full width.
+        bar: The top of its bar, in the viewport.
+    """
+
+    name: str
+    area: QRect
     width: int
-    bar: int  # the top of its bar, in the viewport
+    bar: int
 
 
 class ScrollBar(QScrollBar):
@@ -76,13 +83,13 @@ class HorizontalScrolling:
         edit.horizontalScrollBar().rangeChanged.connect(self._stay)
         edit.selectionChanged.connect(self._draw_shifted)
 
-    def place(self, parts: dict[int, WidePart], first: int) -> None:
+    def set_parts(self, parts: dict[int, WidePart], first: int) -> None:
         """Give the parts that are wider than their area a bar; other parts before the block `first` stay."""
         wide = {key: part for key, part in parts.items() if part.width > part.area.width()}
         for key in [key for key in self._bars if key not in wide and (key >= first or key in parts)]:
-            gone = self._bars.pop(key)
-            gone.hide()
-            gone.deleteLater()
+            bar = self._bars.pop(key)
+            bar.hide()
+            bar.deleteLater()
         for key, part in wide.items():
             if key in self._bars:
                 self._bars[key].show_part(part)
@@ -133,8 +140,8 @@ class HorizontalScrolling:
 
     def paint(self, event: QPaintEvent, draw: Callable[[QPaintEvent], None]) -> None:
         """Paint in strips with Qt's `draw`: the scrolled parts, and the rest between them."""
-        shown = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
-        moved = sorted(((bar.part.area, bar.value()) for bar in shown), key=lambda each: each[0].y())
+        bars = [bar for bar in self._bars.values() if bar.value() and bar.part.area.intersects(event.rect())]
+        moved = sorted(((bar.part.area, bar.value()) for bar in bars), key=lambda each: each[0].y())
         if not moved:
             draw(event)
             return
@@ -142,9 +149,9 @@ class HorizontalScrolling:
         for area, by in moved:
             if area.top() > top:
                 draw(QPaintEvent(QRect(rect.left(), top, rect.width(), area.top() - top)))
-            beside = QRect(0, area.top(), area.left(), area.height()) & rect
-            if not beside.isEmpty():
-                draw(QPaintEvent(beside))
+            margin = QRect(0, area.top(), area.left(), area.height()) & rect
+            if not margin.isEmpty():
+                draw(QPaintEvent(margin))
             with self.shifted(by):
                 draw(QPaintEvent(area & rect))
             top = area.bottom() + 1

@@ -10,15 +10,10 @@ from markdown_it.token import Token
 from rdchat.ui.style.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
-from rdchat.ui.transcript.markdown.syntax import LONGEST
+from rdchat.ui.transcript.markdown.syntax import MAX_FORMULA
 
 _look = attrgetter(*(field.name for field in fields(Run) if field.name != "text"))
 _BARE_ADDRESS = re.compile(r"https?://[^\s<>\"'`]*[^\s<>\"'`.,;:!?)\]*]", re.IGNORECASE)
-
-
-def inline_runs(tokens: list[Token]) -> tuple[Run, ...]:
-    """Return the runs of a paragraph."""
-    return merged(_runs(tokens))
 
 
 def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
@@ -34,7 +29,8 @@ def merged(runs: Iterable[Run]) -> tuple[Run, ...]:
     return tuple(run if len(texts) == 1 else replace(run, text="".join(texts)) for run, texts in looks)
 
 
-def _runs(tokens: list[Token]) -> Iterator[Run]:
+def inline_runs(tokens: list[Token]) -> Iterator[Run]:
+    """Yield the runs of a paragraph; neighbours may have the same style."""
     depth = {"strong": 0, "em": 0, "s": 0}
     address = ""
     for token in tokens:
@@ -44,14 +40,9 @@ def _runs(tokens: list[Token]) -> Iterator[Run]:
         elif name == "link":
             address = str(token.attrGet("href") or "") if token.nesting > 0 else ""
         else:
-            look = Run("", depth["strong"] > 0, depth["em"] > 0, depth["s"] > 0)
-            yield from _text(token, _leading_to(address, look))
-
-
-def _leading_to(address: str, look: Run) -> Run:
-    if not address:
-        return look
-    return replace(look, href=address) if is_openable(address) else replace(look, refused=address)
+            openable = is_openable(address)
+            links = (address, "") if openable else ("", address)
+            yield from _text(token, Run("", depth["strong"] > 0, depth["em"] > 0, depth["s"] > 0, False, *links))
 
 
 def _text(token: Token, look: Run) -> Iterable[Run]:
@@ -64,7 +55,8 @@ def _text(token: Token, look: Run) -> Iterable[Run]:
         case "softbreak" | "hardbreak":
             return [replace(look, text="\n")]
         case "image":
-            return [replace(look, text=_image_text(token))]
+            source = str(token.attrGet("src") or "")
+            return [replace(look, text=f"{token.content} ({source})" if token.content else source)]
         case _ if look.href or look.refused:
             return [replace(look, text=token.content)]
     return _with_bare_addresses(token.content, look)
@@ -75,14 +67,9 @@ def formula_run(token: Token, look: Run) -> Run:
     display = token.type == "maths_block" or token.info == "display"
     if not token.content:
         return replace(look, text=token.markup)
-    if len(token.content) > LONGEST or FORMULAS.cannot_draw(token.content, display):
+    if len(token.content) > MAX_FORMULA or FORMULAS.cannot_draw(token.content, display):
         return replace(look, text=token.markup, undrawn=True)
     return replace(look, text=token.markup, maths=token.content, display=display)
-
-
-def _image_text(token: Token) -> str:
-    source = str(token.attrGet("src") or "")
-    return f"{token.content} ({source})" if token.content else source
 
 
 def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:

@@ -15,7 +15,7 @@ from markdown_it.token import Token
 from rdchat.ui.style.opening import is_openable
 from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.inline_runs import formula_run, inline_runs, merged
-from rdchat.ui.transcript.markdown.syntax import FENCE, EastAsianInline, enable_blocks, enable_footnotes, enable_maths
+from rdchat.ui.transcript.markdown.syntax import FENCE, EastAsianInline, enable_syntax
 
 _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
@@ -34,23 +34,31 @@ def code_line(line: str, code: int, language: str, first: bool) -> list[Block]:
             (Run(piece),) if piece else (),
             code=code,
             language=language,
-            tight=not first or place > 0,
-            joined=place > 0,
+            tight=not first or index > 0,
+            joined=index > 0,
         )
-        for place, piece in enumerate(pieces(line))
+        for index, piece in enumerate(pieces(line))
     ]
 
 
 @dataclass(slots=True)
 class Parsed:
-    """A piece of source, parsed."""
+    """A piece of source, parsed.
+
+    Attributes:
+        starts: The line and the index in `blocks` of each top-level block.
+        closed: Numbers of the code blocks that are complete.
+        codes: Number of code blocks before and in this piece.
+        last_item: The line, the index in `blocks` and the number of the last list's last item.
+        references: Link definitions known after this piece.
+    """
 
     blocks: list[Block] = field(default_factory=list)
-    starts: list[tuple[int, int]] = field(default_factory=list)  # top-level blocks: line, and place in `blocks`
-    closed: list[int] = field(default_factory=list)  # numbers of the code blocks that are complete
-    codes: int = 0  # code blocks seen before and in this piece
-    last_item: tuple[int, int, int] | None = None  # of the last list: line, place in `blocks` and number
-    references: dict[str, Any] = field(default_factory=dict)  # link definitions known after it
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    closed: list[int] = field(default_factory=list)
+    codes: int = 0
+    last_item: tuple[int, int, int] | None = None
+    references: dict[str, Any] = field(default_factory=dict)
 
 
 class _BoundedInline(ParserInline):
@@ -75,21 +83,19 @@ class _AnyLink(MarkdownIt):
         self.inline = _BoundedInline()
         self.enable(["table", "strikethrough"])
         self.block.ruler.before("table", "deep", _deep)
-        enable_blocks(self)
-        enable_footnotes(self)
-        enable_maths(self)
-        self.add_render_rule("image", lambda _, tokens, place, *_more: escapeHtml(tokens[place].content))
+        enable_syntax(self)
+        self.add_render_rule("image", lambda _, tokens, index, *_more: escapeHtml(tokens[index].content))
         self.add_render_rule("link_open", _link_html)
 
     def validateLink(self, url: str) -> bool:
         return True
 
 
-def _link_html(_: object, tokens: Sequence[Token], place: int, *_more: object) -> str:
-    address = str(tokens[place].attrGet("href") or "")
+def _link_html(_: object, tokens: Sequence[Token], index: int, *_more: object) -> str:
+    address = str(tokens[index].attrGet("href") or "")
     if is_openable(address):
         return f'<a href="{escapeHtml(address)}">'
-    next(each for each in tokens[place:] if each.type == "link_close").hidden = True
+    next(each for each in tokens[index:] if each.type == "link_close").hidden = True
     return ""
 
 
@@ -126,7 +132,7 @@ class MarkdownParser:
             return (Run(_BREAK.sub("\n", content)),)
         tokens: list[Token] = []
         self._markdown.inline.parse(content, self._markdown, env, tokens)
-        return inline_runs(tokens)
+        return merged(inline_runs(tokens))
 
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
@@ -192,28 +198,21 @@ class _Walk:
 
     def _add(self, block: Block) -> None:
         tight = block.tight or (bool(self._marker) and self._tight)
-        block = replace(
-            block,
-            nesting=self._nesting,
-            marker=self._marker,
-            tight=tight,
-        )
+        block = replace(block, nesting=self._nesting, marker=self._marker, tight=tight)
         self.parsed.blocks.append(block)
         self._marker = ""
 
-    def _nest(self, letter: str, token: Token) -> None:
-        self._nesting = self._nesting + letter if token.nesting > 0 else self._nesting[:-1]
-
     def _visit_blockquote(self, token: Token) -> None:
-        self._nest("q", token)
+        self._nesting = f"{self._nesting}q" if token.nesting > 0 else self._nesting[:-1]
 
     def _visit_bullet_list(self, token: Token) -> None:
         if token.nesting > 0 and self._marker:
             self._add(Block(Kind.TEXT, tight=True))
-        self._nest("l", token)
         if token.nesting < 0:
+            self._nesting = self._nesting[:-1]
             self._lists.pop()
             return
+        self._nesting += "l"
         start = int(token.attrGet("start") or 1) if token.type.startswith("ordered") else None
         if not self._lists and start is not None and self._number is not None:
             start = self._number
@@ -259,16 +258,16 @@ class _Walk:
             if runs or self._marker:
                 self._add(Block(Kind.TEXT, runs, tight=self._tight))
             return
-        for place, piece in enumerate(pieces(content)):
-            self._add(Block(Kind.TEXT, (Run(piece),), tight=place > 0 or self._tight))
+        for index, piece in enumerate(pieces(content)):
+            self._add(Block(Kind.TEXT, (Run(piece),), tight=index > 0 or self._tight))
 
     def _visit_fence(self, token: Token) -> None:
         number = self.parsed.codes
         self.parsed.codes += 1
         language = token.info.split(maxsplit=1)[0] if token.info.strip() else ""
         lines = token.content.removesuffix("\n").split("\n")
-        for place, line in enumerate(lines):
-            for block in code_line(line, number, language, first=place == 0):
+        for index, line in enumerate(lines):
+            for block in code_line(line, number, language, first=index == 0):
                 self._add(block)
         written = token.content.count("\n")
         if token.type == "code_block" or (token.map and token.map[1] - token.map[0] >= written + 2):
@@ -304,6 +303,6 @@ class _Walk:
             return
         note = "This table is too large to draw. Its rows:"
         self._add(Block(Kind.TEXT, (Run(note, italic=True),)))
-        for place, row in enumerate(rows):
+        for index, row in enumerate(rows):
             runs = merged(run for cell in row for run in (*cell, Run(" | ")))
-            self._add(Block(Kind.TEXT, runs, tight=place > 0))
+            self._add(Block(Kind.TEXT, runs, tight=index > 0))

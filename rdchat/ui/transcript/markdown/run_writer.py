@@ -60,16 +60,16 @@ def _marks(run: Run, style: tuple[str, str]) -> list[str]:
 def _emphasised(units: Sequence[_Unit]) -> str:
     """Return text with marks; spaces at their ends stay outside of the marks, as Markdown requires."""
     text, open_marks = "", list[str]()
-    for place, (wanted, written) in enumerate([*units, ([], "")]):
-        while any(mark not in wanted for mark in open_marks):
+    for index, (marks, written) in enumerate([*units, ([], "")]):
+        while any(mark not in marks for mark in open_marks):
             inside = text.rstrip()
             text = inside + open_marks.pop() + text[len(inside) :]
         begun = written.lstrip()
         text += written[: len(written) - len(begun)]
         if begun:
-            new = [mark for mark in wanted if mark not in open_marks]
+            new = [mark for mark in marks if mark not in open_marks]
             new.sort(
-                key=lambda mark: next((n for n, unit in enumerate(units[place:]) if mark not in unit[0]), len(units))
+                key=lambda mark: next((n for n, unit in enumerate(units[index:]) if mark not in unit[0]), len(units))
             )
             open_marks += reversed(new)
             text += "".join(reversed(new)) + begun

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from markdown_it import MarkdownIt
 from markdown_it.common.utils import escapeHtml
+from markdown_it.ruler import RuleOptionsType
 from markdown_it.rules_block import StateBlock, fence, table
 from markdown_it.rules_block.reference import reference
 from markdown_it.rules_block.table import escapedSplit, getLine
@@ -18,7 +19,7 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 
-LONGEST = 2000  # characters of a formula; a longer one stays text
+MAX_FORMULA = 2000  # characters of a formula; a longer one stays text
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
@@ -28,15 +29,27 @@ _FOOTNOTE = re.compile(r"\[\^([^\s\[\]]{1,50})\](?!\()")
 _CLOSINGS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 
 
-def enable_maths(markdown: MarkdownIt) -> None:
-    """Let a parser find formulas before it takes their signs for emphasis, escapes or lists."""
-    markdown.inline.ruler.before("escape", "maths", _inline)
-    markdown.block.ruler.before(
-        "fence", "maths_block", _block, {"alt": ["paragraph", "reference", "blockquote", "list"]}
-    )
-    markdown.add_render_rule("maths", lambda _, tokens, place, *_more: escapeHtml(tokens[place].markup))
+_INTERRUPTS: RuleOptionsType = {"alt": ["paragraph", "reference", "blockquote", "list"]}
+
+
+def enable_syntax(markdown: MarkdownIt) -> None:
+    """Let a parser find formulas and marks of footnotes, and keep all cells of tables and code in blocks of Markdown.
+
+    Formulas are found before their signs are taken for emphasis, escapes or lists. CommonMark knows no footnotes.
+    """
+    inline, block = markdown.inline.ruler, markdown.block.ruler
+    inline.before("escape", "maths", _inline)
+    inline.before("link", "footnote", _footnote)
+    block.at("fence", _fence, _INTERRUPTS)
+    block.before("fence", "maths_block", _block, _INTERRUPTS)
+    block.at("table", _table, {"alt": ["paragraph", "reference"]})
+    block.at("reference", _reference, {"alt": []})
+    markdown.add_render_rule("maths", lambda _, tokens, index, *_more: escapeHtml(tokens[index].markup))
     markdown.add_render_rule(
-        "maths_block", lambda _, tokens, place, *_more: f"<p>{escapeHtml(tokens[place].markup)}</p>"
+        "maths_block", lambda _, tokens, index, *_more: f"<p>{escapeHtml(tokens[index].markup)}</p>"
+    )
+    markdown.add_render_rule(
+        "footnote", lambda _, tokens, index, *_more: f"<sup>{escapeHtml(tokens[index].content)}</sup>"
     )
 
 
@@ -49,31 +62,28 @@ def _inline(state: StateInline, silent: bool) -> bool:
     if not opening or (start and source[start - 1] == "\\"):
         return False
     closing, begin = _CLOSINGS[opening], start + len(opening)
-    end = _end(source, begin, closing, min(state.posMax, begin + LONGEST))
+    end = _end(source, begin, closing, min(state.posMax, begin + MAX_FORMULA))
     tex = source[begin:end].strip() if end >= 0 else ""
     if not tex or "`" in tex or (opening == "$" and not _is_formula(source, begin, end)):
         return False
     if not silent:
         token = state.push("maths", "", 0)
-        token.content, token.markup, token.info = tex, source[start : end + len(closing)], _style(opening)
+        token.content, token.markup = tex, source[start : end + len(closing)]
+        token.info = "display" if opening in {"$$", "\\["} else "inline"
     state.pos = end + len(closing)
     return True
 
 
-def _style(opening: str) -> str:
-    return "display" if opening in {"$$", "\\["} else "inline"
-
-
 def _end(source: str, begin: int, closing: str, limit: int) -> int:
-    """Return where a formula's closing sign stands, which no backslash precedes; -1 where there is none."""
-    place = source.find(closing, begin, limit)
-    while place > 0 and source[place - 1] == "\\" and closing[0] == "$":
-        place = source.find(closing, place + 1, limit)
-    return place
+    """Return the position of a formula's closing sign, which no backslash precedes; -1 where there is none."""
+    end = source.find(closing, begin, limit)
+    while end > 0 and source[end - 1] == "\\" and closing[0] == "$":
+        end = source.find(closing, end + 1, limit)
+    return end
 
 
 def _is_formula(source: str, begin: int, end: int) -> bool:
-    """Tell whether what stands between single dollars is one, not what is said between two prices."""
+    """Return whether the text between single dollars is a formula, not the text between two prices."""
     before, after = source[begin - 2 : begin - 1], source[end + 1 : end + 2]
     inner = source[begin:end]
     if before.isalnum() or after.isalnum() or inner[0].isspace() or inner[-1].isspace() or "\n\n" in inner:
@@ -95,38 +105,22 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     while line < end and not state.isEmpty(line) and (line == start or state.sCount[line] >= state.blkIndent):
         lines.append(state.src[state.bMarks[line] + state.tShift[line] : state.eMarks[line]])
         line += 1
-        place = _end(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
-        if place >= 0:
-            if lines[-1][place + len(closing) :].strip():
+        sign = _end(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
+        if sign >= 0:
+            if lines[-1][sign + len(closing) :].strip():
                 return False  # more follows in the line: it is a part of a paragraph
+            source = "\n".join(lines).strip()
+            tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
             break
-    else:
-        return False if silent else _unfinished(state, lines, start, line)
-    if silent:
-        return True
-    source = "\n".join(lines).strip()
-    tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
-    state.line = line
-    token = state.push("maths_block", "", 0)
-    token.content, token.markup, token.map = tex, source, [start, line]
+    else:  # an unfinished formula stays one block of text: its lines may look like those of a list
+        if silent:
+            return False
+        source, tex = "\n".join(lines), ""
+    if not silent:
+        state.line = line
+        token = state.push("maths_block", "", 0)
+        token.content, token.markup, token.map = tex, source, [start, line]
     return True
-
-
-def _unfinished(state: StateBlock, lines: list[str], start: int, line: int) -> bool:
-    """Keep an unfinished formula in one block of text: its lines may look like a list's."""
-    state.line = line
-    token = state.push("maths_block", "", 0)
-    token.content, token.markup, token.map = "", "\n".join(lines), [start, line]
-    return True
-
-
-def enable_footnotes(markdown: MarkdownIt) -> None:
-    """Let a parser find the marks of footnotes, in the text and before each note: CommonMark knows none."""
-    markdown.block.ruler.at("reference", _reference, {"alt": []})
-    markdown.inline.ruler.before("link", "footnote", _footnote)
-    markdown.add_render_rule(
-        "footnote", lambda _, tokens, place, *_more: f"<sup>{escapeHtml(tokens[place].content)}</sup>"
-    )
 
 
 def _footnote(state: StateInline, silent: bool) -> bool:
@@ -202,12 +196,6 @@ def _closes(line: str, mark: str) -> bool:
 
 def _is_markdown(info: list[str]) -> bool:
     return bool(info) and info[0].lower() in {"markdown", "md"}
-
-
-def enable_blocks(markdown: MarkdownIt) -> None:
-    """Let a parser keep all cells of tables, and blocks of Markdown with code in them."""
-    markdown.block.ruler.at("fence", _fence, {"alt": ["paragraph", "reference", "blockquote", "list"]})
-    markdown.block.ruler.at("table", _table, {"alt": ["paragraph", "reference"]})
 
 
 def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -61,7 +61,7 @@ class TextBody(OfflineBrowser):
         self.work = Work.NONE
         self._first = 0  # the first block that the last step may have changed
         self._unread = False  # the stream has not seen all of the text
-        self._natural: tuple[int, int] | None = None  # the most that was asked for, and the width, as it is drawn now
+        self._natural: tuple[int, int] | None = None  # the last limit and result of `natural_width`
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -87,7 +87,7 @@ class TextBody(OfflineBrowser):
     # --- text
 
     def set_text(self, text: str, final: bool) -> None:
-        """Set the whole text; if it continues the text before, only its end is parsed."""
+        """Set the complete text; if it continues the text before, only its end is parsed."""
         if (text, final) == (self._source, self._final):
             return
         if self._final or not text.startswith(self._source):
@@ -140,7 +140,7 @@ class TextBody(OfflineBrowser):
 
     @property
     def is_rendered(self) -> bool:
-        return bool(self._writer.blocks()) or not self._text
+        return bool(self._writer.blocks) or not self._text
 
     def advance(self, deadline: float) -> Work:
         """Do one bounded step and return what is left; code is coloured until `deadline` (`perf_counter`)."""
@@ -164,7 +164,7 @@ class TextBody(OfflineBrowser):
         if span := self._writer.code_spans.get(update.open_code):
             lines_from = partial(self._writer.code_lines, update.open_code, end=update.settled)
             self._highlighter.grow(update.open_code, span.language, self._writer.text_block(span.first), lines_from)
-        self._decorations.place(update.first)
+        self._decorations.lay_out(update.first)
         self.marks.refresh()
         self._unread = update.more
         return Work.READY if update.more else self._finish(deadline)
@@ -185,13 +185,13 @@ class TextBody(OfflineBrowser):
         """Show the formulas that have been drawn by now, and colour code."""
         ready = self._highlighter.advance(self._theme.colors, deadline)
         left = Work.READY if ready else Work.WAITING if self._highlighter.pending else Work.NONE
-        if not self._writer.waits_for_formulas:
+        if not self._writer.undrawn:
             return left
-        shown, failed = self._writer.draw_formulas()
-        if shown is None:
+        index, failed = self._writer.draw_formulas()
+        if index is None:
             return left or Work.WAITING
         self._natural = None
-        self._decorations.place(shown)
+        self._decorations.lay_out(index)
         if failed:
             self._start_over()  # a formula that cannot be drawn is parsed as text
         return Work.READY
@@ -201,7 +201,7 @@ class TextBody(OfflineBrowser):
         self._start_over()
         self._writer.restyle()
         self._natural = None
-        self._decorations.place()
+        self._decorations.lay_out()
 
     # --- size
 
@@ -215,17 +215,17 @@ class TextBody(OfflineBrowser):
         if document.textWidth() != width:
             document.setTextWidth(width)
         if fitted:
-            self._decorations.place()
+            self._decorations.lay_out()
         more = self._more.sizeHint().height() if self.hidden_characters else 0
         return round(document.size().height() + 0.49) + self._decorations.room_below + more
 
-    def natural_width(self, most: int) -> int:
-        """Return the width of the longest line, up to `most`."""
+    def natural_width(self, limit: int) -> int:
+        """Return the width of the longest line, up to a limit."""
         if not self.is_rendered:
-            return most
-        if self._natural is None or self._natural[0] != most:  # laid out once, not with each token of a reply below
-            self.document().setTextWidth(most)
-            self._natural = most, min(most, round(self.document().idealWidth() + 0.99))
+            return limit
+        if self._natural is None or self._natural[0] != limit:  # laid out once, not with each token of a reply below
+            self.document().setTextWidth(limit)
+            self._natural = limit, min(limit, round(self.document().idealWidth() + 0.99))
         return self._natural[1]
 
     def resizeEvent(self, event: QResizeEvent) -> None:
@@ -233,7 +233,7 @@ class TextBody(OfflineBrowser):
         self._more.move(0, self.height() - self._more.sizeHint().height())
         self._more.adjustSize()
         # Qt lays out the blocks above the changed ones once more
-        self._decorations.place(self._first if event.size().width() == event.oldSize().width() else 0)
+        self._decorations.lay_out(self._first if event.size().width() == event.oldSize().width() else 0)
 
     def hasHeightForWidth(self) -> bool:
         return True
@@ -255,13 +255,13 @@ class TextBody(OfflineBrowser):
     def selected_blocks(self) -> list[Block]:
         """Return the selection as blocks."""
         cursor = self.textCursor()
-        return cut_out(self._writer.blocks(), self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
+        return cut_out(self._writer.blocks, self._writer.spans(), cursor.selectionStart(), cursor.selectionEnd())
 
     def _wrap_code(self, number: int, wrap: bool) -> None:
         self._writer.set_wrapped(number, wrap)
         self.updateGeometry()
         self.height_changed.emit()
-        self._decorations.place()
+        self._decorations.lay_out()
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Copy plain text: rich text would carry the window's colours into other documents."""
@@ -290,12 +290,12 @@ class TextBody(OfflineBrowser):
         if isinstance(event, QMouseEvent):
             if event.type() is QEvent.Type.MouseMove and event.buttons():
                 self.scrolling.drag(event.position())
-            place = event.position().toPoint()
+            point = event.position().toPoint()
         elif isinstance(event, QHelpEvent):
-            place = event.pos()
+            point = event.pos()
         else:
             return super().viewportEvent(event)
-        with self.scrolling.shifted(self.scrolling.offset_at(place)):
+        with self.scrolling.shifted(self.scrolling.offset_at(point)):
             return super().viewportEvent(event)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

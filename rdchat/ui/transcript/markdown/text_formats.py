@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 
 from rdchat.chat.formulas.formula_drawer import UNITS
 from rdchat.ui.style.labels import set_tip
-from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font, text_look
+from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
 
@@ -193,17 +193,17 @@ class TextFormats:
     def column_widths(self, block: Block) -> list[float]:
         """Return the widths of a table's columns whose lines are not broken."""
         widths = [0.0] * len(block.alignments)
-        for place, row in enumerate(block.rows):
+        for index, row in enumerate(block.rows):
             for column, cell in enumerate(row):
-                widths[column] = max(widths[column], self.cell_width(cell, header=place == 0))
+                widths[column] = max(widths[column], self.cell_width(cell, header=index == 0))
         return widths
 
-    def column_lengths(self, wanted: list[float], room: float) -> list[QTextLength]:
+    def column_lengths(self, preferred: list[float], room: float) -> list[QTextLength]:
         """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
         comfortable = self._theme.text_size * 20  # at which longer text still reads well
-        narrow = [min(width, comfortable) for width in wanted]
-        share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(wanted) - sum(narrow)))
-        widths = [low + (width - low) * share for low, width in zip(narrow, wanted, strict=True)]
+        narrow = [min(width, comfortable) for width in preferred]
+        share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(preferred) - sum(narrow)))
+        widths = [low + (width - low) * share for low, width in zip(narrow, preferred, strict=True)]
         return [QTextLength(QTextLength.Type.FixedLength, round(width - 0.49)) for width in widths]
 
     def room_below_table(self, below: Block | None) -> float:
@@ -212,9 +212,6 @@ class TextFormats:
             return 0.0
         header = code_header_height(self._theme) if below and below.kind is Kind.CODE and not below.tight else 0
         return round(0.6 * self._line) + TIGHT + header
-
-    def header_cell_format(self) -> QTextCharFormat:
-        return text_look(ground=self._theme.colors.code)
 
 
 def _is_right_to_left(block: Block) -> bool:

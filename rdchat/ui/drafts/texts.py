@@ -1,43 +1,62 @@
 """Tokens, rounds and trees in words, and how each drafter's tokens are drawn."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from PySide6.QtGui import QTextCharFormat
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.inference.api.events import RoundTree
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
 from rdchat.ui.style import formatting
 
 NO_CHARACTER = "·"  # shown for half a character, and for the token that ends a reply
 LINE_BREAK = "⏎"
 _SPELT = str.maketrans({" ": "␣", "\n": LINE_BREAK, "\t": "⇥", "\r": "␍"})
-_MAX_NODES = 24  # in a tree's description: nobody listens to a longer one
-DASHES: dict[str, tuple[float, ...]] = {  # in widths of the line; empty for a solid one
-    "": (),
-    Mode.SPECULATIVE.value: (),
-    Mode.DRAFTER.value: (3.0, 1.8),
-    Mode.LOOKUP.value: (1.0, 1.4),
-    EARLIER_REPLIES: (3.0, 1.4, 1.0, 1.4),
-    SHAPE: (6.0, 2.0),
-}
-LINES = {  # the same in text
-    "": "",
-    Mode.SPECULATIVE.value: "──",
-    Mode.DRAFTER.value: "╌╌",
-    Mode.LOOKUP.value: "┈┈",
-    EARLIER_REPLIES: "╌┈",
-    SHAPE: "╍╍",
+_MAX_NODES = 24  # of a tree's description, which is read aloud
+
+
+class DrafterStyle(NamedTuple):
+    """How the tokens of a drafter are described and drawn.
+
+    Attributes:
+        name: Where its tokens come from.
+        line: Its line in text.
+        underline: Its line below a token.
+        dashes: Its line in a tree, in widths of the line; empty for a solid one.
+    """
+
+    name: str
+    line: str
+    underline: QTextCharFormat.UnderlineStyle
+    dashes: tuple[float, ...] = ()
+
+
+_Underline = QTextCharFormat.UnderlineStyle
+STYLES = {
+    "": DrafterStyle("The model itself", "", _Underline.NoUnderline),
+    Mode.SPECULATIVE.value: DrafterStyle(Mode.SPECULATIVE.label, "──", _Underline.SingleUnderline),
+    Mode.DRAFTER.value: DrafterStyle(Mode.DRAFTER.label, "╌╌", _Underline.DashUnderline, (3.0, 1.8)),
+    Mode.LOOKUP.value: DrafterStyle("This chat", "┈┈", _Underline.DotLine, (1.0, 1.4)),
+    EARLIER_REPLIES: DrafterStyle("Earlier reply", "╌┈", _Underline.DashDotLine, (3.0, 1.4, 1.0, 1.4)),
+    SHAPE: DrafterStyle("Answer format", "╍╍", _Underline.DashDotDotLine, (6.0, 2.0)),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A token that was drafted at one position."""
+    """A token that was drafted at one position.
+
+    Attributes:
+        log_prob: Its log probability by the target, before temperature and filters.
+        taken: Whether it is the reply's next token.
+    """
 
     text: str
     drafter: str
-    log_prob: float  # by the target, before temperature and filters
-    taken: bool  # whether it is the reply's next token
+    log_prob: float
+    taken: bool
 
 
 def spelt(text: str) -> str:
@@ -63,13 +82,13 @@ def position_text(token: TracedToken) -> str:
     return "After the draft" if token.round else formatting.NONE
 
 
-def token_text(trace: ReplyTrace, place: int) -> str:
+def token_text(trace: ReplyTrace, index: int) -> str:
     """Describe one token in a sentence, for screen readers."""
-    token = trace.tokens[place]
-    parts = [f"Token {place + 1} of {len(trace.tokens)}, {token.text.strip() or spelt(token.text)}"]
+    token = trace.tokens[index]
+    parts = [f"Token {index + 1} of {len(trace.tokens)}, {token.text.strip() or spelt(token.text)}"]
     if token.log_prob is not None:
         parts.append(f"probability {probability(token.log_prob)}")
-    parts.append(f"{drafter_text(token.drafter)}, place {token.position}" if token.drafter else drafter_text(""))
+    parts.append(f"{drafter_text(token.drafter)}, position {token.position}" if token.drafter else drafter_text(""))
     if token.round:
         parts.append(f"draft {token.round} of {len(trace.rounds)}")
     return ", ".join(parts)
@@ -82,7 +101,7 @@ def round_text(trace: ReplyTrace, number: int) -> str:
     head = f"Draft {number} of {len(trace.rounds)}"
     if traced.tree is None:
         return f"{head}: {formatting.counted(accepted, 'drafted token')} kept"
-    depth = max(depths(traced.tree))
+    depth = max(depths(traced.tree.parents))
     if not depth:
         return f"{head}: {empty_text(trace).lower().rstrip('.')}"
     nodes = len(traced.tree.tokens) - 1
@@ -98,22 +117,22 @@ def empty_text(trace: ReplyTrace) -> str:
     return "Nothing was drafted." if others else "No earlier text to copy from."
 
 
-def alternatives(trace: ReplyTrace, place: int) -> list[Alternative]:
-    """Return the tokens drafted at the place of a token, the likeliest first, and the token itself."""
-    token, traced = trace.tokens[place], trace.round_of(place)
+def alternatives(trace: ReplyTrace, index: int) -> list[Alternative]:
+    """Return the tokens drafted at the position of a token, the likeliest first, and the token itself."""
+    token, traced = trace.tokens[index], trace.round_of(index)
     if traced is None or traced.tree is None:
         return []
-    tree, step = traced.tree, place - traced.first
+    tree, step = traced.tree, index - traced.first
     taken, parent = token.token_id, tree.path[min(step, len(tree.path) - 1)]
-    found = [
+    rows = [
         Alternative(tree.texts[node], tree.drafters[node], tree.log_probs[node], tree.tokens[node] == taken)
         for node in range(1, len(tree.tokens))
         if tree.parents[node] == parent
     ]
-    if found and not any(each.taken for each in found) and token.log_prob is not None:
+    if rows and not any(each.taken for each in rows) and token.log_prob is not None:
         text = tree.correction_text if taken == tree.correction else token.text
-        found.append(Alternative(text, "", token.log_prob, True))
-    return sorted(found, key=lambda each: -each.log_prob)
+        rows.append(Alternative(text, "", token.log_prob, True))
+    return sorted(rows, key=lambda each: -each.log_prob)
 
 
 def tree_text(trace: ReplyTrace, number: int) -> str:
@@ -122,30 +141,24 @@ def tree_text(trace: ReplyTrace, number: int) -> str:
     if tree is None:
         return round_text(trace, number)
     on_path = set(tree.path)
-    said = [
+    nodes = [
         f"{spelt(tree.texts[node])}, {probability(tree.log_probs[node])}, "
         f"{drafter_text(tree.drafters[node])}, {'accepted' if node in on_path else 'rejected'}"
         for node in range(1, len(tree.tokens))
     ]
-    more = f"; and {len(said) - _MAX_NODES} more" if len(said) > _MAX_NODES else ""
+    more = f"; and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
     own = f"then from the model itself: {spelt(tree.correction_text)}, {probability(tree.correction_log_prob)}"
-    return f"{round_text(trace, number)}. {'; '.join(said[:_MAX_NODES])}{more}; {own}."
+    return f"{round_text(trace, number)}. {'; '.join(nodes[:_MAX_NODES])}{more}; {own}."
 
 
-def depths(tree: RoundTree) -> list[int]:
-    """Return each node's distance from the root."""
-    found: list[int] = []
-    for parent in tree.parents:
-        found.append(0 if parent < 0 else found[parent] + 1)
-    return found
+def depths(parents: Sequence[int]) -> list[int]:
+    """Return each node's distance from the root, whose parent is -1."""
+    distances: list[int] = []
+    for parent in parents:
+        distances.append(0 if parent < 0 else distances[parent] + 1)
+    return distances
 
 
 def drafter_text(drafter: str) -> str:
     """Return where a token came from, such as `This chat`; an empty drafter is the target."""
-    known = {
-        "": "The model itself",
-        Mode.LOOKUP.value: "This chat",
-        EARLIER_REPLIES: "Earlier reply",
-        SHAPE: "Answer format",
-    }
-    return known.get(drafter) or Mode(drafter).label
+    return STYLES[drafter].name

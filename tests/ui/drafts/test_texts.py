@@ -1,7 +1,7 @@
 import pytest
 
 from rdchat.chat.reply_trace import ReplyTrace
-from rdchat.ui.drafts.words import alternatives, probability, round_text, spelt, token_text, tree_text
+from rdchat.ui.drafts.texts import alternatives, probability, round_text, spelt, token_text, tree_text
 from tests.chat.traces import drafted_trace, events_of_round, round_tree
 
 
@@ -49,7 +49,7 @@ def test_rounds_and_tokens_are_told_in_words(trace: ReplyTrace) -> None:
     assert round_text(trace, 1) == "Draft 1 of 2: 2 tokens kept; the longest branch had 2, the tree 4"
     assert round_text(trace, 2) == "Draft 2 of 2: 0 of 1 drafted token kept"
     nnbsp = "\N{NARROW NO-BREAK SPACE}"
-    assert token_text(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, place 2, draft 1 of 2"
+    assert token_text(trace, 1) == f"Token 2 of 4, b, probability 61{nnbsp}%, Drafter head, position 2, draft 1 of 2"
     assert token_text(trace, 3) == f"Token 4 of 4, d, probability 78{nnbsp}%, The model itself, draft 2 of 2"
 
 
