@@ -128,7 +128,7 @@ def _matching(file: ReadFile, question: str, room: int, count: Count) -> Part:
             f"No passage of {file.name} has a word of the question.", "Use words that are in the file."
         )
     per_token = sum(map(len, file.parts)) / max(tokens.tokens, 1)
-    return fitting_passages(found, order, room, per_token, lambda part: tokens_of(part.text, count))[1]
+    return fitting_passages(found, order, room, per_token, lambda part: tokens_of(part.text, count))[0]
 
 
 def _too_long(

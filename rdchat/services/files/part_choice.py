@@ -1,8 +1,7 @@
 """Computes the part of a file that the person picks, and counts tokens: of a part, or of any text in a prompt."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
+from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from rdchat.chat.attachments.attached_file import ReadFile, attached, block_of
@@ -24,16 +23,17 @@ _FILLED = 0.75  # of the room: the rest is for what comes later in the chat
 _TRIES = 4
 _SAMPLE = 12_000  # characters, from which the rest is estimated
 _MIN_SAMPLE = 200
+_NO_QUESTION = "Type what the passages should be about."
 
 type Count = Callable[[Sequence[ChatMessage]], int]
 
 
 @dataclass(frozen=True, slots=True)
 class TokenCount:
-    """A number of tokens."""
+    """A number of tokens; one that is not `exact` is estimated from a sample, as far too many are."""
 
     tokens: int
-    exact: bool = True  # else it is an estimate from a sample, as of far too many
+    exact: bool = True
 
     @property
     def text(self) -> str:
@@ -72,18 +72,18 @@ def fitting_passages(
     room: int,
     per_token: float,
     count: Callable[[Part], TokenCount],
-) -> tuple[int, Part, TokenCount]:
+) -> tuple[Part, TokenCount]:
     """Take the best passages until three quarters of the room are filled; at least one, though it may not fit.
 
     Args:
         passages: All of a file.
-        order: Places of those that match, the best first; not empty.
+        order: Indices of those that match, the best first; not empty.
         room: Tokens.
-        per_token: Characters, about.
+        per_token: Characters of a token, estimated.
         count: Counts the tokens of a part.
 
     Returns:
-        How many they are, their text and its tokens.
+        Their text and its tokens.
     """
     sizes = accumulate(len(passages[index].text) for index in order)
     taken = sum(size <= max(room, 1) * _FILLED * per_token for size in sizes) or 1
@@ -93,49 +93,43 @@ def fitting_passages(
         if tokens.tokens <= room or taken == 1:
             break
         taken = max(int(taken * room * _FILLED / tokens.tokens), 1)
-    return taken, part, tokens
-
-
-class Way(Enum):
-    """How a part is chosen."""
-
-    PASSAGES = auto()
-    PAGES = auto()
-    BEGINNING = auto()
-    ALL = auto()
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The part that the person picked."""
-
-    way: Way
-    question: str = ""  # that passages match
-    passages: int = 0  # how many of the best; 0 for as many as fit
-    pages: str = ""  # as in a print dialog, `1-4, 7`
-    percent: int = 0  # of the file, from its beginning; 0 for as much as fits
+    return part, tokens
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The text that a choice stands for."""
+    """The part that the person picked.
 
-    choice: Choice
-    part: Part | None = None  # None where there is no text
-    count: TokenCount | None = None  # its tokens; None without a model
-    problem: str = ""  # why there is no text, a sentence
-    matching: int = 0  # passages that match
-    passages: int = 0  # of the file
+    Attributes:
+        part: The part; None where there is no text.
+        count: Its tokens; None without a model.
+        problem: Why there is no text, a sentence.
+        matching: Number of passages that match.
+        passages: Number of passages of the file.
+    """
+
+    part: Part | None = None
+    count: TokenCount | None = None
+    problem: str = ""
+    matching: int = 0
+    passages: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The tokens that the files of a message can have, and those that they have."""
+    """The tokens that the files of a message can have, and those that they have.
 
-    limit: int  # of all files together
-    others: int  # what the other files have now
-    suggested: int  # for this file
-    present: int  # what this file has now
+    Attributes:
+        limit: Of all files together.
+        others: What the other files have now.
+        suggested: For this file.
+        present: What this file has now.
+    """
+
+    limit: int
+    others: int
+    suggested: int
+    present: int
 
     def excess(self, count: TokenCount) -> int:
         """Return how many tokens remain to be cut in all files, with a part of so many tokens."""
@@ -163,50 +157,47 @@ class PartChoice:
         self._per_token = self._characters / tokens.tokens if tokens and tokens.tokens else 4.0
         self._passages: list[Passage] | None = None
 
-    def outcome(self, choice: Choice) -> Outcome:
-        """Compute and count a part, which takes seconds for a long file."""
-        if choice.way is Way.PASSAGES:
-            return self._matching(choice)
-        if choice.way is Way.PAGES:
-            numbers = parsed_pages(choice.pages, len(self.file.parts))
-            if numbers is None:
-                return Outcome(choice, problem=f"Type pages from 1 to {len(self.file.parts)}, such as 1-4, 7.")
-            part = pages(self.file, numbers)
-            if not part.text.strip():
-                return Outcome(choice, problem="There is no text on these pages.")
-            return Outcome(choice, part, self._tokens(part))
-        if choice.way is Way.BEGINNING:
-            return self._beginning(choice)
-        return Outcome(choice, all_of(self.file), self._tokens(all_of(self.file)))
+    # Each computes and counts a part, which takes seconds for a long file
 
-    def _beginning(self, choice: Choice) -> Outcome:
-        percent = choice.percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
-        part = beginning(self.file, max(self._characters * percent // 100, 1))
-        return Outcome(choice, part, self._tokens(part))
+    def choose_all(self) -> Outcome:
+        """Return all of the file."""
+        return self._outcome(all_of(self.file))
 
-    def _matching(self, choice: Choice) -> Outcome:
+    def choose_pages(self, numbers: str) -> Outcome:
+        """Return pages, given as in a print dialog: `1-4, 7`."""
+        parsed = parsed_pages(numbers, len(self.file.parts))
+        if parsed is None:
+            return Outcome(problem=f"Type pages from 1 to {len(self.file.parts)}, such as 1-4, 7.")
+        part = pages(self.file, parsed)
+        return self._outcome(part) if part.text.strip() else Outcome(problem="There is no text on these pages.")
+
+    def choose_beginning(self, percent: int) -> Outcome:
+        """Return a share of the file from its beginning; 0 for as much as fits."""
+        percent = percent or min(max(int(self._fitting / self._characters * 100), 1), 100)
+        return self._outcome(beginning(self.file, max(self._characters * percent // 100, 1)))
+
+    def choose_passages(self, question: str, number: int) -> Outcome:
+        """Return the passages that match a question best; 0 for as many as fit."""
         if self._passages is None:
             self._passages = passages_of(self.file)
-        passages, number = self._passages, len(self._passages)
-        if not choice.question.strip():
-            return Outcome(choice, problem="Type what the passages should be about.", passages=number)
-        order = ranked(passages, choice.question)
+        passages, count = self._passages, len(self._passages)
+        order = ranked(passages, question)
         if not order:
-            return Outcome(choice, problem="No passage has any of these words.", passages=number)
-        if choice.passages or self.room is None:
-            part = joined(passages, order[: choice.passages or len(order)])
-            count = self._tokens(part)
+            problem = "No passage has any of these words." if question.strip() else _NO_QUESTION
+            return Outcome(problem=problem, passages=count)
+        if number or self.room is None:
+            outcome = self._outcome(joined(passages, order[: number or len(order)]))
         else:
-            _, part, count = fitting_passages(passages, order, self.room.suggested, self._per_token, self._counted)
-        return Outcome(choice, part, count, matching=len(order), passages=number)
+            outcome = Outcome(*fitting_passages(passages, order, self.room.suggested, self._per_token, self._counted))
+        return replace(outcome, matching=len(order), passages=count)
 
     @property
     def _fitting(self) -> float:
         """Characters that fill the room as far as it is to be filled."""
         return self._characters if self.room is None else max(self.room.suggested, 1) * _FILLED * self._per_token
 
-    def _tokens(self, part: Part) -> TokenCount | None:
-        return None if self.room is None else self._counted(part)
+    def _outcome(self, part: Part) -> Outcome:
+        return Outcome(part, None if self.room is None else self._counted(part))
 
     def _counted(self, part: Part) -> TokenCount:
         """Count a part as it stands in the prompt, with the file's name."""

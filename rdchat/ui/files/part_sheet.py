@@ -1,11 +1,13 @@
 """The sheet in which the person chooses which part of a file is sent."""
 
+from functools import partial
+
 from PySide6.QtCore import QSignalBlocker, Qt, QTimer, Signal
 from PySide6.QtWidgets import QButtonGroup, QDialog, QFormLayout, QLineEdit, QRadioButton, QSpinBox, QWidget
 
 from rdchat.chat.attachments.choosing import Part
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.files.part_choice import Choice, Outcome, PartChoice, Way
+from rdchat.services.files.part_choice import Outcome, PartChoice
 from rdchat.ui.style.buttons import dialog_buttons, push_button
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import column, form_layout, row, text_field
@@ -75,15 +77,9 @@ class PartSheet(QDialog):
         self.by_pages = QRadioButton("Pages")
         self.by_beginning = QRadioButton("The beginning")
         self.all = QRadioButton("All of it")
-        self._buttons = {
-            self.by_passages: Way.PASSAGES,
-            self.by_pages: Way.PAGES,
-            self.by_beginning: Way.BEGINNING,
-            self.all: Way.ALL,
-        }
-        group = QButtonGroup(self)
-        for button in self._buttons:
-            group.addButton(button)
+        self._buttons = QButtonGroup(self)
+        for button in (self.by_passages, self.by_pages, self.by_beginning, self.all):
+            self._buttons.addButton(button)
         count = len(self._choice.file.parts)
         self.question = QLineEdit(question.strip()[:_MAX_LETTERS], placeholderText="A question, or a few words")
         self.pages = QLineEdit(placeholderText=f"1-{min(4, count)}" if count > 1 else "1")
@@ -113,8 +109,7 @@ class PartSheet(QDialog):
         self.pages.textEdited.connect(lambda: self._pick(self.by_pages))
         self.number.valueChanged.connect(lambda: self._pick(self.by_passages))
         self.percent.valueChanged.connect(lambda: self._pick(self.by_beginning))
-        for button in self._buttons:
-            button.toggled.connect(lambda checked: self._change() if checked else None)
+        self._buttons.buttonToggled.connect(lambda _button, checked: self._change() if checked else None)
         self._change()
 
     def _on_question(self) -> None:
@@ -140,18 +135,17 @@ class PartSheet(QDialog):
         self._task.forget()
 
     def _compute(self) -> None:
-        choice = Choice(
-            next(way for button, way in self._buttons.items() if button.isChecked()),
-            question=self.question.text(),
-            passages=self.number.value(),
-            pages=self.pages.text(),
-            percent=self.percent.value(),
-        )
-        self._task.replace(
-            lambda _job: self._choice.outcome(choice),
-            self._show,
-            failed=lambda error: self._show(Outcome(choice, problem=str(error))),
-        )
+        choice = self._choice
+        if self.by_passages.isChecked():
+            compute = partial(choice.choose_passages, self.question.text(), self.number.value())
+        elif self.by_pages.isChecked():
+            compute = partial(choice.choose_pages, self.pages.text())
+        elif self.by_beginning.isChecked():
+            compute = partial(choice.choose_beginning, self.percent.value())
+        else:
+            compute = partial(choice.choose_all)
+        failed = lambda error: self._show(Outcome(problem=str(error)))  # noqa: E731
+        self._task.replace(lambda _job: compute(), self._show, failed)
 
     def _show(self, outcome: Outcome) -> None:
         self._part = outcome.part
@@ -165,7 +159,7 @@ class PartSheet(QDialog):
         color = "danger" if not usable or outcome.problem else "warning" if excess else "muted"
         self.summary.show_text(_outcome_text(outcome, None if excess else self._context) + cut, color)
         self.use.setEnabled(outcome.part is not None and usable)
-        if outcome.choice.way is Way.PASSAGES and outcome.passages:
+        if outcome.passages:
             with QSignalBlocker(self.number):
                 self.number.setMaximum(max(outcome.matching, 1))
             self.matching.setText(f"of {outcome.matching:,} that match ({outcome.passages:,} in all)")
