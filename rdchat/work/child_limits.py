@@ -54,10 +54,14 @@ class ChildInterruptedError(ChildEndedError):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits of one request. macOS does not enforce memory limits, so the parent checks."""
+    """Limits of one request. macOS does not enforce memory limits, so the parent checks.
+
+    Attributes:
+        memory_bytes: Resident memory in addition to what the child has at the start; None for no limit.
+    """
 
     # From the request, or the last progress, to the next progress or the answer; None for no limit.
     seconds: float | None = None
-    memory_bytes: int | None = None  # resident memory in addition to what the child has at the start; None for no limit
+    memory_bytes: int | None = None
     # Time to stop in good order after cancelling; then the child is killed. None never kills it.
     cancel_s: float | None = 0.0

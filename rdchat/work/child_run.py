@@ -41,15 +41,20 @@ _NO_ANSWER = object()
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request to the child. `deadline` and `memory_limit` are set when the child gets it."""
+    """A request to the child. `deadline` and `memory_limit` are set when the child gets it.
+
+    Attributes:
+        woken: Set at the outcome and when cancelled.
+        sent: Also set if it ended without being sent.
+    """
 
     job: Job[Any]
     do: str
     arguments: Message
     limits: Limits
     read: Callable[[Any], Any]
-    woken: threading.Event = field(default_factory=threading.Event)  # set at the outcome and when cancelled
-    sent: threading.Event = field(default_factory=threading.Event)  # also set if it ended without being sent
+    woken: threading.Event = field(default_factory=threading.Event)
+    sent: threading.Event = field(default_factory=threading.Event)
     outcome: Any = _NO_ANSWER
     deadline: float | None = None
     memory_limit: int | None = None

@@ -28,12 +28,19 @@ class FileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """The content of a file."""
+    """The content of a file.
 
-    name: str  # the file's name, in printable characters
-    kind: FileKind  # the format it was read as
-    parts: tuple[str, ...]  # the text of each page of a PDF; one text for other formats
-    note: str = ""  # what the person should know about the reading, a sentence or two; may be empty
+    Attributes:
+        name: The file's name, in printable characters.
+        kind: The format it was read as.
+        parts: The text of each page of a PDF; one text for other formats.
+        note: What the person should know about the reading, a sentence or two; may be empty.
+    """
+
+    name: str
+    kind: FileKind
+    parts: tuple[str, ...]
+    note: str = ""
 
     @property
     def paged(self) -> bool:
@@ -43,14 +50,23 @@ class ReadFile:
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file attached to a message, without its text."""
+    """A file attached to a message, without its text.
 
-    name: str  # as in `ReadFile`
-    kind: FileKind  # the format it was read as
-    digest: str  # SHA-256 of the text, in hexadecimal; the key of the text in the store
-    characters: int  # length of the text
-    taken: str = ""  # which part of the file it is, such as `pages 1 to 4 of 90`; empty for all of it
-    note: str = ""  # as in `ReadFile`
+    Attributes:
+        name: As in `ReadFile`.
+        kind: The format it was read as.
+        digest: SHA-256 of the text, in hexadecimal; the key of the text in the store.
+        characters: Length of the text.
+        taken: Which part of the file it is, such as `pages 1 to 4 of 90`; empty for all of it.
+        note: As in `ReadFile`.
+    """
+
+    name: str
+    kind: FileKind
+    digest: str
+    characters: int
+    taken: str = ""
+    note: str = ""
 
 
 def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:

@@ -23,18 +23,28 @@ _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a file."""
+    """A part of a file.
 
-    text: str  # the text to send
-    label: str = ""  # which part it is, such as `pages 1 to 4 of 90`; empty for all of it
+    Attributes:
+        text: The text to send.
+        label: Which part it is, such as `pages 1 to 4 of 90`; empty for all of it.
+    """
+
+    text: str
+    label: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of a file, some hundred tokens long."""
+    """A piece of a file, some hundred tokens long.
 
-    text: str  # its text
-    page: int | None = None  # page on which it begins, counted from 1; None where the file has no pages
+    Attributes:
+        text: Its text.
+        page: Page on which it begins, counted from 1; None where the file has no pages.
+    """
+
+    text: str
+    page: int | None = None
 
 
 def all_of(file: ReadFile) -> Part:

@@ -22,12 +22,15 @@ _TEX = {
 
 @dataclass(slots=True)
 class DocxParts:
-    """What is found in the parts of a DOCX."""
+    """What is found in the parts of a DOCX.
+
+    Attributes:
+        headers_and_footers: Texts of its headers and footers, each once.
+        has_changes: Whether changes are tracked.
+    """
 
     headers_and_footers: dict[str, list[str]] = field(default_factory=lambda: {"Header": [], "Footer": []})
-    """Texts of its headers and footers, each once."""
     has_changes: bool = False
-    """Whether changes are tracked."""
 
     def prepared(self, xml: bytes) -> bytes:
         """Return a part with equations as TeX and with deleted text struck out; collect headers and footers."""

@@ -48,17 +48,20 @@ _GREEK = "αοιετσνηυρπκμλςωάίόέγδήχθώύφβξζψϊϋΐ
 
 @dataclass(frozen=True, slots=True)
 class Encoding:
-    """An encoding of which a text may be."""
+    """An encoding of which a text may be.
+
+    Attributes:
+        name: Its name for people.
+        letters: Letters of its languages, the commonest first.
+        others: First and last character of its rarer ones.
+        has_latin: Whether its letters stand beside ASCII letters.
+    """
 
     codec: str
     name: str
-    """Its name for people."""
     letters: str
-    """Letters of its languages, the commonest first."""
     others: tuple[str, str] = ("", "")
-    """First and last character of its rarer ones."""
     has_latin: bool = False
-    """Whether its letters stand beside ASCII letters."""
 
 
 _HAN_RANGE, _HANGUL_RANGE = ("一", "鿿"), ("가", "힣")

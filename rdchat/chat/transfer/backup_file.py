@@ -45,14 +45,20 @@ COUNTS = (
 
 @dataclass(frozen=True, slots=True)
 class BackupFacts:
-    """Facts about a backup."""
+    """Facts about a backup.
+
+    Attributes:
+        made_at: Seconds since the epoch; None if unknown.
+        settings: Whether it has settings too.
+        bytes: Size of the file.
+    """
 
     path: str = ""
-    made_at: float | None = None  # seconds since the epoch; None if unknown
+    made_at: float | None = None
     chats: int = 0
     messages: int = 0
-    settings: bool = False  # whether it has settings too
-    bytes: int = 0  # size of the file
+    settings: bool = False
+    bytes: int = 0
 
 
 def back_up(job: Job[Any], database: str, settings: str, path: str) -> dict[str, Any]:

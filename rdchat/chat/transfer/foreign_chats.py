@@ -119,13 +119,17 @@ def thinking(text: str) -> str:
 
 @dataclass(slots=True)
 class ForeignChat:
-    """A chat of another program while it is read."""
+    """A chat of another program while it is read.
+
+    Attributes:
+        without: Parts that are left out.
+        damage: The first error that `skip_damaged` caught.
+    """
 
     messages: list[Message] = field(default_factory=list)
     system_prompt: str = ""
-    without: Counter[str] = field(default_factory=Counter)  # parts that are left out
+    without: Counter[str] = field(default_factory=Counter)
     damage: DamagedChatError | None = None
-    """The first error that `skip_damaged` caught."""
 
     @contextmanager
     def skip_damaged(self, part: str) -> Iterator[None]:

@@ -28,11 +28,17 @@ class DamagedListError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ListValue:
-    """A value of the list."""
+    """A value of the list.
 
-    data: bytearray  # its JSON in UTF-8; only the beginning if it is too long
-    too_long: bool  # whether it exceeds the limit for one value
-    before: int  # bytes of the list before it
+    Attributes:
+        data: Its JSON in UTF-8; only the beginning if it is too long.
+        too_long: Whether it exceeds the limit for one value.
+        before: Bytes of the list before it.
+    """
+
+    data: bytearray
+    too_long: bool
+    before: int
 
 
 class JsonList:

@@ -13,40 +13,65 @@ _REPORT_INTERVAL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class SkippedChat:
-    """A chat that was not imported."""
+    """A chat that was not imported.
 
-    title: str  # or its place in the file
-    reason: str  # a sentence
+    Attributes:
+        title: Its title, or its number in the file.
+        reason: A sentence.
+    """
+
+    title: str
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class PartialChat:
-    """A chat that was imported without some of its parts."""
+    """A chat that was imported without some of its parts.
+
+    Attributes:
+        parts: What was left out: `2 images, 1 tool call`.
+    """
 
     title: str
-    parts: str  # what was left out: `2 images, 1 tool call`
+    parts: str
 
 
 @dataclass(slots=True)
 class FileReport:
-    """The result of importing one file: all of its chats appear at once, or none."""
+    """The result of importing one file: all of its chats appear at once, or none.
 
-    file: str  # its name
-    source: str = ""  # the app whose format it has, such as `ChatGPT`; empty if unknown
-    chats: list[int] = field(default_factory=list)  # ids of the imported chats
-    messages: int = 0  # number of their messages
-    without: list[PartialChat] = field(default_factory=list)  # imported chats that lack something
-    already_here: list[str] = field(default_factory=list)  # titles of chats that were already in the store
-    not_taken: list[SkippedChat] = field(default_factory=list)  # chats that could not be imported
-    problem: str = ""  # a sentence that says why nothing was imported; empty if the file could be read
+    Attributes:
+        file: Its name.
+        source: The app whose format it has, such as `ChatGPT`; empty if unknown.
+        chats: Ids of the imported chats.
+        messages: Number of their messages.
+        without: Imported chats that lack something.
+        already_here: Titles of chats that were already in the store.
+        not_taken: Chats that could not be imported.
+        problem: A sentence that says why nothing was imported; empty if the file could be read.
+    """
+
+    file: str
+    source: str = ""
+    chats: list[int] = field(default_factory=list)
+    messages: int = 0
+    without: list[PartialChat] = field(default_factory=list)
+    already_here: list[str] = field(default_factory=list)
+    not_taken: list[SkippedChat] = field(default_factory=list)
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class ImportReport:
-    """The result of an import."""
+    """The result of an import.
 
-    files: tuple[FileReport, ...] = ()  # in the order of reading
-    cancelled: bool = False  # whether the person stopped it; earlier files are kept
+    Attributes:
+        files: A report for each file, in the order of reading.
+        cancelled: Whether the person stopped it; earlier files are kept.
+    """
+
+    files: tuple[FileReport, ...] = ()
+    cancelled: bool = False
 
     @property
     def chats(self) -> tuple[int, ...]:
@@ -90,10 +115,15 @@ class ExportReport:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Progress of a long task."""
+    """Progress of a long task.
 
-    text: str  # what is happening: `Reading conversations.json`
-    fraction: float | None = None  # share done, from 0 to 1; None if unknown
+    Attributes:
+        text: What is happening: `Reading conversations.json`.
+        fraction: Share done, from 0 to 1; None if unknown.
+    """
+
+    text: str
+    fraction: float | None = None
 
 
 class TaskProgress:

@@ -38,10 +38,15 @@ _REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The files that a restore moved aside."""
+    """The files that a restore moved aside.
 
-    database: str = ""  # the former database; empty if there was none
-    settings: str = ""  # the former settings' file; empty if it stayed, or there was none
+    Attributes:
+        database: The former database; empty if there was none.
+        settings: The former settings' file; empty if it stayed, or there was none.
+    """
+
+    database: str = ""
+    settings: str = ""
 
 
 def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) -> dict[str, Any]:

@@ -46,13 +46,20 @@ class OutOfBoundsError(UnreadableFileError):
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """One file of chats."""
+    """One file of chats.
 
-    name: str  # with its path in an archive
-    path: Path  # the file on disk, or the archive
-    size: int  # in bytes, as far as known before reading
+    Attributes:
+        name: With its path in an archive.
+        path: The file on disk, or the archive.
+        size: In bytes, as far as known before reading.
+        sibling: Returns the file of another name in the same folder.
+    """
+
+    name: str
+    path: Path
+    size: int
     open: Callable[[], IO[bytes]]
-    sibling: Callable[[str], "SourceFile | None"]  # returns the file of another name in the same folder
+    sibling: Callable[[str], "SourceFile | None"]
 
     def read(self) -> bytes:
         """Return its whole content.

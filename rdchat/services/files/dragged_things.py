@@ -10,12 +10,19 @@ from rdchat.chat.attachments.kinds import looks_readable
 
 @dataclass(frozen=True, slots=True)
 class Dragged:
-    """Files and folders that are dragged or dropped."""
+    """Files and folders that are dragged or dropped.
 
-    paths: tuple[str, ...]  # of this machine
-    is_model: bool  # else they are files for the next message
-    name: str = ""  # of the file, or how many there are; empty if nothing can be read
-    problem: str = ""  # why a model cannot be loaded, a sentence or two
+    Attributes:
+        paths: Of this machine.
+        is_model: Else they are files for the next message.
+        name: Of the file, or how many there are; empty if nothing can be read.
+        problem: Why a model cannot be loaded, a sentence or two.
+    """
+
+    paths: tuple[str, ...]
+    is_model: bool
+    name: str = ""
+    problem: str = ""
 
 
 def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_files: bool) -> Dragged:

@@ -25,17 +25,28 @@ _MAX_CHARACTERS = 2_000_000  # of one message: no model here takes them, and sto
 
 @dataclass(slots=True, eq=False)
 class PendingFile:
-    """A file of a message that is not sent yet."""
+    """A file of a message that is not sent yet.
+
+    Attributes:
+        chat: Whose message it is; None for a new chat.
+        name: In printable characters.
+        job: Reads it.
+        fraction: How much of it is read, from 0 to 1; None before that is known.
+        read: None while it is read.
+        part: What of it is sent.
+        file: The part, as it will be stored.
+        count: Of the part; None until it is counted.
+    """
 
     id: int
-    chat: int | None  # whose message it is; None for a new chat
-    name: str  # in printable characters
-    job: Job[Any] | None = None  # reads it
-    fraction: float | None = None  # how much of it is read, from 0 to 1; None before that is known
-    read: ReadFile | None = None  # None while it is read
-    part: Part | None = None  # what of it is sent
-    file: AttachedFile | None = None  # the part, as it will be stored
-    count: TokenCount | None = None  # of the part; None until it is counted
+    chat: int | None
+    name: str
+    job: Job[Any] | None = None
+    fraction: float | None = None
+    read: ReadFile | None = None
+    part: Part | None = None
+    file: AttachedFile | None = None
+    count: TokenCount | None = None
 
     @property
     def block(self) -> str:
@@ -50,10 +61,13 @@ class PendingFiles(QObject):
         engine: Counts.
         model: Tells which model is loaded.
         parent: The Qt parent.
+
+    Attributes:
+        refused: Why a file was not taken, a sentence or two.
     """
 
     changed = Signal()
-    refused = Signal(str)  # why a file was not taken, a sentence or two
+    refused = Signal(str)
 
     def __init__(self, engine: EngineClient, model: ModelSlot, parent: QObject | None = None) -> None:
         super().__init__(parent)

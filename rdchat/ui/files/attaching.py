@@ -25,9 +25,13 @@ _LONGEST_LINE = 4_000  # characters: laying out a longer line would block the wi
 
 
 class PendingRow(QScrollArea):
-    """The chips of the composer; it takes no room without files, and scrolls beyond three lines."""
+    """The chips of the composer; it takes no room without files, and scrolls beyond three lines.
 
-    choice_requested = Signal(int)  # a file's id
+    Attributes:
+        choice_requested: A file's id.
+    """
+
+    choice_requested = Signal(int)
     remove_requested = Signal(int)
 
     def __init__(self, theme: Theme) -> None:
@@ -118,10 +122,14 @@ class FileAttacher(QObject):
         chips: Shows them.
         theme: The appearance to follow.
         parent: Dialogs stay above it.
+
+    Attributes:
+        noted: Why a file was not added; empty where that is no longer true.
+        done: A file was added, chosen or removed: typing may go on.
     """
 
-    noted = Signal(str)  # why a file was not added; empty where that is no longer true
-    done = Signal()  # a file was added, chosen or removed: typing may go on
+    noted = Signal(str)
+    done = Signal()
 
     def __init__(self, controller: ChatController, chips: PendingRow, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)

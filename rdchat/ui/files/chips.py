@@ -121,9 +121,13 @@ class ChipRow(QWidget):
 
 
 class SentFiles(ChipRow):
-    """The files of a message in the transcript, at the right above its text; a click opens what was sent."""
+    """The files of a message in the transcript, at the right above its text; a click opens what was sent.
 
-    opened = Signal(object)  # an `AttachedFile`
+    Attributes:
+        opened: An `AttachedFile`.
+    """
+
+    opened = Signal(object)
 
     def __init__(self, files: Sequence[AttachedFile], theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)

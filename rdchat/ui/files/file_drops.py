@@ -93,10 +93,12 @@ class FileDrops(QObject):
 
     Attributes:
         sign: Shows where a drop would land.
+        refused: Why, in a sentence or two.
+        files_dropped: Paths.
     """
 
-    refused = Signal(str)  # why, in a sentence or two
-    files_dropped = Signal(list)  # paths
+    refused = Signal(str)
+    files_dropped = Signal(list)
 
     def __init__(
         self,

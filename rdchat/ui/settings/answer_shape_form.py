@@ -21,10 +21,10 @@ class AnswerShapeForm(QWidget):
         kind: The choice.
         schema: The field for the schema.
         problem: Explains what is wrong with the schema.
+        edited: Emitted after each valid change by the person.
     """
 
     edited = Signal()
-    """Emitted after each valid change by the person."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()

@@ -89,10 +89,10 @@ class SamplingForm(QWidget):
         fields: The fields of numbers, by their names in `SamplingParams`.
         sources: Labels that name where each number comes from.
         stop: The field of stop strings.
+        edited: Emitted after each valid change by the person.
     """
 
     edited = Signal(SamplingParams)
-    """Emitted after each valid change by the person."""
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)

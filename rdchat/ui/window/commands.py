@@ -61,12 +61,16 @@ class Commands(QObject):
     Attributes:
         move_menu: The folders that the open chat can be moved to.
         has_deleted: Whether deleted messages of the open chat can be restored.
+        side_requested: The sidebar or the panel is to be shown.
+        side_toggled: Or hidden, if it is shown.
+        options_requested: Of the open chat.
+        settings_requested: A page; empty for the last one.
     """
 
-    side_requested = Signal(QWidget)  # the sidebar or the panel is to be shown
-    side_toggled = Signal(QWidget)  # or hidden, if it is shown
-    options_requested = Signal()  # of the open chat
-    settings_requested = Signal(str)  # a page; empty for the last one
+    side_requested = Signal(QWidget)
+    side_toggled = Signal(QWidget)
+    options_requested = Signal()
+    settings_requested = Signal(str)
 
     def __init__(self, window: QWidget, parts: WindowParts, controller: ChatController, theme: Theme) -> None:
         super().__init__(window)

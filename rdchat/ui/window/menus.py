@@ -23,21 +23,32 @@ _Key = str | QKeySequence.StandardKey
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One entry of the menu bar."""
+    """One entry of the menu bar.
 
-    name: str  # its action is an attribute of `WindowActions` with this name
+    Attributes:
+        name: Its action is an attribute of `WindowActions` with this name.
+        run: None: another object connects the action.
+        tip: Empty: the text is the tooltip.
+        group: Of the commands with one group, one is checked.
+        when: Whether it is enabled; None: always.
+        checked: None: not checkable.
+        label: The text that suits the state, where it changes.
+        in_front: Brings the main window to the front, as its effect shows there.
+    """
+
+    name: str
     text: str
-    run: Callable[[], object] | None = None  # None: another object connects the action
+    run: Callable[[], object] | None = None
     keys: _Key | tuple[_Key, ...] = ()
     _: KW_ONLY
-    tip: str = ""  # empty: the text is the tooltip
+    tip: str = ""
     role: QAction.MenuRole = QAction.MenuRole.NoRole
     submenu: QMenu | None = None
-    group: str = ""  # of the commands with one group, one is checked
-    when: Callable[[], bool] | None = None  # whether it is enabled; None: always
-    checked: Callable[[], bool] | None = None  # None: not checkable
-    label: Callable[[], str] | None = None  # the text that suits the state, where it changes
-    in_front: bool = False  # brings the main window to the front, as its effect shows there
+    group: str = ""
+    when: Callable[[], bool] | None = None
+    checked: Callable[[], bool] | None = None
+    label: Callable[[], str] | None = None
+    in_front: bool = False
 
 
 class WindowActions(QObject):
