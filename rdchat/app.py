@@ -109,7 +109,7 @@ measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("librar
 
 
 _LOG = logging.getLogger(__name__)
-_SETTLED_MS = 1000  # after the window is shown: import the models window, resume downloads
+_SETTLED_MS = 1000
 
 
 class App:
@@ -202,7 +202,8 @@ def main() -> int:
         if not instance.claim():
             _LOG.info("rdchat is open already; its window was asked to come to the front")
             return 0
-        with suppress(StorageLockedError):  # opening the store reports it, and waits
+        # Opening the store reports the lock, and waits for it.
+        with suppress(StorageLockedError):
             finish_restore(paths.data_dir(), paths.database_path(), paths.settings_path())
         app = open_app(qt, SettingsStore(paths.settings_path()))
     except StorageError as error:
@@ -224,7 +225,8 @@ def main() -> int:
     errors.release()
     signals.release()
     instance.release()
-    if not ended:  # a thread that hangs must not be destroyed: exit without Qt's clean-up
+    # A thread that hangs must not be destroyed: exit without Qt's clean-up.
+    if not ended:
         os._exit(status or 1)
     return status
 
@@ -237,7 +239,8 @@ def application() -> Application:
     qt.setApplicationDisplayName("rdchat")
     qt.setApplicationVersion(__version__)
     qt.setDesktopFileName("rdchat")
-    if not host.in_bundle():  # the bundle has its own, in the shape that macOS gives it
+    # The bundle has an icon of its own, in the shape that macOS gives it.
+    if not host.in_bundle():
         qt.setWindowIcon(app_icon())
     return qt
 

@@ -21,13 +21,13 @@ _MULTIPROCESSING = re.compile(r"from multiprocessing\.\w+ import \w+; ?\w+\([\w=
 
 
 CHILDREN = {
-    "tokenizers": "rdchat.inference.prompts.child",  # reads foreign tokenizers and renders their chat templates
-    "downloads": "rdchat.hub.downloads.child",  # downloads models from the hub
-    "facts": "rdchat.inference.library.model_library",  # reads the headers of model folders
-    "training": "rdchat.inference.training.child",  # trains a drafter
-    "transfer": "rdchat.chat.transfer.child",  # imports, exports or backs up chats
-    "files": "rdchat.chat.attachments.document_text",  # reads files attached to chats
-    "formulas": "rdchat.chat.formulas.child",  # draws formulas
+    "tokenizers": "rdchat.inference.prompts.child",
+    "downloads": "rdchat.hub.downloads.child",
+    "facts": "rdchat.inference.library.model_library",
+    "training": "rdchat.inference.training.child",
+    "transfer": "rdchat.chat.transfer.child",
+    "files": "rdchat.chat.attachments.document_text",
+    "formulas": "rdchat.chat.formulas.child",
 }
 """Module of each child, by name; its `main` returns the exit status."""
 
@@ -36,17 +36,20 @@ def run_child(arguments: Sequence[str]) -> int | None:
     """Run the child process that the command line names; return its exit status, or None if it names none."""
     for index, (option, code) in enumerate(pairwise(arguments)):
         if option == "-c" and _MULTIPROCESSING.fullmatch(code):
-            sys.argv = ["-c", *arguments[index + 2 :]]  # as Python itself sets it
+            # Python itself sets it like this.
+            sys.argv = ["-c", *arguments[index + 2 :]]
             exec(code, {"__name__": "__main__"})  # noqa: S102  Python's own words, as it would run them
             return 0
     match list(arguments):
         case [host.CHILD_OPTION, "pip", *rest]:
             return _pip(rest)
         case [host.CHILD_OPTION, name] if name in CHILDREN:
-            main: Callable[[], int] = importlib.import_module(CHILDREN[name]).main  # only what this child needs
+            # Only what this child needs is imported.
+            main: Callable[[], int] = importlib.import_module(CHILDREN[name]).main
             return main()
         case [host.CHILD_OPTION, *_]:
-            return 2  # started by hand: it is not a command for people
+            # A person has started it by hand: it is not a command for people.
+            return 2
     return None
 
 

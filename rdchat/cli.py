@@ -101,10 +101,12 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run rdchat with `argv`, by default the process's own arguments; return the exit status."""
     _open_standard_streams()
-    if sys.stderr is None:  # closed; its text must not go elsewhere
+    # Text for a closed stream must not go elsewhere.
+    if sys.stderr is None:
         sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  open to the end
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # names may not be text, and terminals may lack characters
+        # Names may not be text, and terminals may lack characters.
+        sys.stdout.reconfigure(errors="backslashreplace")
     args = _parser(sys.argv[1:] if argv is None else argv).parse_args(argv)
     try:
         log.set_up_logging()
@@ -112,10 +114,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(args)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:  # the reader of our output ended, as `| head` does
+    # The reader of our output ended, as `| head` does.
+    except BrokenPipeError:
         _drop_output()
         return 1
-    except Exception as error:  # people never see a traceback
+    # People never see a traceback.
+    except Exception as error:
         return _complain(_for_people(error), 2 if isinstance(error, InvalidSettingError) else 1)
 
 
@@ -134,7 +138,8 @@ def _open_standard_streams() -> None:
         try:
             os.fstat(descriptor)
         except OSError:
-            opened = os.open(os.devnull, flags)  # the lowest free number
+            # The new descriptor is the lowest free number.
+            opened = os.open(os.devnull, flags)
             if opened != descriptor:
                 os.dup2(opened, descriptor)
                 os.close(opened)

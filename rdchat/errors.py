@@ -2,7 +2,7 @@
 
 import errno
 
-_LONGEST_LINE = 1000  # characters: a name can have thousands
+_LONGEST_LINE = 1000
 
 
 def one_line(text: object) -> str:
@@ -12,7 +12,8 @@ def one_line(text: object) -> str:
     if len(words) <= _LONGEST_LINE:
         return words
     half = _LONGEST_LINE // 2
-    return f"{words[:half]} ... {words[-half:]}"  # keeps the end, which is the hint
+    # The end is the hint, so it stays.
+    return f"{words[:half]} ... {words[-half:]}"
 
 
 class RdchatError(Exception):

@@ -28,11 +28,13 @@ THREAD_STACK_BYTES = 16 * 2**20
 """Stack size of threads that Qt starts: CPython's own on macOS, where other threads get 512 KiB."""
 CHILD_OPTION = "--child"
 _TF32 = "MLX_ENABLE_TF32"
-_THERMAL_STATE_SERIOUS = 2  # of NSProcessInfo.ThermalState
-_RUSAGE = struct.Struct("16x10Q")  # rusage_info_v0, in macOS's <sys/resource.h>; the eighth is ri_phys_footprint
-_PEER = struct.Struct("iII")  # process, user, group
-_DARWIN_USER_TEMP_DIR = 65537  # of `confstr`, in macOS's <unistd.h>
-_DISPLAY_S = 5.0  # for a display to accept a connection
+_THERMAL_STATE_SERIOUS = 2
+# This is rusage_info_v0 in macOS's <sys/resource.h>; the eighth number is ri_phys_footprint.
+_RUSAGE = struct.Struct("16x10Q")
+_PEER = struct.Struct("iII")
+# The number is an argument of `confstr`, in macOS's <unistd.h>.
+_DARWIN_USER_TEMP_DIR = 65537
+_DISPLAY_S = 5.0
 _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 
@@ -130,7 +132,7 @@ def _can_show(plugin: str, environment: Mapping[str, str]) -> bool:
         name = environment.get("WAYLAND_DISPLAY")
         folder = Path(environment.get("XDG_RUNTIME_DIR", ""))
         return "WAYLAND_SOCKET" in environment or (bool(name) and _accepts(str(folder / str(name))))
-    return True  # such as offscreen
+    return True
 
 
 def _accepts(address: str | tuple[str, int]) -> bool:
@@ -163,7 +165,8 @@ def child_command(name: str) -> list[str]:
     """
     if in_bundle():
         return [sys.executable, CHILD_OPTION, name]
-    return [sys.executable, "-P", "-m", "rdchat", CHILD_OPTION, name]  # -P: import nothing from the current folder
+    # With -P, nothing is imported from the current folder.
+    return [sys.executable, "-P", "-m", "rdchat", CHILD_OPTION, name]
 
 
 def name_app(name: str) -> None:
@@ -226,7 +229,8 @@ def low_power_mode() -> bool:
 def _is_low_power_mode() -> bool:
     runtime = _ObjectiveC()
     info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
-    return bool((runtime.send(info, "isLowPowerModeEnabled").value or 0) & 0xFF)  # a BOOL is one byte
+    # A BOOL is one byte.
+    return bool((runtime.send(info, "isLowPowerModeEnabled").value or 0) & 0xFF)
 
 
 def is_hot() -> bool:
@@ -264,7 +268,8 @@ def give_freed_memory_back() -> None:
         return
     try:
         ctypes.CDLL(None).malloc_trim(0)
-    except (OSError, AttributeError):  # another C library
+    # Another C library lacks it.
+    except (OSError, AttributeError):
         _LOG.debug("Freed memory is kept by the C library", exc_info=True)
 
 
@@ -297,8 +302,10 @@ def flush_to_disk(path: Path) -> None:
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        if sys.platform == "darwin":  # fsync on macOS leaves data in the drive's memory
-            with suppress(OSError):  # not every file system supports it
+        # On macOS, fsync leaves data in the drive's memory.
+        if sys.platform == "darwin":
+            # Not every file system supports it.
+            with suppress(OSError):
                 fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
                 return
         os.fsync(descriptor)
@@ -324,7 +331,8 @@ def keep_awake() -> Iterator[None]:
 def _attempt[Result](action: Callable[[], Result], trouble: str) -> Result | None:
     try:
         return action()
-    except Exception:  # foreign code through ctypes
+    # Foreign code through ctypes may raise anything.
+    except Exception:
         _LOG.warning(trouble, exc_info=True)
         return None
 

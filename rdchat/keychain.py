@@ -8,7 +8,8 @@ from typing import Any
 
 FAILED = object()
 """The answer where there is no keychain, or it refuses."""
-_MIN_PRIORITY = 1  # of keyring's backends: those below store secrets in plain text, or nowhere
+# Backends below this priority store secrets in plain text, or nowhere.
+_MIN_PRIORITY = 1
 _LOG = logging.getLogger(__name__)
 
 
@@ -30,7 +31,8 @@ def ask_keychain(service: str, method: str, *arguments: str) -> Any:
         return getattr(backend, method)(service, *arguments)
     except keyring.errors.PasswordDeleteError:
         return FAILED
-    except Exception as error:  # foreign code, over D-Bus or the keychain's own interface
+    # The backend is foreign code, over D-Bus or the keychain's own interface.
+    except Exception as error:
         # The error's text might contain the secret.
         _LOG.warning("The keychain cannot be used: %s", type(error).__name__)
         return FAILED

@@ -43,7 +43,7 @@ def _group_folders(own_groups: Path, root: Path) -> Iterator[Path]:
     """Yield the process's memory groups and their parents, since the limit of each applies."""
     try:
         lines = own_groups.read_text().splitlines()
-    except OSError:  # not Linux
+    except OSError:
         return
     for line in lines:
         _, controllers, path = line.split(":", 2)
@@ -56,7 +56,8 @@ def _group_folders(own_groups: Path, root: Path) -> Iterator[Path]:
 def _room(group: Path, limit: str, used: str, prefix: str) -> int | None:
     """Return what is left below a group's limit; None if it has none."""
     try:
-        allowed = int((group / limit).read_text())  # "max" means no limit
+        # The text "max" is no limit.
+        allowed = int((group / limit).read_text())
         taken = int((group / used).read_text())
         counters = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
     except (OSError, ValueError):
@@ -69,7 +70,8 @@ def on_battery() -> bool:
     """Return whether the machine runs on its battery; False if it has none, or that is unknown."""
     try:
         battery = psutil.sensors_battery()
-    except (OSError, RuntimeError, NotImplementedError):  # psutil may not understand the kernel's answer
+    # psutil may not understand the kernel's answer.
+    except (OSError, RuntimeError, NotImplementedError):
         _LOG.debug("The battery cannot be read", exc_info=True)
         return False
     return battery is not None and battery.power_plugged is False

@@ -53,7 +53,8 @@ def make_folder(
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder, on_wait):
-            if not is_made(folder, made_from):  # another process may have made it meanwhile
+            # Another process may have made it meanwhile.
+            if not is_made(folder, made_from):
                 _clear_leftovers(folder)
                 _build(folder, made_from, build)
     except OSError as error:
@@ -101,7 +102,8 @@ def _build(folder: Path, made_from: str, build: Callable[[Path], None]) -> None:
         (partial / _MANIFEST).write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
         for path in (*partial.iterdir(), partial):
             flush_to_disk(path)
-        if folder.exists():  # damaged, or from another source: a rename cannot replace a folder with content
+        # A rename cannot replace a folder with content, which is damaged or from another source.
+        if folder.exists():
             folder.rename(discarded)
         partial.rename(folder)
         flush_to_disk(folder.parent)

@@ -13,17 +13,21 @@ from typing import Any, BinaryIO
 
 from rdchat.errors import ModelError
 
-MAX_ENTRIES = 10_000  # in a folder; the largest models have a few hundred files
+# The largest models have a few hundred files.
+MAX_ENTRIES = 10_000
 _MB = 2**20
 _MAX_BYTES = {
-    "config.json": 8 * _MB,  # lists each quantised module, in some models twice
+    # It lists each quantised module, in some models twice.
+    "config.json": 8 * _MB,
     "generation_config.json": _MB,
     "hf_quant_config.json": 8 * _MB,
-    "tokenizer_config.json": 32 * _MB,  # some models list all added tokens
+    # Some models list all added tokens.
+    "tokenizer_config.json": 32 * _MB,
     "chat_template.json": 2 * _MB,
     "special_tokens_map.json": 16 * _MB,
     "added_tokens.json": 32 * _MB,
-    "model.safetensors.index.json": 16 * _MB,  # a line for each tensor: the largest models have 140,000
+    # It has a line for each tensor: the largest models have 140,000.
+    "model.safetensors.index.json": 16 * _MB,
     "vocab.json": 64 * _MB,
     "merges.txt": 64 * _MB,
     "vocab.txt": 64 * _MB,
@@ -49,7 +53,8 @@ _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
 }
-_KERNEL = (("proc",), ("sys",))  # their files look regular, and some never end
+# Files in these folders look regular, and some never end.
+_KERNEL = (("proc",), ("sys",))
 REFETCH_HINT = "Download or convert the model again."
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_origin, get_type_hint
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-_RANGE = 2**64  # seeds are smaller
+_RANGE = 2**64
 
 type Reader = Callable[[Any], Any]
 
@@ -42,7 +42,8 @@ def from_plain[T: "DataclassInstance"](default: T, data: Mapping[str, Any]) -> t
             wrong.append(name)
     try:
         return replace(default, **values), wrong
-    except ValueError:  # a value is out of range: find which
+    # A value is out of range: find which.
+    except ValueError:
         for name, value in values.items():
             try:
                 default = replace(default, **{name: value})
@@ -117,14 +118,16 @@ def _finite(value: Any) -> float:
 
 def _integer(value: Any) -> int:
     number: int = _exactly(int)(value)
-    if abs(number) >= _RANGE:  # larger ones may overflow in a division
+    # Larger numbers may overflow in a division.
+    if abs(number) >= _RANGE:
         raise ValueError("a number is too large")
     return number
 
 
 def _exactly(kind: Any) -> Reader:
     def read(value: Any) -> Any:
-        if type(value) is not kind:  # isinstance would accept True for 1
+        # `isinstance` would accept True for 1.
+        if type(value) is not kind:
             raise TypeError(f"{value!r} is not a {kind}")
         return value
 

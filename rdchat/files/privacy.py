@@ -20,7 +20,7 @@ _OUR_NAMES = (
     "library.json", "logs", "models", "part-", "replies", "restore", "server-key", "settings", "training", "tried",
     "unsaved-replies-",
 )  # fmt: skip
-_NO_CHANGE = -1  # as in `subprocess.Popen`
+_NO_CHANGE = -1
 _LOG = logging.getLogger(__name__)
 _before = _NO_CHANGE
 

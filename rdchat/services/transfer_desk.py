@@ -38,7 +38,7 @@ class TransferDesk(QObject):
         self._controller, self._store, self._settings = controller, store, settings
         self._process, self._main = TransferProcess(_IDLE_S), MainThread()
         self._job: Job[Any] | None = None
-        self._prepared = False  # a backup waits for the person to confirm it
+        self._prepared = False
 
     @property
     def busy(self) -> bool:
@@ -151,7 +151,8 @@ class TransferDesk(QObject):
     def close(self) -> None:
         """Stop the task that runs, for the app ends."""
         self._main.close()
-        self._process.close()  # what it brought is hidden, and erased after the next start
+        # What the task has imported is hidden, and erased after the next start.
+        self._process.close()
         self._job = None
 
     def _run(self, do: str, result: Any, arguments: dict[str, Any], on_progress: OnProgress, on_end: OnEnd) -> None:

@@ -42,7 +42,8 @@ class ChildProcess:
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
-        self._last_sent = threading.Event()  # of the previous request: they are sent in order
+        # Requests are sent in order, each after the previous one.
+        self._last_sent = threading.Event()
         self._last_sent.set()
         self._end: weakref.finalize[..., Any] | None = None
         self._closes = 0
@@ -123,7 +124,8 @@ class ChildProcess:
         before.wait()
         with self._turns:
             outcome = outcome_of(request.job, ask, self._name)
-        request.sent.set()  # sent, or it never will be
+        # By now it is sent, or it never will be.
+        request.sent.set()
         request.job.end(outcome)
 
     def _current(self, closes: int) -> ChildRun:

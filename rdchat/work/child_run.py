@@ -30,12 +30,14 @@ from rdchat.work.frames import FrameError, Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, StopWork
 
 _LOG = logging.getLogger(__name__)
-_TICK_S = 0.02  # between two checks of a limit
-_START_S = 60.0  # importing transformers takes one second, on a cold and busy machine twenty
-_KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}  # sent by another program or the system
-_EXIT_S = 1.0  # for the process to end after it closed its output
+_TICK_S = 0.02
+# Importing transformers takes one second, on a cold and busy machine twenty.
+_START_S = 60.0
+# Another program or the system sends these signals.
+_KILLED = {signal.SIGKILL, signal.SIGTERM, signal.SIGHUP}
+_EXIT_S = 1.0
 _PIECE = 2**16
-_LOG_LINE = 1000  # bytes
+_LOG_LINE = 1000
 _NO_ANSWER = object()
 
 
@@ -142,7 +144,8 @@ class ChildRun:
     def _send(self, frame: bytes, request: Request) -> None:
         """Write a frame and check the limits meanwhile: a stuck child reads nothing."""
         left, poll = memoryview(frame), select.poll()
-        with self._writing, suppress(BrokenPipeError, ValueError):  # the reader notices the end of the child
+        # The reader notices the end of the child.
+        with self._writing, suppress(BrokenPipeError, ValueError):
             poll.register(self._input.fileno(), select.POLLOUT)
             while left and self.error is None:
                 if poll.poll(_TICK_S * 1000):
@@ -172,7 +175,8 @@ class ChildRun:
             requests = list(self._requests.values())
         self.process.kill()
         self.process.wait()
-        self._join_reader()  # its callbacks for progress come before the end
+        # Its callbacks for progress come before the end.
+        self._join_reader()
         with self._writing:
             self._input.close()
         for request in requests:
@@ -239,7 +243,8 @@ class ChildRun:
             request.outcome = _outcome(message, request.read)
         except (LookupError, TypeError, ValueError) as error:
             raise FrameError("A process sent an answer of an unexpected shape.") from error
-        request.job.end(request.outcome)  # here, so that it keeps its order with the progress of other requests
+        # The end comes from this thread, so that it keeps its order with the progress of other requests.
+        request.job.end(request.outcome)
         request.woken.set()
 
     def _pass_on_log(self) -> None:
@@ -266,7 +271,8 @@ def _outcome(message: Message, read: Callable[[Any], Any]) -> Any:
         error = message["error"]
         kind = getattr(errors, str(error["kind"]), None)
         if not (isinstance(kind, type) and issubclass(kind, RdchatError)):
-            kind = RdchatError  # that of a module which the parent may not have
+            # The error's class is in a module that the parent may not have.
+            kind = RdchatError
         return kind(str(error["message"]), str(error["hint"]))
     if message.get("cancelled") is True:
         return CancelledError()

@@ -9,7 +9,7 @@ from typing import Any
 
 from rdchat.errors import RdchatError
 
-_TICK_S = 0.02  # between two calls of `waiting`
+_TICK_S = 0.02
 
 
 class CancelledError(RdchatError):
@@ -43,7 +43,7 @@ class Job[T]:
         self._ended = threading.Event()
         self._cancelled = threading.Event()
         self._on_cancel: Callable[[], object] | None = None
-        self._free = threading.Event()  # cleared while the job is held
+        self._free = threading.Event()
         self._free.set()
         self.on_hold: Callable[[], object] = lambda: None
         self._outcome: T | RdchatError = CancelledError()
@@ -160,9 +160,9 @@ class SerialThread:
         self._name = name
         self._tasks: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
-        self._started = False  # the one that does what comes next
+        self._started = False
         self._latest: Job[Any] | None = None
-        self._may_stop = False  # whether `close` cancels the latest
+        self._may_stop = False
         self._closed = False
 
     @property

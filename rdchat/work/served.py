@@ -14,7 +14,8 @@ from rdchat.errors import RdchatError
 from rdchat.work.frames import Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, error_of, outcome_of
 
-_ALARM_S = 5.0  # after the parent's own limit, in case the parent is gone
+# The parent has its own limit; this one ends the child if the parent is gone.
+_ALARM_S = 5.0
 
 
 Request = tuple[Job[Any], Message]
@@ -59,7 +60,8 @@ class ParentLink:
             self._take(message)
         jobs = list(self._jobs.values())
         if not jobs or not self._grace_s:
-            os._exit(0)  # even within a call that hangs
+            # This ends even a call that hangs.
+            os._exit(0)
         for job in jobs:
             job.cancel()
         self._requests.put(None)
@@ -96,7 +98,7 @@ class ParentLink:
                 while left:
                     left = left[os.write(self._output, left) :]
         except BrokenPipeError:
-            os._exit(0)  # the parent is gone
+            os._exit(0)
 
 
 def serve(
@@ -119,7 +121,8 @@ def serve(
     for job, message in link.requests():
         _answer_one(job, message, calls[message["do"]])
     sys.stdout.flush()
-    os._exit(0)  # threads that still wait for a disk or a hub hold nothing
+    # Threads that still wait for a disk or a hub hold nothing.
+    os._exit(0)
 
 
 async def serve_together(
@@ -153,7 +156,8 @@ async def serve_together(
     threading.Thread(target=read, name="parent", daemon=True).start()
     await parent_gone.wait()
     await asyncio.gather(*tasks)
-    os._exit(0)  # threads that still wait for a disk or a hub hold nothing
+    # Threads that still wait for a disk or a hub hold nothing.
+    os._exit(0)
 
 
 async def _answer_task(job: Job[Any], message: Message, call: Callable[..., Awaitable[Any]]) -> None:

@@ -7,8 +7,9 @@ from enum import StrEnum
 
 from rdchat.errors import RdchatError
 
-MAX_CHARACTERS = 8_000_000  # of one file's text: no context holds more, and storing it must not block the window
-_LONGEST_NAME = 120  # characters
+# No context holds a longer text, and storing one must not block the window.
+MAX_CHARACTERS = 8_000_000
+_LONGEST_NAME = 120
 
 
 class FileRefusedError(RdchatError):
@@ -91,7 +92,8 @@ def digest_of(text: str) -> str:
 
 def block_of(file: AttachedFile, text: str) -> str:
     """Return a file's text as part of a prompt: always the same bytes, so that the prefix cache stays valid."""
-    tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"  # the text must not contain its own end tag
+    # The text must not contain its own end tag.
+    tag = "file" if "</file" not in text else f"file-{file.digest[:8]}"
     name = file.name.replace('"', "'")
     part = f' part="{file.taken}"' if file.taken else ""
     return f'<{tag} name="{name}"{part}>\n{text}\n</{tag}>'
@@ -100,7 +102,8 @@ def block_of(file: AttachedFile, text: str) -> str:
 def printable_name(name: str) -> str:
     """Return a file's name on one line of limited length, in printable characters, with its ending."""
     if name.isascii() and name.isprintable() and 0 < len(name) <= _LONGEST_NAME and "  " not in name:
-        return name.strip() or "file"  # true for nearly all of the hundreds in a long chat
+        # This is true for nearly all of the hundreds of files in a long chat.
+        return name.strip() or "file"
     text = unicodedata.normalize("NFC", name.encode("utf-8", "replace").decode())
     printable = "".join(each if each.isprintable() else " " for each in text)
     tidy = " ".join(printable.split()) or "file"

@@ -10,14 +10,18 @@ from itertools import pairwise
 
 from rdchat.chat.attachments.attached_file import ReadFile, full_text, pages_text
 
-PASSAGE = 1200  # characters, some 300 tokens of English
-_MAX_TERMS = 64  # of a question
-_MAX_NAMED = 12  # more numbers are not listed one by one
+# So many characters are some 300 tokens of English.
+PASSAGE = 1200
+_MAX_TERMS = 64
+# More numbers are not listed one by one.
+_MAX_NAMED = 12
 _COUNT = "SELECT count(*) FROM passages WHERE passages MATCH ?"
 _BEST = "SELECT rowid FROM passages WHERE passages MATCH ? ORDER BY rank, rowid"
 _WORD = re.compile(r"\w+")
-_SOFT_HYPHEN = re.compile("\u00ad\\s*")  # at the end of a line it goes with the line break
-_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")  # scripts without spaces, such as Chinese
+# At the end of a line, the hyphen goes with the line break.
+_SOFT_HYPHEN = re.compile("\u00ad\\s*")
+# Some scripts have no spaces, such as Chinese.
+_UNSPACED = re.compile(r"([\u0e00-\u1dff\u2000-\U0010ffff]+)")
 _RANGE = re.compile(r"\s*(\d+)\s*(?:[-\u2013]\s*(\d+)\s*)?")
 
 

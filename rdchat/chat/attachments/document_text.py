@@ -28,11 +28,14 @@ if TYPE_CHECKING:
     import pypdf
 
 
-_MAX_BYTES = 256 << 20  # unpacked, with pictures
-_MAX_XML_BYTES = 32 << 20  # of one part; its tree takes some twenty times as much memory
+_MAX_BYTES = 256 << 20
+# The tree of a part takes some twenty times as much memory.
+_MAX_XML_BYTES = 32 << 20
 _PICTURES = "word/media/"
-_CHUNK = 1 << 12  # small, because what follows a declaration is read with it
-_DTD, _ELEMENT = "declaration", "element"  # a declaration must come before the first element
+# It is small, because what follows a declaration is read with it.
+_CHUNK = 1 << 12
+# A declaration must come before the first element.
+_DTD, _ELEMENT = "declaration", "element"
 _DAMAGED_DOCX = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
 _LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
 _MAX_PAGES = 10_000
@@ -56,7 +59,8 @@ def docx_text(data: bytes, name: str) -> tuple[str, str]:
         ).value
     except (FileRefusedError, MemoryError):
         raise
-    except Exception as error:  # a foreign file: anything can be wrong in it
+    # Anything can be wrong in a foreign file.
+    except Exception as error:
         raise refused(_DAMAGED_DOCX, name) from error
     headers, footers = (
         [f"{kind}: {text}" for text in parts.headers_and_footers[kind]] for kind in ("Header", "Footer")
@@ -83,7 +87,8 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
         FileRefusedError: If it is too large.
     """
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        members = archive.infolist()  # reading a member gives no more bytes than listed here
+        # Reading a member gives no more bytes than listed here.
+        members = archive.infolist()
         if sum(each.file_size for each in members) > _MAX_BYTES:
             raise refused(_LARGE, name)
         kinds = {each: _beginning_of(archive, each) for each in members}
@@ -93,7 +98,7 @@ def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
         copy, parts = io.BytesIO(), DocxParts()
         with zipfile.ZipFile(copy, "w") as copied:
             for each, kind in kinds.items():
-                if kind == _ELEMENT:  # nothing else is read
+                if kind == _ELEMENT:
                     xml = archive.read(each)
                     is_text = each.filename.startswith("word/") and not each.filename.startswith(_PICTURES)
                     copied.writestr(each.filename, parts.prepared(xml) if is_text else xml)
@@ -166,7 +171,8 @@ def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
         count = len(reader.pages)
     except (FileRefusedError, MemoryError):
         raise
-    except Exception as error:  # a foreign file: anything can be wrong in it
+    # Anything can be wrong in a foreign file.
+    except Exception as error:
         raise FileRefusedError(f"{name} is damaged or not a PDF file.", _DAMAGED) from error
     if not count:
         raise FileRefusedError(f"{name} has no pages.", _DAMAGED)
@@ -183,7 +189,8 @@ def _unlock(reader: "pypdf.PdfReader") -> bool:
         return bool(reader.decrypt(""))
     except MemoryError:
         raise
-    except Exception:  # includes encryption that needs a missing package
+    # The encryption may need a package that is missing.
+    except Exception:
         return False
 
 
@@ -193,7 +200,7 @@ def _text_of(pages: "list[pypdf.PageObject]", page: int) -> str | None:
         text = pages[page].extract_text()
     except MemoryError:
         raise
-    except Exception:  # damage of this page
+    except Exception:
         return None
     lines = (_SPACES.sub(" ", line).rstrip() for line in text.replace("\r", "\n").split("\n"))
     joined = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
@@ -211,7 +218,7 @@ def _pages_text(pages: list[int]) -> str:
 
 MAX_BYTES = 64 << 20
 _HEAD = 4096
-_MAX_MEMBERS = 10_000  # in a ZIP
+_MAX_MEMBERS = 10_000
 _TOO_LARGE = "Save the part that you need as a separate file."
 _EMPTY = "{name} is empty.", "Choose a file with text in it."
 _NO_FILE = "{name} is not an ordinary file.", "Choose a document."

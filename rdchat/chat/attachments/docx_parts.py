@@ -37,7 +37,8 @@ class DocxParts:
         try:
             root = ElementTree.fromstring(xml)  # noqa: S314  parts with a declaration were left out before
         except ElementTree.ParseError:
-            return xml  # mammoth refuses it if it needs it
+            # If mammoth needs this part, it refuses the file.
+            return xml
         if label := _SIMPLE_ROOTS.get(_name(root)):
             text = "\n".join(line for each in root.iter() if _name(each) == "p" and (line := _plain(each)))
             if text and text not in self.headers_and_footers[label]:

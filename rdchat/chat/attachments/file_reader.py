@@ -11,7 +11,8 @@ from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
 
-_STEP_S = 30.0  # for opening, or for one page: a page of a thousand drawings takes some seconds
+# A page of a thousand drawings takes some seconds.
+_STEP_S = 30.0
 _MEMORY_BYTES = 1 << 30
 _HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
 

@@ -17,7 +17,7 @@ _RAISED = {
     "sup": ("^", str.maketrans("0123456789+-\u2212=()n", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻⁼⁽⁾ⁿ")),
     "sub": ("_", str.maketrans("0123456789+-\u2212=()", "₀₁₂₃₄₅₆₇₈₉₊₋₋₌₍₎")),
 }
-_MAX_SPANNED = 100  # columns or rows of a merged cell
+_MAX_SPANNED = 100
 # Start tags that end open elements without an end tag: which elements, and where the search for them stops.
 _CELLS, _TABLE = {"td", "th"}, {"table"}
 _ENDS = {
@@ -28,7 +28,8 @@ _ENDS = {
     "th": (_CELLS, _TABLE),
     "tr": ({"tr"} | _CELLS, _TABLE),
 }
-_DEEPEST = 40  # nested elements; deeper content belongs to the last one
+# Content of deeper elements belongs to the last one.
+_DEEPEST = 40
 _SPACES = re.compile(r"[ \t\r\n\f\u00a0]+")
 
 
@@ -153,7 +154,7 @@ def _items(element: _Element) -> Iterator[str]:
 
 def _rows(element: _Element) -> Iterator[str]:
     """Yield the lines of a table; a merged cell is followed, or stands above, empty ones."""
-    below: dict[int, int] = {}  # by column: rows that a cell above still covers
+    below: dict[int, int] = {}
     first = True
     for row in _elements(element, {"tr"}, {"table"}):
         cells = _cells(row, below)
@@ -187,7 +188,8 @@ def _raised(element: _Element) -> str:
     """Return a superscript or subscript: `⁶` where all its characters exist in Unicode, otherwise `^{th}`."""
     text = "".join(_texts(element)).strip()
     mark, table = _RAISED[element.tag]
-    if not text or text.startswith("["):  # a reference to a note
+    # This is a reference to a note.
+    if not text or text.startswith("["):
         return text
     return text.translate(table) if all(ord(each) in table for each in text) else f"{mark}{{{text}}}"
 

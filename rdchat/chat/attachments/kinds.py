@@ -16,7 +16,8 @@ _NAMES = {
     ".htm": FileKind.HTML,
     ".xhtml": FileKind.HTML,
 }
-_PDF_WITHIN = 1024  # bytes in which a PDF is marked; some programs put a line before the mark
+# Some programs put a line before the mark of a PDF.
+_PDF_WITHIN = 1024
 _IMAGE_BRANDS = (b"heic", b"heix", b"mif1", b"avif", b"WEBP")
 _IMAGE = "{name} is an image, which rdchat cannot read yet.", "Describe it, or type its text."
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
@@ -38,16 +39,18 @@ _NO_TEXT = (
 _BINARY = "{name} is a binary file without text that rdchat can read.", "Export it as text, CSV or PDF."
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8"),
-    (codecs.BOM_UTF32_LE, "utf-32-le"),  # before UTF-16, whose mark is the beginning of this one
+    # The mark of UTF-16 is the beginning of this one, so it comes later.
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 4096
-_HEAD = 4096  # bytes that `looks_readable` looks at
-_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")  # \x1b sets colours in terminals, and logs keep it
-_MAX_CONTROLS = 0.01  # of the characters
+_HEAD = 4096
+# \x1b sets colours in terminals, and logs keep it.
+_CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+_MAX_CONTROLS = 0.01
 
 
 def kind_of(head: bytes, name: str) -> FileKind | None:
@@ -79,7 +82,8 @@ def _refuse_known(head: bytes, name: str) -> None:
     for beginnings, refusal in _NO_TEXT if _is_text(head) else (*_MAYBE_TEXT, *_NO_TEXT):
         if head.startswith(beginnings):
             raise refused(refusal, name)
-    if head[8:9] == b"{" and head[4:8] == b"\0\0\0\0":  # length of a header in 64 bits, then JSON
+    # A header's length in 64 bits is followed by JSON.
+    if head[8:9] == b"{" and head[4:8] == b"\0\0\0\0":
         raise refused(("{name} is a model's weights, not a text.", "Drop the model's folder to load it."), name)
 
 
@@ -160,7 +164,8 @@ def looks_readable(path: Path) -> bool:
         with path.open("rb") as file:
             head = file.read(_HEAD)
         kind = kind_of(head, path.name)
-        if kind is None:  # only reading can tell what a ZIP is
+        # Only reading shows what a ZIP is.
+        if kind is None:
             return path.suffix.casefold() == ".docx"
         if kind is not FileKind.PDF:
             decoded(head, path.name)

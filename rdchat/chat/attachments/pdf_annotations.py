@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pypdf
 
-_BUTTON, _RADIO, _PASSWORD = 1 << 16, 1 << 15, 1 << 13  # flags of fields, in PDF 32000-1, 12.7.4
-_DEEPEST = 32  # fields above each other
+# These flags of fields are in PDF 32000-1, 12.7.4.
+_BUTTON, _RADIO, _PASSWORD = 1 << 16, 1 << 15, 1 << 13
+_DEEPEST = 32
 _SILENT = {"/Link", "/Popup"}
 
 
@@ -17,7 +18,8 @@ def added_lines(page: "pypdf.PageObject") -> list[str]:
         return list(_lines(page))
     except MemoryError:
         raise
-    except Exception:  # a foreign file: anything can be wrong in it
+    # Anything can be wrong in a foreign file.
+    except Exception:
         return ["[Its form fields and notes cannot be read.]"]
 
 

@@ -8,8 +8,9 @@ import codecs
 import re
 from dataclasses import dataclass
 
-_SAMPLE = 1 << 14  # bytes that are looked at, from the first that is not ASCII
-_MARGIN = 0.25  # by which a candidate must be better than Windows' Latin-1
+_SAMPLE = 1 << 14
+# A candidate must be so much better than Windows' Latin-1.
+_MARGIN = 0.25
 _MIN = 0.25
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
 _CYRILLIC = "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїє"
@@ -86,7 +87,8 @@ def guessed(data: bytes) -> tuple[str, str]:
     """
     text = data.decode("utf-8", "replace")
     wrong = text.count("\ufffd")
-    if len(text.encode()) - len(text) > 3 * wrong:  # a replacement has three bytes
+    # A replacement character has three bytes.
+    if len(text.encode()) - len(text) > 3 * wrong:
         return text, "Some of its bytes are not UTF-8 and were replaced."
     first = re.search(rb"[\x80-\xff]", data)
     start = max(first.start() - 1, 0) if first else 0
@@ -125,7 +127,8 @@ def _weight(before: str, letter: str, after: str, weights: dict[str, float], enc
     if weight < 0 and encoding.others[0] <= letter <= encoding.others[1]:
         weight = 0.1
     if letter.lower() == letter.upper():
-        return weight  # no alphabet: any neighbours
+        # The script has no alphabet, so any neighbours fit.
+        return weight
     if encoding.has_latin:
         weight -= 0.5 * (before > "\x7f" and before.isalpha())
     else:

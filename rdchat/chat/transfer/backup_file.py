@@ -34,7 +34,8 @@ from rdchat.work.job import Job
 FORMAT, VERSION = "rdchat backup", 1
 DETAILS, DATABASE, SETTINGS = "backup.json", "conversations.db", "settings.json"
 MAX_SETTINGS_BYTES = 16 << 20
-_COPY_SHARE = 0.4  # share of the time; the rest is packing
+# The rest of the time is packing.
+_COPY_SHARE = 0.4
 _CHUNK = 1 << 20
 COUNTS = (
     "SELECT (SELECT count(*) FROM conversations WHERE deleted_at IS NULL AND unlisted = 0), (SELECT count(*)"
@@ -121,7 +122,8 @@ def unpack(path: Path, folder: Path, progress: TaskProgress) -> BackupFacts | No
     except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
         raise damaged(path) from error
     except OSError as error:
-        if error.errno == errno.EINVAL:  # an offset before the start of the file
+        # An offset lies before the start of the file.
+        if error.errno == errno.EINVAL:
             raise damaged(path) from error
         raise file_error(error, f"{path} cannot be unpacked", "Check the disk, then try again.") from error
     facts = from_plain(BackupFacts(), details)[0]

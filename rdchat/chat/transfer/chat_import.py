@@ -53,7 +53,7 @@ class ImportWriter:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._chats: list[int] = []  # those of the file being read
+        self._chats: list[int] = []
         self._folders: dict[int, Sequence[str]] = {}
         self._reports: list[FileReport] = []
         self._error: RdchatError | None = None
@@ -67,7 +67,7 @@ class ImportWriter:
                 self._end_file(from_plain(FileReport(""), frame["file"])[0])
         except RdchatError as error:
             self._error = error
-            raise ValueError from error  # ends the process
+            raise ValueError from error
 
     def end(self, outcome: Any, on_end: Callable[[ImportReport | RdchatError], object]) -> None:
         """Erase hidden chats, and call `on_end` with the report, or with the error that ended the import."""

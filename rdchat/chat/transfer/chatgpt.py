@@ -35,8 +35,8 @@ _LEFT_OUT = {
     "tether_quote": "quoted file",
     "system_error": "tool result",
     "user_editable_context": "custom instruction",
-    "model_editable_context": "",  # what the app remembers from other chats
-    "reasoning_recap": "",  # "Thought for 8 seconds"
+    "model_editable_context": "",
+    "reasoning_recap": "",
 }  # names for people by content type; empty ones are not mentioned
 _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
 _MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
@@ -68,8 +68,8 @@ def read(data: Any) -> WholeChat:
         nodes[each] = {}
         with chat.skip_damaged("message"):
             nodes[each] = mapping(node, "A message")
-    texts: list[list[str]] = []  # by message: the texts of the nodes of one visible reply
-    last_message: dict[str, int | None] = {}  # by node: the last message up to it
+    texts: list[list[str]] = []
+    last_message: dict[str, int | None] = {}
     children = Counter(_parent_of(node) for node in nodes.values())
     for each in parents_first({each: _parent_of(node) for each, node in nodes.items()}):
         node, above = nodes[each], _parent_of(nodes[each])
@@ -130,12 +130,14 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
         return _ROLES[author], _thoughts(content)
     taken = ForeignChat()
     text = taken.text_of(items(content.get("parts"), "A message's content"))
-    lost = taken.without | _attachments(metadata)  # the larger count of both: an image may also be among the parts
+    # An image may be among the parts and the attachments, so the larger count of both is taken.
+    lost = taken.without | _attachments(metadata)
     chat.damage = chat.damage or taken.damage
     without.update(lost)
     text = text or checked_text(content.get("text"), "A message")
     if author == "user" and lost and not text.strip():
-        text = f"[{counted_parts(lost)}]"  # so that the reply has something to refer to
+        # The reply needs something to refer to.
+        text = f"[{counted_parts(lost)}]"
     if kind not in ("", "text", "multimodal_text") and not lost and not text.strip():
         without["message of another kind"] += 1
     text = text if author == "user" else _without_marks(text, without)

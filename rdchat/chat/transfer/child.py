@@ -30,8 +30,10 @@ type OnEnd = Callable[[Any], object]
 
 STOP_S = 5.0
 """Time for a cancelled task to stop in good order."""
-_CANCEL_S = 60.0  # long, for a busy machine; the window stays usable meanwhile
-_MEMORY_BYTES = 1 << 30  # for foreign files; the other tasks read stored chats, of any size
+# A busy machine takes long; the window stays usable meanwhile.
+_CANCEL_S = 60.0
+# The limit is for foreign files; the other tasks read stored chats of any size.
+_MEMORY_BYTES = 1 << 30
 
 
 class TransferProcess:

@@ -34,7 +34,8 @@ _ENDS = {
 }
 
 _FENCE = re.compile(r"^( {0,3})(`{3,}(?=[^`]*$)|~{3,})(.*)$")
-_LONGEST_NAME = 80  # characters of a file's name; with four bytes each it must stay below 255 with its ending
+# With four bytes for each character, a name must stay below 255 bytes with its ending.
+_LONGEST_NAME = 80
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
@@ -102,7 +103,8 @@ def _message(chat: WholeChat, message: Message, *, details: bool) -> Iterator[st
         yield from _file(file, chat.texts[file.digest], details=details)
     text = message.text
     if message.role is Role.ASSISTANT:
-        parts = replace(message, status=MessageStatus.COMPLETE).parts  # an unfinished one as it is now
+        # An unfinished reply is exported as it is now.
+        parts = replace(message, status=MessageStatus.COMPLETE).parts
         text = parts.answer
         if parts.thought:
             yield "\n".join(f"> {line}".rstrip() for line in ["**Thinking**", "", *parts.thought.splitlines()])
@@ -221,7 +223,8 @@ def export_chats(
     """
     params = from_plain(SamplingParams(), sampling)[0]
     with reading(Path(database)) as connection:
-        connection.execute("BEGIN")  # ends when the connection closes
+        # The transaction ends when the connection closes.
+        connection.execute("BEGIN")
         ids = visible_ids(connection) if chats is None else chats
         complete = _read(connection, ids, TaskProgress(job))
         if kind == "json":

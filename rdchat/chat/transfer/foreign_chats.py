@@ -17,11 +17,13 @@ from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 
-_LONGEST_TEXT = LONGEST_VALUE // 4  # characters, of up to four bytes in UTF-8
-_END_OF_DATES = 253_402_214_400  # 31 December 9999
-_MILLISECONDS_FROM = 1e11  # as seconds, this would be the year 5138
+# A character takes up to four bytes in UTF-8.
+_LONGEST_TEXT = LONGEST_VALUE // 4
+_END_OF_DATES = 253_402_214_400
+# As seconds, this would be the year 5138.
+_MILLISECONDS_FROM = 1e11
 
-_BEGINNING = 1 << 16  # bytes of a chat in which its title is searched
+_BEGINNING = 1 << 16
 _TITLE = re.compile(rb'"title"\s*:\s*("(?:[^"\\]|\\.){0,500}")')
 
 _PARTS = {
@@ -92,7 +94,8 @@ def date(value: Any) -> float | None:
             return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not 0 < value < _END_OF_DATES * 1000:  # dividing a huge integer would overflow
+    # Dividing a huge integer would overflow.
+    if not 0 < value < _END_OF_DATES * 1000:
         return None
     seconds = value / 1000 if value > _MILLISECONDS_FROM else float(value)
     return seconds if seconds < _END_OF_DATES else None
@@ -173,7 +176,8 @@ class ForeignChat:
         part = mapping(data, "A part of a message")
         kind = next((part[each] for each in ("type", "type_", "content_type") if each in part), None)
         text = part.get("text")
-        if kind in ("text", "reasoning") or isinstance(text, str):  # in ChatGPT: spoken text
+        # ChatGPT stores spoken text in parts of other kinds.
+        if kind in ("text", "reasoning") or isinstance(text, str):
             text = checked_text(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
         if not isinstance(kind, str):
             raise DamagedChatError("A part of a message has the wrong type")

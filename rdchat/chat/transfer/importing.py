@@ -33,7 +33,7 @@ from rdchat.chat.transfer.source_files import (
 from rdchat.errors import StorageError, StorageFullError
 from rdchat.work.frames import FrameError
 
-_MAX_NOT_TAKEN = 10_000  # chats of one file that its report may list
+_MAX_NOT_TAKEN = 10_000
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
@@ -111,7 +111,7 @@ class _FileReader:
         except DamagedChatError as error:
             self._leave(title, f"{error}.")
             return
-        except (TypeError, ValueError, OverflowError, LookupError, RecursionError):  # damage of a kind not checked for
+        except (TypeError, ValueError, OverflowError, LookupError, RecursionError):
             self._leave(title, "It is damaged.")
             return
         parts = counted_parts(chat.without)
@@ -137,7 +137,8 @@ def _is_database(path: Path) -> bool:
     """Return whether a file is an SQLite database, of any program."""
     if is_special(path) or not path.is_file():
         return False
-    with suppress(OSError), path.open("rb") as file:  # reading it will report the error
+    # Reading it will report the error.
+    with suppress(OSError), path.open("rb") as file:
         return file.read(len(_MAGIC)) == _MAGIC
     return False
 
@@ -151,7 +152,8 @@ def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
     """
     with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
         try:
-            prepare_in(path, Path(folder), TaskProgress(progress.job, silent=True))  # a copy, migrated to this version
+            # This copies the database and migrates the copy to this version.
+            prepare_in(path, Path(folder), TaskProgress(progress.job, silent=True))
         except StorageFullError:
             raise
         except StorageError as error:
@@ -189,7 +191,8 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     start = beginning.index(b"[") + 1
     if chatgpt.may_be_ours(beginning):
         return chatgpt.NAME, _listed(source, start, b"[", chatgpt.read)
-    if sum(1 for _ in source.values(start, b"[")):  # also checks that the list is complete
+    # Reading to the end checks that the list is complete.
+    if sum(1 for _ in source.values(start, b"[")):
         raise _of_another_kind(source)
     raise UnreadableFileError(f"{source.name} has no chats.")
 

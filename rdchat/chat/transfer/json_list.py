@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _CHUNK = 1 << 17
-_BEGINNING = 1 << 16  # of a value that is too long; its title is in it
+# The title of a chat that is too long is in its beginning.
+_BEGINNING = 1 << 16
 _QUOTE, _OTHER, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4, 5
 _MARKS = {'"': _QUOTE, ":": _OTHER, ",": _COMMA, "[": _OPEN, "{": _OPEN, "]": _CLOSE, "}": _CLOSE}
 _KINDS = bytes(_MARKS.get(chr(byte), 0) for byte in range(256))
@@ -128,7 +129,8 @@ class _Scanner:
         kinds = kinds[offsets]
         quotes = kinds == _QUOTE
         if self._in_string or quotes.any():
-            in_string = np.cumsum(quotes, dtype=np.uint8) + np.uint8(self._in_string) & 1  # the sum may wrap
+            # The sum may wrap.
+            in_string = np.cumsum(quotes, dtype=np.uint8) + np.uint8(self._in_string) & 1
             self._in_string = int(in_string[-1]) if len(in_string) else self._in_string
             outside = (in_string | quotes) == 0
             offsets, kinds = offsets[outside], kinds[outside]

@@ -40,7 +40,8 @@ _SAMPLING = {
     "llm.prediction.maxPredictedTokens": "max_tokens",
     "llm.prediction.stopStrings": "stop",
 }
-_LATE = 1 << 40  # above the indices of all messages: the selected version is shown, others only when chosen
+# This is above the indices of all messages: the selected version is shown, others only when chosen.
+_LATE = 1 << 40
 _STEPS = {"toolStatus": "tool call", "toolCallRequest": "tool call", "toolCallResult": "tool result",
           "status": "", "debugInfoBlock": ""}  # fmt: skip
 

@@ -52,7 +52,7 @@ _ROLES = {each.value for each in (Role.USER, Role.ASSISTANT)}
 _CHOICES = {each.value for each in ThinkingChoice}
 _SEEDS = 1 << 64
 _HEAD = re.compile(rb'[^\S]*\{.*?"chats"\s*:\s*\[', re.DOTALL)
-_NESTED = 2  # nested folders, at most
+_NESTED = 2
 _OPTIONAL = set(MESSAGE_FIELDS[MESSAGE_FIELDS.index("model") :]) - {"activated"}
 _LOST = {"statistics": "reply's statistics", "drafting": "reply's drafting", "trace": "trace"}
 

@@ -105,7 +105,8 @@ def _from_database(source: Path, folder: Path, settings: Path | None, progress: 
                 raise _unusable(reason, source)
             copy_database(connection, folder / DATABASE, lambda _share: progress.job.check())
     except sqlite3.Error as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:  # it has a log, in a folder without write permission
+        # It has a log, in a folder without write permission.
+        if error.sqlite_errorcode == sqlite3.SQLITE_CANTOPEN:
             raise StorageError(
                 f"{source.name} cannot be opened.", "Copy it to another folder, then try again."
             ) from error
@@ -130,8 +131,9 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
         raise _unusable(reason or "foreign", source)
     store = ConversationStore(path)
     try:
-        store.conversations()  # checks that they can be read
-        store.reply_tokens.forget(ALL)  # made again from the texts: those of others are not to be trusted
+        store.conversations()
+        # The tokens of a foreign file cannot be trusted; they are made again from the texts.
+        store.reply_tokens.forget(ALL)
     finally:
         store.close()
     for ending in (".lock", *COMPANIONS):
@@ -195,10 +197,12 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
                 raise
             restored = Restored(database=old)
         if (folder / SETTINGS).exists():
-            target = settings.resolve()  # a link stays a link
+            # A link stays a link.
+            target = settings.resolve()
             restored = Restored(restored.database, _keep(target, (), lambda _path: None))
             (folder / SETTINGS).rename(target)
-        flush_to_disk(data)  # once, because the app waits for it
+        # The app waits for this, so it is done once.
+        flush_to_disk(data)
         shutil.rmtree(folder)
     except OSError as error:
         raise file_error(error, f"The backup cannot be put into {data}", "Check the disk, then start again.") from error

@@ -23,11 +23,13 @@ from rdchat.chat.transfer import jan
 from rdchat.chat.transfer.json_list import DamagedListError, JsonList, ListValue, count_marks
 from rdchat.errors import StorageError
 
-MAX_BYTES = 100_000_000  # of one chat's JSON; parsed, it may need four times as much
-MAX_MARKS = 4_000_000  # brackets, commas and colons of one chat: each costs up to 150 bytes once parsed
-_FEW_MARKS_BYTES = 4_000_000  # shorter JSON needs no counting
-_BEGINNING = 1 << 20  # limit for what comes before and after a list of chats
-_MAX_ENTRIES = 100_000  # in a folder with all below it, and in an archive
+# Once parsed, the JSON of one chat may need four times as much memory.
+MAX_BYTES = 100_000_000
+# Each bracket, comma and colon of a chat costs up to 150 bytes once parsed.
+MAX_MARKS = 4_000_000
+_FEW_MARKS_BYTES = 4_000_000
+_BEGINNING = 1 << 20
+_MAX_ENTRIES = 100_000
 TOO_LONG = f"is larger than {MAX_BYTES // 10**6} MB, the limit for one chat"
 _LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
 
@@ -215,7 +217,8 @@ def _in_archive(path: Path) -> Iterator[SourceFile]:
 
 def _is_ours(name: str, folders: dict[str, list[str]]) -> bool:
     path = PurePosixPath(name)
-    if "__MACOSX" in path.parts:  # added by the Finder
+    # The Finder adds this folder.
+    if "__MACOSX" in path.parts:
         return False
     alone = len(folders) == 1 and len(next(iter(folders.values()))) == 1
     return (alone and path.suffix == ".json") or is_chats_name(path.name, folders[str(path.parent)])
@@ -242,10 +245,12 @@ def _on_disk(path: Path) -> SourceFile:
         status = path.stat()
     except OSError as error:
         raise UnreadableFileError(f"{path} cannot be read: {error.strerror}.", "Check its path.") from error
-    if not stat.S_ISREG(status.st_mode):  # reading a pipe or a device may never end
+    # Reading a pipe or a device may never end.
+    if not stat.S_ISREG(status.st_mode):
         raise UnreadableFileError(f"{path} is not a file.", "Choose a file of chats.")
 
-    def opened() -> IO[bytes]:  # it may have become a pipe meanwhile
+    # The file may have become a pipe meanwhile.
+    def opened() -> IO[bytes]:
         return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
 
     def sibling(name: str) -> SourceFile | None:

@@ -88,7 +88,7 @@ class BackgroundWork(QObject):
         super().__init__(parent)
         self._thread = SerialThread(name)
         self._main = MainThread(self)
-        self._open = 0  # jobs whose end was not reported yet
+        self._open = 0
 
     @property
     def busy(self) -> bool:
@@ -172,7 +172,7 @@ class FolderSearch(QObject):
         super().__init__(parent)
         self._find = find
         self._work = BackgroundWork("search", self)
-        self._next: tuple[object, ...] | None = None  # arguments of the search that follows the one under way
+        self._next: tuple[object, ...] | None = None
         self.found: tuple[Any, ...] = ()
         self.problem = ""
 

@@ -19,9 +19,10 @@ from rdchat.chat.attachments.choosing import (
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
 
-_FILLED = 0.75  # of the room: the rest is for what comes later in the chat
+# The rest of the room is for what comes later in the chat.
+_FILLED = 0.75
 _TRIES = 4
-_SAMPLE = 12_000  # characters, from which the rest is estimated
+_SAMPLE = 12_000
 _MIN_SAMPLE = 200
 _NO_QUESTION = "Type what the passages should be about."
 
@@ -61,7 +62,8 @@ def tokens_of(text: str, count: Count) -> TokenCount:
             except PromptTooLongError:
                 if size <= _MIN_SAMPLE:
                     raise
-                size //= 4  # the model takes hardly anything
+                # The model takes hardly anything.
+                size //= 4
             else:
                 return TokenCount(round(sampled * len(text) / size), exact=False)
 

@@ -18,9 +18,11 @@ from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.work.job import Job
 
-MAX_FILES = 20  # of one message
-_QUESTION = 256  # tokens for the question and for the least of a reply
-_MAX_CHARACTERS = 2_000_000  # of one message: no model here takes them, and storing more would hold the window up
+MAX_FILES = 20
+# The question and the shortest reply need this room.
+_QUESTION = 256
+# No model here takes a longer message, and storing one would block the window.
+_MAX_CHARACTERS = 2_000_000
 
 
 @dataclass(slots=True, eq=False)
@@ -73,7 +75,7 @@ class PendingFiles(QObject):
         super().__init__(parent)
         self._engine, self._model = engine, model
         self._chat: int | None = None
-        self._files: dict[int, PendingFile] = {}  # of all chats, in the order in which they came
+        self._files: dict[int, PendingFile] = {}
         self._last = 0
         self._reader = FileReader()
         self._reading = BackgroundWork("files", self)
@@ -172,7 +174,8 @@ class PendingFiles(QObject):
             return None
         others, to_shorten, tokens = [each for each in self.files if each is not file], self.to_shorten, file.count
         room = None
-        if self.room is not None:  # those that are to be shortened share what the others leave
+        # The files to shorten share what the others leave.
+        if self.room is not None:
             remaining = sum(_tokens(each) for each in others if each not in to_shorten)
             room = Room(
                 self.room,
@@ -180,7 +183,8 @@ class PendingFiles(QObject):
                 suggested=(self.room - remaining) // (len(to_shorten) if file in to_shorten else 1),
                 present=tokens.tokens if tokens else 0,
             )
-        if tokens is not None and file.part.label:  # estimated from the part that is chosen
+        # The tokens of the file are estimated from the chosen part.
+        if tokens is not None and file.part.label:
             share = sum(map(len, file.read.parts)) / max(len(file.part.text), 1)
             tokens = TokenCount(round(tokens.tokens * share), exact=False)
         return PartChoice(file.read, tokens, room, self._engine.count_tokens)
@@ -216,7 +220,8 @@ class PendingFiles(QObject):
     def restore(self, files: Iterable[tuple[AttachedFile, str]]) -> None:
         """Put files that were sent before, each with its text, into the open chat's next message."""
         for file, text in files:
-            kind = FileKind.TEXT if file.kind is FileKind.PDF else file.kind  # its pages are one text by now
+            # The pages of a PDF are one text by now.
+            kind = FileKind.TEXT if file.kind is FileKind.PDF else file.kind
             read = ReadFile(file.name, kind, (text,), file.note)
             self._take(self._add(file.name), read, Part(text, file.taken), file)
 
@@ -260,7 +265,8 @@ class PendingFiles(QObject):
         elif file.id in self._files and not isinstance(outcome, RdchatError):
             self._take(file, *outcome)
         if not any(each.job for each in self._files.values()):
-            self._reading.do(self._reader.close)  # the next file starts another
+            # The next file starts another child.
+            self._reading.do(self._reader.close)
 
     def _count(self, file: PendingFile) -> None:
         file.count, info = None, self._model.info
@@ -271,7 +277,8 @@ class PendingFiles(QObject):
         def take(count: TokenCount | RdchatError) -> None:
             if file.file != counted or self._model.info is not info:
                 return
-            if isinstance(count, RdchatError):  # the reply will say what is wrong; four characters are a token or so
+            # The reply will show what is wrong; a token has some four characters.
+            if isinstance(count, RdchatError):
                 count = TokenCount(len(block) // 4, exact=False)
             file.count = count
             self.changed.emit()

@@ -19,9 +19,11 @@ from rdchat.ui.style.layouts import column, scrolled
 from rdchat.ui.style.opening import FileMode, SideWindow, ask_to_open
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
-_MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2  # of the chips: three lines, more scroll
-_REFUSALS = 3  # shown at once
-_LONGEST_LINE = 4_000  # characters: laying out a longer line would block the window
+# The chips take three lines at most; more scroll.
+_MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
+_REFUSALS = 3
+# Laying out a line with more characters would block the window.
+_LONGEST_LINE = 4_000
 
 
 class PendingRow(QScrollArea):
@@ -42,7 +44,8 @@ class PendingRow(QScrollArea):
         scrolled(self.row, self).setWidgetResizable(False)
         self.setAccessibleName("Files of this message")
         for widget in (self, self.viewport(), self.row):
-            widget.setAutoFillBackground(False)  # the composer draws the background
+            # The composer draws the background.
+            widget.setAutoFillBackground(False)
         self.hide()
 
     def show_files(self, pending: PendingFiles, context: int | None) -> None:

@@ -15,7 +15,7 @@ from rdchat.ui.style.layouts import column, row, show_share, thin_bar
 from rdchat.ui.style.theme import RADIUS, SMALL, TIGHT, Theme, control_font, paint_card
 
 CHIP_HEIGHT = 42
-_ICON, _WIDEST, _MIN, _REMOVE = 18, 300, 130, 22  # pixels
+_ICON, _WIDEST, _MIN, _REMOVE = 18, 300, 130, 22
 
 
 class FileChip(QAbstractButton):

@@ -22,9 +22,9 @@ from rdchat.ui.style.icons import line_pixmap
 from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font
 
 _ICON = 28
-_VEIL = 0.6  # opacity of the veil over the window
+_VEIL = 0.6
 _CARD = QSize(360, 132)
-_WIDEST, _LINE = 320, 26  # pixels of a line of text
+_WIDEST, _LINE = 320, 26
 
 
 class DropOverlay(QWidget):
@@ -114,8 +114,8 @@ class FileDrops(QObject):
         self._task = BackgroundWork("dropped files", self)
         self._chat_area = self._model_area = window
         self.sign = DropOverlay(theme, window)
-        self._seen: Dragged | None = None  # the last thing that was dragged over the window
-        self._over: tuple[str, ...] = ()  # the paths that are dragged over the window now
+        self._seen: Dragged | None = None
+        self._over: tuple[str, ...] = ()
         window.setAcceptDrops(True)
         window.installEventFilter(self)
 
@@ -128,11 +128,12 @@ class FileDrops(QObject):
         self._task.close()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if isinstance(event, QDropEvent):  # the base class of enter and move events
+        # It is the base class of enter and move events.
+        if isinstance(event, QDropEvent):
             paths = tuple(url.toLocalFile() for url in event.mimeData().urls() if url.isLocalFile())
             if not paths:
                 return False
-            event.setDropAction(Qt.DropAction.CopyAction)  # the file stays where it is
+            event.setDropAction(Qt.DropAction.CopyAction)
             event.accept()
             if isinstance(event, QDragEnterEvent):
                 self._enter(paths)

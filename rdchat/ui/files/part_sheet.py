@@ -14,9 +14,9 @@ from rdchat.ui.style.layouts import column, form_layout, row, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _WIDTH, _PREVIEW_LINES = 520, 7
-_QUIET_MS = 150  # pause in typing before a part is computed
-_MAX_PREVIEW = 6_000  # characters of the preview
-_MAX_LETTERS = 500  # of a question
+_QUIET_MS = 150
+_MAX_PREVIEW = 6_000
+_MAX_LETTERS = 500
 
 
 class PartSheet(QDialog):
@@ -114,14 +114,15 @@ class PartSheet(QDialog):
 
     def _on_question(self) -> None:
         with QSignalBlocker(self.number):
-            self.number.setValue(0)  # other passages match another question
+            # Other passages match another question.
+            self.number.setValue(0)
         self._pick(self.by_passages)
 
     def _pick(self, way: QRadioButton) -> None:
         if way.isChecked():
             self._change()
         else:
-            way.setChecked(True)  # which changes the choice
+            way.setChecked(True)
 
     def _change(self) -> None:
         """Compute another choice after a pause."""

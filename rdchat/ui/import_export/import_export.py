@@ -24,9 +24,9 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError
 
-_KEY = "transfer"  # of the banner
+_KEY = "transfer"
 _CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
-_EXPORTS: dict[str, tuple[str, list[str]]] = {  # ending and file filters by kind
+_EXPORTS: dict[str, tuple[str, list[str]]] = {
     "json": (".json", ["JSON (*.json)"]),
     "markdown": (".md", ["Markdown (*.md)"]),
     "folder": ("", []),

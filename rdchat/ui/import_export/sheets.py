@@ -14,17 +14,18 @@ from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
 from rdchat.ui.style.layouts import Part, column, form_layout, row, show_share, text_field, thin_bar
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
-type Answer = tuple[str, Action]  # a button's text, and what it does once the sheet is closed
+type Answer = tuple[str, Action]
 
 _WIDTH = 440 + 2 * LARGE
-_WAIT_MS = 400  # shorter work shows no progress
+# Shorter work shows no progress.
+_WAIT_MS = 400
 _SOURCES = (
     ("ChatGPT", "conversations.json, or the zip file it comes in"),
     ("LM Studio", "The folder .lmstudio/conversations in your home folder, or files from it"),
     ("Jan", "The folder threads in Jan's data folder, or one thread from it"),
     ("rdchat", "A JSON export, or a database of chats"),
 )
-_LONGEST_TITLE = 40  # letters of a chat's title
+_LONGEST_TITLE = 40
 _MAX_LISTED = 1000
 _LIST_LINES = 10
 

@@ -64,7 +64,7 @@ class AnswerShapeForm(QWidget):
         shape: AnswerShape | None = None
         if kind is ShapeKind.SCHEMA:
             if not source.strip():
-                self.problem.show_text("")  # nothing is typed yet
+                self.problem.show_text("")
                 self.schema.setFocus()
                 return
             try:

@@ -54,7 +54,7 @@ class ChatOptions(QWidget):
             row((self.source, 1), self.defaults, spacing=-1),
             within=self,
             margins=(LARGE, MEDIUM + TIGHT, LARGE, MEDIUM + TIGHT),
-        ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)  # it grows when a problem is shown
+        ).setSizeConstraint(QLayout.SizeConstraint.SetFixedSize)
         self.prompt.textChanged.connect(self._apply)
         self.thinking.activated.connect(lambda: self._set(thinking_choice=self.thinking.currentData()))
         self.shape.edited.connect(lambda: self._set(answer_shape=self.shape.shape()))

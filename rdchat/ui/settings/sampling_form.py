@@ -57,7 +57,8 @@ _LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
 _CHARACTERS = {letter: character for character, letter in _LETTERS.items()}
 # characters that a text field cannot hold in one line, or changes by itself
 _UNSHOWABLE = re.compile("[\x00-\x1f\\\\\x7f\x85\xa0\u2028\u2029\ufdd0\ufdd1]")
-_ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")  # no halves of surrogate pairs
+# Halves of surrogate pairs are no characters.
+_ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")
 
 
 class SpinBox(QDoubleSpinBox):
@@ -72,7 +73,8 @@ class SpinBox(QDoubleSpinBox):
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
         self.setCorrectionMode(QAbstractSpinBox.CorrectionMode.CorrectToPreviousValue)
         self.setFixedWidth(96)
-        self.setKeyboardTracking(False)  # of 99, the 9 is not a value
+        # While 99 is typed, 9 is not a value.
+        self.setKeyboardTracking(False)
 
     def hideEvent(self, event: QHideEvent) -> None:
         self.interpretText()
@@ -107,7 +109,8 @@ class SamplingForm(QWidget):
         add_row(form, "Stop strings", self.stop, _STOP)
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
         self.problem.hide()
-        column(form, self.problem, within=self, spacing=TIGHT + 2)  # in the form it would take height from the rows
+        # In the form, the problem would take height from the rows.
+        column(form, self.problem, within=self, spacing=TIGHT + 2)
         self.stop.textChanged.connect(self._report)
 
     def set_sampling(self, sampling: SamplingParams) -> None:

@@ -70,7 +70,8 @@ class ServerPage(SettingsPage):
         for button in (self.copy_address, self.copy_key, self.copy_model):
             button.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.port = self.number("server_port", 1, 2**16 - 1, change=self._restart)
-        self.port.setKeyboardTracking(False)  # of 8817, the 8 is not a port
+        # While 8817 is typed, 8 is not a port.
+        self.port.setKeyboardTracking(False)
         self.port.setGroupSeparatorShown(False)
         self.add("Port", self.port, "Change it if another program uses this one.", row(self.port, None))
         self.hosts = QLineEdit()
@@ -136,7 +137,8 @@ class ServerPage(SettingsPage):
             self._change(**values)
             return
         question = (_NETWORK, _NETWORK_MEANS, "Let Them Connect") if opens else (_RESTART, _RESTART_MEANS, "Restart")
-        self.show_settings(self._settings)  # until the answer
+        # The old settings are shown until the answer.
+        self.show_settings(self._settings)
         ask(self, question[0], f"{question[1]}{self._ends}", question[2], lambda: self._change(**values))
 
     def _ask_for_new_key(self) -> None:

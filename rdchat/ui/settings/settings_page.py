@@ -14,7 +14,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 type Change = Callable[..., object]
 """Changes settings by their names."""
 
-_WIDTH, _NOTE_WIDTH = 500, 350  # pixels
+_WIDTH, _NOTE_WIDTH = 500, 350
 
 
 class SettingsPage(QWidget):

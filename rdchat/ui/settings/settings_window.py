@@ -24,7 +24,8 @@ from rdchat.ui.style.opening import SHOW_FOLDER, SideWindow, show_folder
 from rdchat.ui.style.theme import LARGEST_TEXT, MEDIUM, SMALLEST_TEXT, Theme
 
 _MAX_CACHE_GB = 999.0
-_TYPING_MS = 400  # text is saved after a pause in typing, not after each letter
+# Text is saved after a pause in typing, not after each letter.
+_TYPING_MS = 400
 _SEED = "The same prompt and seed give the same reply, on a GPU up to rounding. Leave it empty for varied replies."
 _WRONG_SEED = "A seed is a whole number from 0 to 2^64 - 1. It can be empty."
 _TITLES = "Models of a billion parameters or more write titles. Titles that you wrote stay."
@@ -68,7 +69,8 @@ class SettingsWindow(SideWindow):
             page.installEventFilter(self)
         self.tabs.currentChanged.connect(self._fit_page)
         layout = QVBoxLayout(self)
-        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # as high as the page that is shown
+        # The window is as high as the page that is shown.
+        layout.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
         layout.addWidget(self.tabs)
         self._fit_page()
         self._settings.changed.connect(self.show_settings)
@@ -101,7 +103,8 @@ class SettingsWindow(SideWindow):
         self.models_folder.setText(settings.models_folder or str(Path.home()))
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        if event.type() is QEvent.Type.LayoutRequest:  # a problem appears or disappears
+        # A problem appears or disappears.
+        if event.type() is QEvent.Type.LayoutRequest:
             self._fit_page()
         return super().eventFilter(watched, event)
 
@@ -215,7 +218,8 @@ class SettingsWindow(SideWindow):
         self._settings.change(self._settings.values.choosing(values, self._slot.sampling))
 
     def _restore_sampling(self) -> None:
-        self.form.set_sampling(self._slot.sampling.params)  # first: it clears a problem
+        # This comes first, because it clears a problem.
+        self.form.set_sampling(self._slot.sampling.params)
         self._settings.update(sampling=SamplingParams(), sampling_chosen=())
 
     def _save_text(self) -> None:

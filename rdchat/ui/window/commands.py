@@ -160,7 +160,7 @@ class Commands(QObject):
         """Search the window in front: a side window's own search, else the open chat, else all chats."""
         front = QApplication.activeWindow()
         if in_chat and isinstance(front, SideWindow) and front.search is not None:
-            front.search.setFocus(Qt.FocusReason.ShortcutFocusReason)  # which selects its text
+            front.search.setFocus(Qt.FocusReason.ShortcutFocusReason)
         elif in_chat and self.chat is not None:
             show_in_front(self._window)
             self.parts.conversation.find_bar.open()

@@ -60,7 +60,8 @@ class Header(QToolBar):
         self.dot = ThemedLabel(theme, "●", "accent", -3)
         button = self.widgetForAction(self._options)
         self.dot.setParent(button)
-        self.dot.setForegroundRole(QPalette.ColorRole.WindowText)  # in a button it would be that of buttons
+        # In a button, a child would have the colour of buttons.
+        self.dot.setForegroundRole(QPalette.ColorRole.WindowText)
         self.dot.setAttribute(Qt.WidgetAttribute.WA_TransparentForMouseEvents)
         self.dot.move(button.sizeHint().width() - self.dot.sizeHint().width(), 0)
         self.dot.hide()
@@ -92,7 +93,7 @@ class DownloadButton(IconButton):
         self._windows, self._banners = windows, banners
         self._models: ModelsDesk | None = None
         self._unseen_failures: set[str] = set()
-        self.setMaximumWidth(80)  # with the share that is done beside the icon
+        self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.action = bar.insertWidget(before, self)

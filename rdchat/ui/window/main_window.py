@@ -35,8 +35,10 @@ _SCHEMES = {
     Appearance.LIGHT: Qt.ColorScheme.Light,
     Appearance.DARK: Qt.ColorScheme.Dark,
 }
-_ANSWER_MS = 10_000  # a system that shuts down kills what has not ended after some 20 seconds
-_ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940  # sides; narrower windows hide the panel first, then the sidebar
+# A system that shuts down kills what has not ended after some 20 seconds.
+_ANSWER_MS = 10_000
+# Widths with one side and with both; a narrower window hides the panel first, then the sidebar.
+_ROOM_FOR_ONE, _ROOM_FOR_BOTH = 640, 940
 
 
 class MainWindow(QMainWindow):
@@ -58,7 +60,7 @@ class MainWindow(QMainWindow):
     ) -> None:
         super().__init__()
         self._controller, self._theme = controller, theme
-        self._opened_by_hand: QWidget | None = None  # the side that is shown although the window is too narrow for it
+        self._opened_by_hand: QWidget | None = None
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.unsaved, self)
         self.setObjectName("main")
@@ -114,7 +116,8 @@ class MainWindow(QMainWindow):
         """Show or hide the sidebar or the panel; remember it unless the window is too narrow for it."""
         show = side.isHidden()
         if self._opened_by_hand is not None or self.width() < self._room_for(side):
-            self._opened_by_hand = side if show else None  # a narrow window has room for one side
+            # A narrow window has room for one side.
+            self._opened_by_hand = side if show else None
             self._fold()
         elif side is self.sidebar:
             self._controller.settings.update(sidebar_visible=show)
@@ -169,7 +172,8 @@ class MainWindow(QMainWindow):
         self.panel.follow_training(desk.training, short_text)
 
     def closeEvent(self, event: QCloseEvent) -> None:
-        if event.spontaneous() and not self.windows.may_quit():  # the window's own close button
+        # The person used the window's own close button.
+        if event.spontaneous() and not self.windows.may_quit():
             event.ignore()
             return
         if not self._unsaved.may_close():
@@ -180,7 +184,8 @@ class MainWindow(QMainWindow):
             window_state=state, window_geometry=geometry, side_windows=self.windows.geometries()
         )
         for window in (self, *self.findChildren(SideWindow)):
-            window.hide()  # ending the engine thread may take as long as one chunk of a prompt
+            # Ending the engine thread may take as long as one chunk of a prompt.
+            window.hide()
         self.windows.close()
         self._controller.close()
         event.accept()
@@ -212,7 +217,8 @@ class MainWindow(QMainWindow):
         conversation.transcript.compare_requested.connect(windows.compare)
         windows.drops.refused.connect(conversation.notices.show_refused_model)
         windows.drops.files_dropped.connect(conversation.files.add)
-        windows.drops.files_dropped.connect(self.activateWindow)  # the keyboard is still in the other program
+        # The keyboard is still in the other program.
+        windows.drops.files_dropped.connect(self.activateWindow)
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:

@@ -113,7 +113,8 @@ class WindowActions(QObject):
         action = QAction(command.text, self, checkable=command.checked is not None)
         keys = command.keys if isinstance(command.keys, tuple) else (command.keys,)
         action.setShortcuts([sequence for key in keys for sequence in _sequences(key)])
-        action.setShortcutContext(Qt.ShortcutContext.ApplicationShortcut)  # the side windows have no menu bar
+        # The side windows have no menu bar.
+        action.setShortcutContext(Qt.ShortcutContext.ApplicationShortcut)
         action.setMenuRole(command.role)
         action.setIconVisibleInMenu(False)
         keys_text = action.shortcut().toString(QKeySequence.SequenceFormat.NativeText)

@@ -78,7 +78,8 @@ class ModelButton(QPushButton):
         self.setAccessibleDescription(text)
 
     def _show_load(self, progress: LoadProgress) -> None:
-        if self._slot.loading:  # else a draft model is loaded beside it
+        # Otherwise a draft model is loaded.
+        if self._slot.loading:
             self._show(formatting.load_text(progress), "Loading the model. Click to choose another.")
 
     def _fill_menu(self) -> None:

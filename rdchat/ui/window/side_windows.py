@@ -55,7 +55,8 @@ class HelpWindow(SideWindow):
         page = Ground(theme, "surface")
         column(self.text, None, within=page, margins=LARGE)
         area = self._area = scrolled(page)
-        area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the keyboard scrolls
+        # The keyboard scrolls the area.
+        area.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         area.setAccessibleName(title)
         column(area, within=self)
         area.setFocus()

@@ -15,7 +15,8 @@ from PySide6.QtWidgets import (
 from rdchat import host
 
 _COMMANDS = Qt.KeyboardModifier.ControlModifier | Qt.KeyboardModifier.MetaModifier
-if not host.MACOS:  # there Option types characters
+# On a Mac, Option types characters.
+if not host.MACOS:
     _COMMANDS |= Qt.KeyboardModifier.AltModifier
 
 
@@ -40,7 +41,8 @@ class TypeAnywhere(QObject):
     def __init__(self, window: QWidget, field: QWidget) -> None:
         super().__init__(window)
         self._window, self._field = window, field
-        window.installEventFilter(self)  # has the keyboard where no widget has the focus
+        # The window has the keyboard where no widget has the focus.
+        window.installEventFilter(self)
         app = QApplication.instance()
         assert isinstance(app, QApplication), "widgets exist only in an application"
         app.focusChanged.connect(self._follow)

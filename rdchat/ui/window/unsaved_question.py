@@ -13,7 +13,7 @@ from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import ask_to_save
 
-_LOOK_MS = 500  # how often to look whether the store has taken the replies
+_LOOK_MS = 500
 _MAX_NAMED = 5
 
 
@@ -30,7 +30,7 @@ class UnsavedQuestion(QObject):
         self._unsaved, self._window = unsaved, window
         self._settled = False
         self._trouble: Notice | None = None
-        self._open: QDialog | None = None  # the question, or the dialog for a file
+        self._open: QDialog | None = None
         self._look = QTimer(self, interval=_LOOK_MS)
         self._look.timeout.connect(self._refresh)
         self._limit = QTimer(self, singleShot=True)
@@ -47,7 +47,8 @@ class UnsavedQuestion(QObject):
 
     def answer_within(self, limit_ms: int) -> None:
         """Wait no longer than this for an answer; then unsaved replies go into a file beside the chats."""
-        if self._limit.isActive():  # the second request to quit
+        # This is the second request to quit.
+        if self._limit.isActive():
             self._settle()
         else:
             self._limit.start(limit_ms)
@@ -113,7 +114,8 @@ class UnsavedQuestion(QObject):
 
     @Slot()
     def _forget(self) -> None:
-        if self.sender() is self._open:  # a connection that holds its own sender crashes PySide
+        # A connection that holds its own sender crashes PySide.
+        if self.sender() is self._open:
             self._open = None
             self._look.stop()
 
