@@ -21,9 +21,9 @@ from rdchat.services.chat.earlier_replies import EarlierReplyIndex
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.prefix_caches import PrefixCacheControl
 from rdchat.services.chat.replies import Replies
+from rdchat.services.chat.reply_recorder import rescued_notice
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.chat.time_ledger import TimeLedger
-from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
@@ -72,7 +72,6 @@ class ChatController(QObject):
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
         self.chats = ChatList(store, self.chat, self.storage)
-        self.unsaved = UnsavedReplies(self.recorder, self.chats.title_of, store.path.parent)
         self.time_ledger = TimeLedger(self.drafting)
         self.race, self.benchmark = Race(engine, self), Benchmark(engine, self)
         self.borrowed = BorrowedModel(replies)
@@ -114,7 +113,7 @@ class ChatController(QObject):
         if settings.last_chat is not None:
             self.settings.update(last_chat=None)  # Opening it may crash the app.
         self.chats.start(settings.last_chat)
-        if notice := left_behind(self._store.path.parent):
+        if notice := rescued_notice(self._store.path.parent):
             self.notice_raised.emit(notice)
         self.model_slot.retry()
         self.server.start_with_app()
@@ -138,7 +137,7 @@ class ChatController(QObject):
         with errors_logged("Closing the engine"):
             ended = self._engine.shutdown(0.0 if self._closed else timeout_s)
         self._closed = True
-        for close in (self.recorder.close, self.traces.close, self.unsaved.rescue):
+        for close in (self.recorder.close, self.traces.close, self.recorder.rescue):
             with errors_logged("Saving"):
                 close()
         self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)

@@ -134,7 +134,7 @@ class TransferDesk(QObject):
             raise _busy()
         if self._controller.replies.chats_being_written:
             raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
-        if not self._controller.unsaved.save():
+        if not self._controller.recorder.save():
             raise StorageError("A reply is not saved yet.", "Mend what keeps it from being saved, then restore again.")
 
     def forget_restore(self) -> None:

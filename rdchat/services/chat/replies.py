@@ -6,7 +6,7 @@ from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress, ReplyEnd
+from rdchat.inference.api.events import FinishReason, PrefillProgress, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest, SamplingParams
 from rdchat.services.chat.chat_prompt import ChatPrompt
@@ -116,10 +116,7 @@ class Replies(QObject):
         self.begun.emit(reply)
         live = self.recorder.begin(reply, prompt=prompt, conversation=conversation)
         self.traces.begin(reply.id, live.begins_at)
-        if self.model.info is not None:
-            self._send(live, self.model.info)
-        elif not self.model.loading:
-            self._fail(live, self.model.failure)
+        self._send(live)
         self.state_changed.emit()
 
     @Slot(int)
@@ -134,8 +131,12 @@ class Replies(QObject):
                     self._finish(live, None)
         self.state_changed.emit()
 
-    def _send(self, live: Reply, model: ModelInfo) -> None:
-        """Give a reply to the engine."""
+    def _send(self, live: Reply) -> None:
+        """Give a reply to the engine; it waits while the model is loaded, and fails without one."""
+        if (model := self.model.info) is None:
+            if not self.model.loading:
+                self._fail(live, self.model.failure)
+            return
         prompt, conversation, text_of = live.prompt, live.conversation, self.file_text
         draft, sampling = self._drafting.requested, live.set_sampling(self.usual_sampling)
         seed, continues, earlier = live.message.seed or 0, live.begins_at > 0, self._earlier.index
@@ -222,8 +223,6 @@ class Replies(QObject):
                     live.stop_because(f"Stopped: {why}.")
                     if not live.request.begun:
                         self._finish(live, None)
-            elif self.model.info is not None:
-                self._send(live, self.model.info)
-            elif not self.model.loading:
-                self._fail(live, self.model.failure)
+            else:
+                self._send(live)
         self.state_changed.emit()

@@ -1,8 +1,13 @@
-"""Stores replies while they are written, and holds those that the store lacks."""
+"""Stores replies while they are written, and rescues those that the store lacks into a file."""
 
 import logging
 import math
+import os
+import tempfile
 import time
+from collections.abc import Iterable
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from PySide6.QtCore import QObject, Qt, QTimer, Slot
@@ -10,6 +15,7 @@ from PySide6.QtCore import QObject, Qt, QTimer, Slot
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
+from rdchat.files.atomic_file import atomic_file
 from rdchat.services.chat.reply import Reply
 from rdchat.services.chat.storage_watch import StorageWatch
 
@@ -17,6 +23,7 @@ _LOG = logging.getLogger(__name__)
 # A crash may lose half a second of text, and a busy machine is late.
 _SAVE_AFTER_S = 0.3
 _RETRY_INTERVAL_MS = 1000
+_RESCUE_PREFIX = "unsaved-replies-"
 
 
 class ReplyRecorder(QObject):
@@ -38,7 +45,10 @@ class ReplyRecorder(QObject):
         self._store, self._storage, self.clock = store, storage, time.monotonic
         self.held: list[Reply] = []
         self.trouble: Notice | None = None
-        self._closed = False
+        self._closed = self._given_up = False
+        # The file with unsaved replies; one that the person chose is never deleted.
+        self._rescue_file: Path | None = None
+        self._chosen = False
         self._timer = QTimer(self, singleShot=True, timerType=Qt.TimerType.PreciseTimer)
         self._timer.timeout.connect(self.save)
 
@@ -81,12 +91,13 @@ class ReplyRecorder(QObject):
             self._timer.start(math.ceil(left_s * 1000))
 
     @Slot()
-    def save(self) -> None:
-        """Bring the store up to date, or try again later."""
+    def save(self) -> bool:
+        """Bring the store up to date, or try again later; return whether it has all texts."""
         try:
             self.flush()
         except StorageError as error:
             self._on_failure(error)
+        return not self.unsaved
 
     def flush(self) -> None:
         """Bring the store up to date, or raise StorageError."""
@@ -117,9 +128,64 @@ class ReplyRecorder(QObject):
         if self.held:
             _LOG.error("%d replies could not be saved", len(self.held))
 
+    # Replies that quitting would lose
+
+    def save_elsewhere(self, path: Path) -> None:
+        """Write the unsaved replies into a file of Markdown; `rescue` writes it once more at the end.
+
+        Raises:
+            StorageFullError: If the disk is full.
+            StorageError: If the file cannot be written.
+        """
+        _write(path, self.unsaved)
+        self._rescue_file, self._chosen = path, True
+
+    def give_up(self) -> None:
+        """Let the unsaved replies be lost: the person wants to quit without them."""
+        self._given_up = True
+
+    def rescue(self) -> Path | None:
+        """Write unsaved replies into a file in the folder of the chats as the app ends; None if all is stored."""
+        replies = self.unsaved
+        if not replies and not self._chosen and self._rescue_file is not None:
+            self._rescue_file.unlink(missing_ok=True)  # The store has taken the replies after all.
+            self._rescue_file = None
+        if not replies or self._given_up:
+            return None
+        folders = (self._store.path.parent, Path.home(), Path(tempfile.gettempdir()))
+        name = f"{_RESCUE_PREFIX}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
+        for path in [self._rescue_file] if self._rescue_file else [folder / name for folder in folders]:
+            try:
+                _write(path, replies)
+            except StorageError as error:
+                _LOG.error("%s", error)
+            else:
+                _LOG.warning("The text that could not be saved is in %s", path)
+                self._rescue_file = path
+                return path
+        return None
+
     def _on_failure(self, error: StorageError) -> None:
         is_new, self.trouble = self.trouble is None, Notice(error.message, error.hint)
         if not self._closed:
             self._timer.start(_RETRY_INTERVAL_MS)
         if is_new:
             self._storage.failed.emit(self.trouble)
+
+
+def rescued_notice(folder: Path) -> Notice | None:
+    """Return a notice of a rescue file that an earlier run left in the folder of the chats; None without one."""
+    files = sorted(folder.glob(f"{_RESCUE_PREFIX}*.md"))
+    if not files:
+        return None
+    return Notice(
+        "A reply could not be saved when rdchat was quit",
+        f"Its text is in {files[-1]}. Move or delete that file, and this notice does not come again.",
+    )
+
+
+def _write(path: Path, replies: Iterable[Reply]) -> None:
+    text = "\n".join(f"# {reply.conversation.title}\n\n{reply.message.text.rstrip()}\n" for reply in replies)
+    with atomic_file(path, f"The text cannot be saved to {path}") as new:
+        new.touch(mode=0o600, exist_ok=False)
+        new.write_text(text, encoding="utf-8", errors="replace")

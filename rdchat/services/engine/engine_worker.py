@@ -25,6 +25,7 @@ from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest
+from rdchat.log import errors_logged
 from rdchat.services.engine.engine_events import FINAL, BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
 from rdchat.services.engine.engine_request import (
     EngineRequest,
@@ -192,20 +193,15 @@ class EngineWorker(QObject):
         """Let the engine do a slice of what can wait, unless there is something to do."""
         if self._engine is None or self._inbox or self.hidden:
             return
-        try:
+        with errors_logged("Warming up or measuring while idle"):
             if self._engine.idle():
                 self.idle_requested.emit()
-        except Exception:
-            _LOG.exception("Warming up or measuring while idle failed")
 
     @Slot()
     def _rest(self) -> None:
-        if self._engine is None or self._inbox:
-            return
-        try:
-            self._engine.rest()
-        except Exception:
-            _LOG.exception("Giving memory back while idle failed")
+        if self._engine is not None and not self._inbox:
+            with errors_logged("Giving memory back while idle"):
+                self._engine.rest()
 
     def _post(self, request: EngineRequest, event: EngineEvent) -> None:
         if request.direct:
@@ -218,13 +214,10 @@ class EngineWorker(QObject):
 
     def _finish(self) -> None:
         """Close the engine and end the thread."""
-        try:
+        with errors_logged("Closing the engine"):
             if self._engine is not None:
                 self._engine.close()
-        except Exception:
-            _LOG.exception("Closing the engine failed")
-        finally:
-            QThread.currentThread().quit()
+        QThread.currentThread().quit()
 
     def _ready_engine(self) -> Engine:
         """Return the engine, made on first use; raise RdchatError if it cannot be made."""

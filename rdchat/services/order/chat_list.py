@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 from enum import StrEnum
 from functools import partial
 
@@ -132,14 +131,6 @@ class ChatList(QObject):
     def find(self, conversation_id: int) -> Conversation | None:
         """Return a conversation outside the bin; None if there is none or it cannot be read."""
         return self.storage.read(lambda: self.store.find([conversation_id]).get(conversation_id), None)
-
-    def title_of(self, conversation_id: int) -> str:
-        """Return the title of a conversation; "A chat" if the store cannot be read."""
-        if self.chat.conversation is not None and self.chat.conversation.id == conversation_id:
-            return self.chat.conversation.title
-        with suppress(StorageError):
-            return self.store.conversation(conversation_id).title
-        return "A chat"
 
     def activity(self, conversation_id: int) -> Activity:
         """Return whether a conversation is being written, or a message waits in it."""

@@ -62,7 +62,7 @@ class MainWindow(QMainWindow):
         self._controller, self._theme = controller, theme
         self._opened_by_hand: QWidget | None = None
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
-        self._unsaved = UnsavedQuestion(controller.unsaved, self)
+        self._unsaved = UnsavedQuestion(controller.recorder, self)
         self.setObjectName("main")
         self.setUnifiedTitleAndToolBarOnMac(True)
         self.setMinimumSize(480, 400)

@@ -7,7 +7,8 @@ from PySide6.QtWidgets import QDialog, QMessageBox, QWidget
 
 from rdchat.chat.conversation import Notice
 from rdchat.errors import StorageError
-from rdchat.services.chat.unsaved_replies import UnsavedReplies, UnsavedReply
+from rdchat.services.chat.reply import Reply
+from rdchat.services.chat.reply_recorder import ReplyRecorder
 from rdchat.services.order.chat_order import named
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import message_box
@@ -21,13 +22,13 @@ class UnsavedQuestion(QObject):
     """Asks before a window closes, and closes the window after the answer.
 
     Args:
-        unsaved: The replies.
+        recorder: The replies.
         window: The window to close.
     """
 
-    def __init__(self, unsaved: UnsavedReplies, window: QWidget) -> None:
+    def __init__(self, recorder: ReplyRecorder, window: QWidget) -> None:
         super().__init__(window)
-        self._unsaved, self._window = unsaved, window
+        self._recorder, self._window = recorder, window
         self._settled = False
         self._trouble: Notice | None = None
         self._open: QDialog | None = None
@@ -38,11 +39,11 @@ class UnsavedQuestion(QObject):
 
     def may_close(self) -> bool:
         """Tell whether everything is saved or the person has decided; else ask."""
-        if self._settled or self._unsaved.save():
+        if self._settled or self._recorder.save():
             self._limit.stop()
             return True
         if self._open is None:
-            self._ask(self._unsaved.trouble)
+            self._ask(self._recorder.trouble)
         return False
 
     def answer_within(self, limit_ms: int) -> None:
@@ -73,7 +74,7 @@ class UnsavedQuestion(QObject):
 
     def _refresh(self) -> None:
         """Show what is unsaved now; close the window if nothing is."""
-        replies = self._unsaved.replies()
+        replies = self._recorder.unsaved
         if not replies:
             self._settle()
         elif isinstance(self._open, QMessageBox):
@@ -89,7 +90,7 @@ class UnsavedQuestion(QObject):
 
     def _save_elsewhere(self, path: str) -> None:
         try:
-            self._unsaved.save_elsewhere(Path(path))
+            self._recorder.save_elsewhere(Path(path))
         except StorageError as error:
             self._ask(Notice(error.message, error.hint))
         else:
@@ -97,10 +98,10 @@ class UnsavedQuestion(QObject):
 
     def _ask_again(self) -> None:
         if not self._settled:
-            self._ask(self._unsaved.trouble)
+            self._ask(self._recorder.trouble)
 
     def _give_up(self) -> None:
-        self._unsaved.give_up()
+        self._recorder.give_up()
         self._settle()
 
     def _settle(self) -> None:
@@ -120,18 +121,18 @@ class UnsavedQuestion(QObject):
             self._look.stop()
 
 
-def question_text(replies: list[UnsavedReply]) -> str:
+def question_text(replies: list[Reply]) -> str:
     """Return the question, with how much would be lost."""
     missing = counted(sum(reply.missing for reply in replies), "character")
-    titles = list(dict.fromkeys(reply.title for reply in replies))
+    titles = list(dict.fromkeys(reply.conversation.title for reply in replies))
     where = named(titles[0]) if len(titles) == 1 else counted(len(titles), "chat")
     return f"Quit and lose {missing} of {where}?"
 
 
-def detail_text(replies: list[UnsavedReply], trouble: Notice | None) -> str:
+def detail_text(replies: list[Reply], trouble: Notice | None) -> str:
     """Return why the replies are not saved, and which they are."""
     lines = [
-        f"{named(reply.title)}: {reply.missing:,} of {counted(len(reply.text), 'character')}"
+        f"{named(reply.conversation.title)}: {reply.missing:,} of {counted(len(reply.message.text), 'character')}"
         for reply in replies[:_MAX_NAMED]
     ]
     if (more := len(replies) - _MAX_NAMED) > 0:

@@ -12,9 +12,8 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.reply import Reply
-from rdchat.services.chat.reply_recorder import ReplyRecorder
+from rdchat.services.chat.reply_recorder import ReplyRecorder, rescued_notice
 from rdchat.services.chat.storage_watch import StorageWatch
-from rdchat.services.chat.unsaved_replies import UnsavedReplies, left_behind
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
@@ -41,7 +40,7 @@ def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Rep
 
     def begin() -> Reply:
         message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        return recorder.begin(message)
+        return recorder.begin(message, conversation=chat)
 
     return begin
 
@@ -117,39 +116,37 @@ def test_a_store_that_is_locked_is_not_tried_with_every_token(
 def test_what_is_lacking_is_counted_in_characters(
     recorder: ReplyRecorder, store: ConversationStore, clock: ManualClock, begin: Callable[[], Reply]
 ) -> None:
-    unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", store.path.parent)
     reply = begin()
     recorder.add_text(reply, "x" * 34, clock.now - 1)
-    assert unsaved.replies() == []
+    assert recorder.unsaved == []
     with held_by_another_process(store.path):
         recorder.add_text(reply, "y" * 606)
-        assert not unsaved.save()
-        assert [(each.title, each.missing, len(each.text)) for each in unsaved.replies()] == [("Sea story", 606, 640)]
+        assert not recorder.save()
+        assert [(each.missing, len(each.message.text)) for each in recorder.unsaved] == [(606, 640)]
         reply.finish(end("x" * 30, FinishReason.STOP_STRING))
         recorder.save()
-        assert unsaved.replies() == []  # a stop string took away what the store lacked
-    assert unsaved.save()
+        assert recorder.unsaved == []  # a stop string took away what the store lacked
+    assert recorder.save()
 
 
 def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes_it(
     recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
 ) -> None:
     folder = store.path.parent
-    unsaved = UnsavedReplies(recorder, lambda _id: "Sea story", folder)
     reply = begin()
     recorder.add_text(reply, "Once upon a time\n")
     with held_by_another_process(store.path):
         recorder.close()
-        file = unsaved.rescue()
+        file = recorder.rescue()
         assert file is not None
         assert file.read_text() == "# Sea story\n\nOnce upon a time\n"
-        notice = left_behind(folder)
+        notice = rescued_notice(folder)
         assert notice is not None
         assert str(file) in notice.detail
-        assert unsaved.rescue() == file
+        assert recorder.rescue() == file
     recorder.close()
-    assert unsaved.rescue() is None
-    assert left_behind(folder) is None
+    assert recorder.rescue() is None
+    assert rescued_notice(folder) is None
     assert stored(store, reply).status is MessageStatus.INTERRUPTED
 
 
@@ -169,11 +166,11 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     recorder = ReplyRecorder(store, StorageWatch())
-    reply = recorder.begin(message)
+    reply = recorder.begin(message, conversation=chat)
     disk.fill()
     recorder.add_text(reply, "word " * 50_000)
     recorder.close()
-    file = UnsavedReplies(recorder, lambda _id: "Sea story", disk.folder).rescue()
+    file = recorder.rescue()
     assert file is not None
     assert file.parent == home
     assert file.read_text().count("word") == 50_000

@@ -1,13 +1,16 @@
 """Quitting while the store does not take what was written."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.chat.unsaved_replies import UnsavedReply
+from rdchat.chat.conversation import NEW_CHAT, Message
+from rdchat.inference.api.messages import Role
+from rdchat.services.chat.reply import Reply as ChatReply
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.unsaved_question import detail_text, question_text
@@ -52,6 +55,12 @@ def choose_file(window: MainWindow, path: Path) -> None:
     assert name is not None
     name.setText(str(path))
     dialog.accept()
+
+
+def unsaved(title: str, text: str, missing: int) -> ChatReply:
+    message = Message(1, 1, None, Role.ASSISTANT, text)
+    conversation = replace(NEW_CHAT, title=title)
+    return ChatReply(message, conversation=conversation, saved_text=text[: len(text) - missing])
 
 
 def rescued(chat: Chat) -> list[Path]:
@@ -166,10 +175,10 @@ def test_a_window_with_nothing_unsaved_closes_at_once(chat: Chat, window: MainWi
 
 
 def test_words_name_chats_and_characters() -> None:
-    one = UnsavedReply("Sea", "x" * 640, 606)
+    one = unsaved("Sea", "x" * 640, 606)
     assert question_text([one]) == "Quit and lose 606 characters of “Sea”?"
-    assert question_text([one, UnsavedReply("Land", "xy", 1)]) == "Quit and lose 607 characters of 2 chats?"
-    many = detail_text([UnsavedReply("S" * 50, "xy", 1)] * 7, None).splitlines()
+    assert question_text([one, unsaved("Land", "xy", 1)]) == "Quit and lose 607 characters of 2 chats?"
+    many = detail_text([unsaved("S" * 50, "xy", 1)] * 7, None).splitlines()
     assert len(many) == 6
     assert many[0] == f"“{'S' * 39}…”: 1 of 2 characters"
     assert many[-1] == "and 2 more replies"
