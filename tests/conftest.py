@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.kernels import precompile_header, temporary_folder
 
 os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
+_numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
@@ -117,21 +119,30 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(f"{report.nodeid}: {name}: {value}")
 
 
+@pytest.fixture
+def own_folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a test's `tmp_path`; where it has none, a path of its own where nothing is: most tests write no file."""
+    if "tmp_path" in request.fixturenames:
+        folder: Path = request.getfixturevalue("tmp_path")
+        return folder
+    return tmp_path_factory.getbasetemp() / f"unused-{next(_numbers)}"
+
+
 @pytest.fixture(autouse=True)
-def own_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def own_folders(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep tests away from the person's own conversations, settings and cache."""
-    monkeypatch.setenv("RDCHAT_DATA_DIR", str(tmp_path / "data"))
-    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("RDCHAT_DATA_DIR", str(own_folder / "data"))
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(own_folder / "cache"))
 
 
 @pytest.fixture(autouse=True)
-def no_system_trash(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_system_trash(own_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep what tests delete out of the person's Trash: the system has none."""
 
     def refuse(path: Path) -> None:
         raise OSError(f"{path} cannot be moved to the Trash")
 
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "no share"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(own_folder / "no share"))
     monkeypatch.setattr("send2trash.send2trash", refuse)
     if host.MACOS:
         monkeypatch.setattr(QFile, "moveToTrash", lambda *_: False)

@@ -1,16 +1,20 @@
 """Requests of agents, through the official clients, become prompts of every strict kind of template without a loss."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from anthropic import Anthropic
-from openai import OpenAI
 
 from tests.cases.outcomes import INPUTS, Tokenizers
 from tests.server.conftest import anthropic, gate, make_server, no_proxy, openai, server  # noqa: F401  fixtures
 from tests.server.fakes import ScriptedGate
+
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+    from openai import OpenAI
 
 TEMPLATES = sorted(f"templates/{each.name}" for each in (INPUTS / "templates").iterdir())
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}

@@ -1,5 +1,7 @@
 """`rdchat serve` with the real default model, and the clients of OpenAI and Anthropic."""
 
+from __future__ import annotations
+
 import json
 import os
 import signal
@@ -9,16 +11,19 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
-from anthropic import Anthropic
-from openai import BadRequestError, OpenAI
 
 from rdchat.inference.api.requests import reply_seed
+from tests.late import LateModule
+
+if TYPE_CHECKING:
+    from openai import OpenAI
 
 pytestmark = pytest.mark.slow
+openai_module, anthropic_module = LateModule("openai"), LateModule("anthropic")
 PROMPT = "Name three colours."
 ASK: dict[str, Any] = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": PROMPT}]}
 
@@ -60,7 +65,9 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def openai(served: Served) -> Iterator[OpenAI]:
-    with OpenAI(base_url=f"{served.address}/v1", api_key=served.key, max_retries=0, timeout=250) as client:
+    with openai_module.OpenAI(
+        base_url=f"{served.address}/v1", api_key=served.key, max_retries=0, timeout=250
+    ) as client:
         yield client
 
 
@@ -109,7 +116,7 @@ def test_later_turns_read_only_what_is_new(served: Served, openai: OpenAI) -> No
 
 
 def test_anthropics_client(served: Served) -> None:
-    with Anthropic(base_url=served.address, api_key=served.key, max_retries=0, timeout=250) as client:
+    with anthropic_module.Anthropic(base_url=served.address, api_key=served.key, max_retries=0, timeout=250) as client:
         with client.messages.stream(**ASK, max_tokens=12, extra_body={"temperature": 0, "seed": 1}) as stream:
             start = next(iter(stream))
             assert start.type == "message_start"
@@ -165,5 +172,5 @@ def test_answers_in_a_shape_and_calls_that_must_be(openai: OpenAI) -> None:
 
 def test_a_shape_that_cannot_be_used_is_the_clients_error(openai: OpenAI) -> None:
     shape: Any = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "nonsense"}}}
-    with pytest.raises(BadRequestError, match="JSON schema cannot be used"):
+    with pytest.raises(openai_module.BadRequestError, match="JSON schema cannot be used"):
         openai.chat.completions.create(**ASK, response_format=shape)

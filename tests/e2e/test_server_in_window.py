@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from httpx2 import HTTPError
-from openai import OpenAI, OpenAIError
 from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
@@ -17,10 +16,12 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.engine.engine_events import EngineState
 from tests.e2e.windows import running_app
 from tests.hub.surroundings import no_keychain
+from tests.late import LateModule
 from tests.services.server.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("no_keychain")]
 __all__ = ["no_keychain"]
+openai_module = LateModule("openai")
 _TOKENS = 120
 _PROMPT = "Write a story about the sea."
 
@@ -30,7 +31,9 @@ class Client:
 
     def __init__(self, app: App) -> None:
         server = app.controller.server
-        self._client = OpenAI(base_url=f"{server.address}/v1", api_key=server.key, max_retries=0, timeout=120)
+        self._client = openai_module.OpenAI(
+            base_url=f"{server.address}/v1", api_key=server.key, max_retries=0, timeout=120
+        )
         self._model = app.controller.model_slot.name or ""
         self.text = ""
         self.done = False
@@ -54,7 +57,7 @@ class Client:
             for chunk in chunks:
                 self.text += (chunk.choices[0].delta.content or "") if chunk.choices else ""
             self.done = True
-        except (OpenAIError, HTTPError) as error:
+        except (openai_module.OpenAIError, HTTPError) as error:
             self.problem = str(error)
         self._client.close()
 

@@ -1,11 +1,11 @@
 """Anthropic's own client against the server, with a scripted engine."""
 
-import json
-from typing import Any
+from __future__ import annotations
 
-import anthropic as anthropic_module
+import json
+from typing import TYPE_CHECKING, Any
+
 import pytest
-from anthropic import Anthropic
 
 from rdchat.errors import PromptTooLongError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
@@ -14,9 +14,14 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import reply_seed
 from rdchat.server.gate import EngineFailure
 from rdchat.server.settings import Limits
+from tests.late import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed
 from tests.server.fakes import Script, ScriptedGate
 
+if TYPE_CHECKING:
+    from anthropic import Anthropic
+
+anthropic_module = LateModule("anthropic")
 ASK: dict[str, Any] = {"model": "tiny/model", "max_tokens": 50, "messages": [{"role": "user", "content": "Hi"}]}
 TOOL: Any = {"name": "look", "description": "Looks.", "input_schema": {"type": "object", "properties": {}}}
 

@@ -1,13 +1,13 @@
 """OpenAI's own client against the server, with a scripted engine."""
 
+from __future__ import annotations
+
 import json
 import re
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import openai as openai_module
 import pytest
-from openai import OpenAI
 
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
@@ -15,9 +15,14 @@ from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import ThinkingChoice, reply_seed
 from rdchat.server.gate import EngineFailure
 from rdchat.server.server import Server
+from tests.late import LateModule
 from tests.server.conftest import MakeServer, openai_client, wait_until
 from tests.server.fakes import MODEL, Script, ScriptedGate
 
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+openai_module = LateModule("openai")
 ASK: dict[str, Any] = {"model": "tiny/model", "messages": [{"role": "user", "content": "Hi"}]}
 TOOL: Any = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
 

@@ -1,22 +1,27 @@
 """Requests in the forms that other programs send: fields, names of models, waits."""
 
+from __future__ import annotations
+
 import json
 import time
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import openai as openai_module
 import pytest
-from openai import OpenAI
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.server.gate import EngineFailure
 from rdchat.server.settings import Limits
+from tests.late import LateModule
 from tests.server.conftest import MakeServer, openai_client, streamed
 from tests.server.fakes import Script, ScriptedGate
 
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+openai_module = LateModule("openai")
 ASK: dict[str, Any] = {"model": "tiny/model", "messages": [{"role": "user", "content": "Hi"}]}
 
 
