@@ -19,7 +19,7 @@ from rdchat.chat.transfer import chatgpt, jan, lm_studio
 from rdchat.errors import RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
 from rdchat.server.guard import Guard
@@ -39,11 +39,19 @@ Case = dict[str, Any]
 
 @dataclass
 class Tokenizers:
-    """Copies of a model's tokenizer with another chat template, other control tokens or other configuration files."""
+    """Copies of a model's tokenizer with another chat template, other control tokens or other configuration files.
+
+    Attributes:
+        source: The model's folder.
+        folder: Holds the copies.
+        process: The child that reads them.
+        files: Reads attached files, in one child for all cases.
+    """
 
     source: Path
     folder: Path
-    process: TokenizerProcess = field(default_factory=TokenizerProcess)
+    process: TokenizerProcess = field(default_factory=shared_tokenizers)
+    files: FileReader = field(default_factory=FileReader)
     _read: dict[str, tuple[ModelPrompts, Any]] = field(default_factory=dict)
 
     def read(
@@ -165,7 +173,7 @@ def markdown(case: Case, tokenizers: Tokenizers) -> str:
 def file(case: Case, tokenizers: Tokenizers) -> str:
     """Return the text of an attached file and its note."""
     try:
-        read = FileReader().read(INPUTS / case["file"])
+        read = tokenizers.files.read(INPUTS / case["file"])
     except RdchatError as error:
         return f"REFUSED {error}"
     return f"TEXT {' | '.join(read.parts)!r} NOTE {read.note!r}"

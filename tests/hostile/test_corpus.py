@@ -32,7 +32,7 @@ _OFTEN = {
     Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
     Kind.MARKDOWN: ("stars only", "zero bytes"),
     Kind.LABELS: ("zero bytes",),
-    Kind.ARGUMENTS: ("0 closed",),
+    Kind.ARGUMENTS: ("0 closed", "a command of controls"),
     Kind.BACKUPS: ("a newer version", "a database whose schema is no text", "a FIFO as the backup"),
     Kind.NAMES: ("an export", "no backup"),
     Kind.HUB: (
@@ -41,6 +41,7 @@ _OFTEN = {
     ),
     Kind.IMPORTS: ("conversations.json with bytes changed (3)", "ours.json cut short (1)"),
 }  # fmt: skip
+_LONG = {"arguments: 0 closed"}  # it starts a process of its own that loads a model
 _IN_THE_WINDOW = {
     Kind.TEMPLATES: ("a string doubled 60 times",),
     Kind.STORES: ("a circle of two",),
@@ -65,7 +66,11 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowRunner]:
         yield runner
 
 
-@pytest.mark.parametrize("case", _chosen(_OFTEN), ids=lambda case: case.id)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=[pytest.mark.slow] if case.id in _LONG else []) for case in _chosen(_OFTEN)],
+    ids=lambda case: case.id,
+)
 def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case: Case) -> None:
     faults, outcome = commands.run(case)
     assert not faults, outcome.stderr

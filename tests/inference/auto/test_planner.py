@@ -1,6 +1,7 @@
 """The planner finds the best plan, follows changes, and never does much worse than plain steps."""
 
 from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -12,13 +13,14 @@ from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, MAX_ROWS, WIDTH, C
 from rdchat.inference.auto.planner import Planner, Source, draft_model_source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupTree
 from scripts.chips import CHIPS, CPU, M1_MAX, M1_MAX_4_BIT, M2, M2_ULTRA, M3_MAX, M4_PRO, STEP_MS, Chip
-from tests.grids import grid
+from tests.grids import share
 from tests.inference.auto.simulation import Drafting, Simulation, best_of_all, estimate_of, source, worth
 
 QUALITIES = (0.05, 0.25, 0.4, 0.49)
+BELIEFS = ("usual", "of another drafter", "of this one")
 
 
-def name_of(value: Chip | float) -> str:
+def name_of(value: Chip | float | str) -> str:
     return value.name if isinstance(value, Chip) else str(value)
 
 
@@ -65,8 +67,7 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
 
-@pytest.mark.parametrize("believed", ["usual", "of another drafter", "of this one"])
-@pytest.mark.parametrize(("chip", "first"), grid(CHIPS, QUALITIES, one_in=8), ids=name_of)
+@pytest.mark.parametrize(("chip", "first", "believed"), share(product(CHIPS, QUALITIES, BELIEFS), 17), ids=name_of)
 def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, believed: str) -> None:
     drafting, estimates = Drafting(first), AcceptanceEstimates()
     if believed != "usual":

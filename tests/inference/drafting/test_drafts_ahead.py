@@ -19,6 +19,7 @@ from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
+from tests.grids import grid
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.block.block_drafters import stored_block
@@ -101,19 +102,19 @@ class Reply:
         return end
 
 
-@pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("shape", SHAPES, ids=["tree", "chain"])
-def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(name: str, shape: BeamShape) -> None:
+@pytest.mark.parametrize(("name", "shape", "temperature"), grid(list(HEADS), SHAPES, (0.0, 1.0), one_in=3), ids=str)
+def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
+    name: str, shape: BeamShape, temperature: float
+) -> None:
     made = HEADS[name]()
-    for temperature in (0.0, 1.0):
-        request = ask("abcabcabc", seed=4, max_tokens=24, temperature=temperature)
-        replies = [Reply(made, request, shape, ahead=ahead) for ahead in (True, False)]
-        ends = [reply.write() for reply in replies]
-        assert [set(reply.used[1:-1]) for reply in replies] == [{True}, {False}]
-        assert ends[0].token_ids == ends[1].token_ids == plain(made[0], request).token_ids
-        for mine, wanted in zip(*(reply.pools for reply in replies), strict=True):
-            np.testing.assert_array_equal(np.array(mine[0]), np.array(wanted[0])[: mine[0].shape[0]])
-            np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
+    request = ask("abcabcabc", seed=4, max_tokens=24, temperature=temperature)
+    replies = [Reply(made, request, shape, ahead=ahead) for ahead in (True, False)]
+    ends = [reply.write() for reply in replies]
+    assert [set(reply.used[1:-1]) for reply in replies] == [{True}, {False}]
+    assert ends[0].token_ids == ends[1].token_ids == plain(made[0], request).token_ids
+    for mine, wanted in zip(*(reply.pools for reply in replies), strict=True):
+        np.testing.assert_array_equal(np.array(mine[0]), np.array(wanted[0])[: mine[0].shape[0]])
+        np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
 
 
 @pytest.mark.parametrize("name", HEADS)

@@ -13,6 +13,7 @@ from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.models.mtp_families import PLAIN
+from tests.grids import grid
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import drafted_by_beams, plain
@@ -28,8 +29,7 @@ def test_all_families_that_are_read_have_a_case() -> None:
     assert read - set(PLAIN) == set(CASES)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.9])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(("case", "temperature"), grid(list(CASES), (0, 0.9)))
 def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> None:
     """As trees, or as chains where the target keeps recurrent state; the second time with what the memory holds."""
     model = golden_target(case)

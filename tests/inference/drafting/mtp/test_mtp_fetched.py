@@ -12,6 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
 from rdchat.inference.models.mtp_source import MtpTarget, plan_mtp
 from rdchat.inference.session import ChatSession
+from tests.grids import share
 from tests.hub.hub_server import HubServer
 from tests.hub.mtp_samples import ORIGINAL, run
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -23,7 +24,7 @@ __all__ = ["hub", "no_keychain", "this_machine_only"]
 pytestmark = pytest.mark.across_rows
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", share(CASES))
 def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_path: Path) -> None:
     model = target_in(tmp_path / "model", case)
     layers = (golden_folder(case) / "model.safetensors").read_bytes()
