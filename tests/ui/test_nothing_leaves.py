@@ -77,7 +77,7 @@ def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, w
     field = models.discover.bar.field
     qtbot.keyClicks(field, "qwen")
     qtbot.keyClick(field, Qt.Key.Key_Return)
-    search = models.discover._desk.search
+    search = models.discover._models.search
     qtbot.waitUntil(lambda: not search.state.asking)
     assert search.state.trouble is not None
     assert search.state.trouble.message == "huggingface.co cannot be reached."

@@ -17,7 +17,7 @@ def test_the_window_is_imported_without_mlx() -> None:
 def test_the_models_window_is_imported_without_the_hubs_client() -> None:
     """Its client takes longer to import than the window may take to open; threads that ask the hub do that."""
     code = (
-        "import sys, rdchat.services.models.models_desk, rdchat.ui.models\n"
+        "import sys, rdchat.services.models.models, rdchat.ui.models\n"
         "print({'mlx', 'huggingface_hub', 'httpx2', 'keyring', 'numpy'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)

@@ -8,9 +8,9 @@ from rdchat.hub.deleting import TrashedFolder
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.model_files import RemovalQuestion
 from rdchat.services.models.installed.removal import Removal, Removed
-from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.models.installed.words import short_name
+from rdchat.services.models.models import Models
 from rdchat.ui.models.page_parts import StatusLine
+from rdchat.ui.models.texts import short_name
 from rdchat.ui.style.formatting import file_size
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import Theme
@@ -52,25 +52,25 @@ class ResultLine(StatusLine):
             self.show_text(str(error), "danger")
 
 
-def ask_to_delete(desk: ModelsDesk, window: QWidget, model: ModelCard) -> None:
+def ask_to_delete(models: Models, window: QWidget, model: ModelCard) -> None:
     """Ask; the model is deleted after a yes.
 
     Args:
-        desk: Deletes it.
+        models: Deletes it.
         window: The question stands in front of it.
         model: The model or drafter.
     """
 
     def show(question: RemovalQuestion) -> None:
-        loaded, name = desk.library.is_loaded(model), short_name(model.name)
-        drafts_for = targets_of(model, desk.settings.values)
-        words = deletion_text(question, loaded or desk.shelf.is_used(model), drafts_for)
+        loaded, name = models.library.is_loaded(model), short_name(model.name)
+        drafts_for = targets_of(model, models.settings.values)
+        words = deletion_text(question, loaded or models.shelf.is_used(model), drafts_for)
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
-        ask(window, title, words, answer, lambda: desk.delete(question, show), removes=True)
+        ask(window, title, words, answer, lambda: models.delete(question, show), removes=True)
 
-    desk.removal.ask(model, show)
+    models.removal.ask(model, show)
 
 
 def deletion_text(question: RemovalQuestion, in_use: bool, drafts_for: list[str]) -> str:

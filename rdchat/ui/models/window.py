@@ -6,14 +6,14 @@ from functools import partial
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.models.downloads.page import DownloadsPage
-from rdchat.ui.models.downloads.words import totals_text
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.texts import totals_text
 from rdchat.ui.models.token_dialog import TokenDialog
 from rdchat.ui.style.formatting import percent
 from rdchat.ui.style.labels import Separator, tip_text
@@ -26,31 +26,30 @@ class ModelsWindow(SideWindow):
     """Attributes are the pages.
 
     Args:
-        desk: The services of the pages.
+        models: The services of the pages.
         theme: The appearance to follow.
         problem: Returns why a dropped model cannot be loaded, empty if it can. Called on a thread.
         parent: The window stays above it.
     """
 
     def __init__(
-        self, desk: ModelsDesk, theme: Theme, problem: Callable[[str], str], parent: QWidget | None = None
+        self, models: Models, theme: Theme, problem: Callable[[str], str], parent: QWidget | None = None
     ) -> None:
         super().__init__("Models", (1000, 680), (720, 460), parent)
-        self._downloads = desk.downloads
+        self._downloads = models.downloads
         links = PageLinks(self)
-        self.installed = InstalledPage(desk, links, theme)
-        self.discover = DiscoverPage(desk, links, theme)
-        self.downloads = DownloadsPage(desk, links, theme)
-        self.drafters = DraftersPage(desk, links, theme)
-        self.token_dialog = TokenDialog(desk.account, theme, self)
+        self.installed = InstalledPage(models, links, theme)
+        self.discover = DiscoverPage(models, links, theme)
+        self.downloads = DownloadsPage(models, links, theme)
+        self.drafters = DraftersPage(models, links, theme)
+        self.token_dialog = TokenDialog(models.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
-        published = self.drafters.published
-        links.drafters_requested.connect(partial(self._show_drafters, published.search_once))
-        links.layers_requested.connect(partial(self._show_drafters, published.get_mtp))
+        links.drafters_requested.connect(partial(self._show_drafters, self.drafters.search_once))
+        links.layers_requested.connect(partial(self._show_drafters, self.drafters.get_mtp))
         links.training_requested.connect(self._show_training)
         links.token_requested.connect(self.token_dialog.open)
-        self._drops = FileDrops(problem, desk.slot.load, self, theme)
+        self._drops = FileDrops(problem, models.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
         self.tabs = QTabBar(documentMode=True, drawBase=False, expanding=False)
         self.tabs.setAccessibleName("Pages")
@@ -61,7 +60,7 @@ class ModelsWindow(SideWindow):
         self.tabs.currentChanged.connect(self._pages.setCurrentIndex)
         bar = row(None, self.tabs, None, spacing=-1, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         column(bar, Separator(theme), (self._pages, 1), within=self, spacing=0)
-        for changed in (desk.downloads.progressed, desk.downloads.removed):
+        for changed in (models.downloads.progressed, models.downloads.removed):
             changed.connect(self._show_totals)
         self._show_totals()
 

@@ -23,7 +23,7 @@ from rdchat.ui.window.side_windows import SideWindows
 
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
-    from rdchat.services.models.models_desk import ModelsDesk
+    from rdchat.services.models.models import Models
 
 
 class Header(QToolBar):
@@ -91,7 +91,7 @@ class DownloadButton(IconButton):
     def __init__(self, windows: SideWindows, bar: QToolBar, before: QAction, banners: BannerArea, theme: Theme) -> None:
         super().__init__("download", "Downloads", theme, act=self._show_page)
         self._windows, self._banners = windows, banners
-        self._models: ModelsDesk | None = None
+        self._models: Models | None = None
         self._unseen_failures: set[str] = set()
         self.setMaximumWidth(80)
         self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
@@ -100,7 +100,7 @@ class DownloadButton(IconButton):
         self.action.setVisible(False)
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_totals)
-        windows.on_models_desk.append(self._follow)
+        windows.on_model_services.append(self._follow)
 
     def resume_downloads(self) -> None:
         """Resume the downloads of the last run, if there were any; its training is shown."""
@@ -109,11 +109,11 @@ class DownloadButton(IconButton):
         def build_header(has_unfinished_work: bool | RdchatError) -> None:
             work.close(0.0)
             if has_unfinished_work is True:
-                assert self._windows.models_desk, "the desk resumes them when it is built"
+                assert self._windows.model_services, "the services resume them when they are built"
 
         work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), build_header)
 
-    def _follow(self, models: "ModelsDesk") -> None:
+    def _follow(self, models: "Models") -> None:
         self._models = models
         models.downloads.progressed.connect(self._throttle.note)
         models.downloads.removed.connect(self._throttle.note)
@@ -122,9 +122,9 @@ class DownloadButton(IconButton):
         models.downloads.failed.connect(self._on_ended)
 
     def _show_totals(self) -> None:
-        from rdchat.ui.models.downloads.words import totals_text  # noqa: PLC0415  once something is downloaded
+        from rdchat.ui.models.texts import totals_text  # noqa: PLC0415  once something is downloaded
 
-        assert self._models is not None, "the desk notes what is to be shown"
+        assert self._models is not None, "the services report downloads"
         totals = self._models.downloads.totals()
         self._unseen_failures &= {each.id for each in self._models.downloads.all() if each.state == "failed"}
         if self._windows.shows_downloads:

@@ -28,7 +28,7 @@ from rdchat.ui.window.type_anywhere import TypeAnywhere
 from rdchat.ui.window.unsaved_question import UnsavedQuestion
 
 if TYPE_CHECKING:
-    from rdchat.services.models.models_desk import ModelsDesk
+    from rdchat.services.models.models import Models
 
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,
@@ -166,10 +166,10 @@ class MainWindow(QMainWindow):
             self._controller.model_slot.engine.set_hidden(not self.windowHandle().isExposed())
         return super().eventFilter(watched, event)
 
-    def _follow_training(self, desk: "ModelsDesk") -> None:
+    def _follow_training(self, models: "Models") -> None:
         from rdchat.ui.models.training.texts import short_text  # noqa: PLC0415  not before the window
 
-        self.panel.follow_training(desk.training, short_text)
+        self.panel.follow_training(models.training, short_text)
 
     def closeEvent(self, event: QCloseEvent) -> None:
         # The person used the window's own close button.
@@ -206,7 +206,7 @@ class MainWindow(QMainWindow):
         self.header.model.folder_requested.connect(commands.choose_model)
         self.panel.ledger_requested.connect(self.actions_.ledger.trigger)
         self.panel.training_requested.connect(self.windows.show_training)
-        self.windows.on_models_desk.append(self._follow_training)
+        self.windows.on_model_services.append(self._follow_training)
         for picker in (self.panel.drafting.drafter, self.panel.drafting.draft_model):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)

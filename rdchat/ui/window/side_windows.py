@@ -24,7 +24,7 @@ from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_view import TextView
 
 if TYPE_CHECKING:
-    from rdchat.services.models.models_desk import ModelsDesk
+    from rdchat.services.models.models import Models
     from rdchat.ui.benchmark.race_window import RaceWindow
     from rdchat.ui.benchmark.window import BenchmarkWindow
     from rdchat.ui.drafts.window import DraftsWindow
@@ -103,7 +103,7 @@ class SideWindows:
     Attributes:
         drops: Takes models and files that are dropped on the main window.
         memory: The memory of this machine.
-        on_models_desk: Each is called with the models desk when it is built.
+        on_model_services: Each is called with the services of the models window when they are built.
         keys: Returns the keys of each menu.
     """
 
@@ -111,7 +111,7 @@ class SideWindows:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._placed: dict[str, QWidget] = {}
-        self.on_models_desk: list[Callable[[ModelsDesk], object]] = []
+        self.on_model_services: list[Callable[[Models], object]] = []
         self.keys: Callable[[], list[tuple[str, list[tuple[str, str]]]]] = list
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
@@ -206,12 +206,12 @@ class SideWindows:
         return self.restore_geometry("benchmark", BenchmarkWindow(self._controller, self._theme, self._parent))
 
     @cached_property
-    def models_desk(self) -> "ModelsDesk":
+    def model_services(self) -> "Models":
         """The state behind the models window; also built without the window, to resume downloads."""
-        from rdchat.services.models.models_desk import ModelsDesk  # noqa: PLC0415
+        from rdchat.services.models.models import Models  # noqa: PLC0415
 
         controller = self._controller
-        models = ModelsDesk(
+        models = Models(
             controller.model_slot,
             controller.settings,
             controller.drafting,
@@ -219,7 +219,7 @@ class SideWindows:
             self._parent,
             memory=self.memory,
         )
-        for call in self.on_models_desk:
+        for call in self.on_model_services:
             call(models)
         return models
 
@@ -228,7 +228,7 @@ class SideWindows:
         """Models on this machine and on the hub."""
         from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
 
-        models = self.models_desk
+        models = self.model_services
         window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._sources.problem, self._parent))
         models.shelf.race_requested.connect(self.try_in_race)
         return window
@@ -252,7 +252,7 @@ class SideWindows:
         """Open the dialog of the hub's token in front of a window."""
         from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
 
-        dialog = TokenDialog(self.models_desk.account, self._theme, parent)
+        dialog = TokenDialog(self.model_services.account, self._theme, parent)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         dialog.open()
 
@@ -266,8 +266,8 @@ class SideWindows:
         """End the work in the background."""
         self.drops.close()
         self.memory.close()
-        if "models_desk" in self.__dict__:
-            self.models_desk.close()
+        if "model_services" in self.__dict__:
+            self.model_services.close()
 
     def may_quit(self) -> bool:
         """Tell whether no benchmark runs; if one does, ask whether to stop it."""

@@ -59,14 +59,14 @@ def run_service() -> int:
 
 
 class FollowedApp(app_module.App):
-    """Opens the models window's desk by hand only where there is nothing to go on with."""
+    """Opens the models window's services by hand only where there is nothing to go on with."""
 
     def start(self) -> None:
         super().start()
         windows = self.window.windows
-        windows.on_models_desk.append(lambda desk: follow(desk.downloads, self.window.close))
+        windows.on_model_services.append(lambda models: follow(models.downloads, self.window.close))
         if not has_unfinished():
-            QTimer.singleShot(0, lambda: windows.models_desk)
+            QTimer.singleShot(0, lambda: windows.model_services)
 
 
 def run_window() -> int:

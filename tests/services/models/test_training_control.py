@@ -16,7 +16,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.files.atomic_file import write_json
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import CurvePoint, JobFolder, TrainingRecord, add_point
 from rdchat.services.models.training.training_control import STOPPED_WITH_THE_APP, TrainingControl, TrainingState
@@ -55,15 +55,15 @@ def until_phase(qtbot: QtBot, training: TrainingControl, phase: str) -> None:
 def test_a_training_waits_while_a_reply_is_written(window: Window, engine: ScriptedEngine, qtbot: QtBot) -> None:
     """Replies took 1.5 times as long beside a training, and nobody said why."""
     controller = window.controller
-    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, ModelSources())
-    job = desk.training._job = Job[object]()
+    models = Models(controller.model_slot, controller.settings, controller.drafting, ModelSources())
+    job = models.training._job = Job[object]()
     window.ask("Hi")
     qtbot.waitUntil(lambda: not job.held)
     pause_midway(window, engine)
     assert job.held
     engine.gate.open()
     qtbot.waitUntil(lambda: not job.held)
-    desk.close()
+    models.close()
 
 
 @pytest.mark.slow

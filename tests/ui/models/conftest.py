@@ -1,4 +1,4 @@
-"""The models window over a real desk, with made-up models and a hub of the test's own."""
+"""The models window over real services, with made-up models and a hub of the test's own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
@@ -61,22 +61,22 @@ def app(qtbot: QtBot, theme: Theme, chat: Chat, machine: Machine, no_keychain: N
 
 
 @pytest.fixture
-def desk(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[ModelsDesk]:
+def models(chat: Chat, machine: Machine, no_keychain: None) -> Iterator[Models]:
     """What the window works with, with a model loaded and no main window."""
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, machine.sources)
+    models = Models(controller.model_slot, controller.settings, controller.drafting, machine.sources)
     chat.start()
-    yield desk
-    desk.close()
+    yield models
+    models.close()
 
 
 @pytest.fixture
-def models_window(qtbot: QtBot, theme: Theme, desk: ModelsDesk, machine: Machine) -> ModelsWindow:
-    window = ModelsWindow(desk, theme, machine.sources.problem)
+def models_window(qtbot: QtBot, theme: Theme, models: Models, machine: Machine) -> ModelsWindow:
+    window = ModelsWindow(models, theme, machine.sources.problem)
     qtbot.addWidget(window)
     window.show_page(window.installed)
     qtbot.waitExposed(window)
-    qtbot.waitUntil(lambda: desk.library.looked and desk.memory.now is not None)
+    qtbot.waitUntil(lambda: models.library.looked and models.memory.now is not None)
     return window
 
 

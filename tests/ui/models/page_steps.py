@@ -3,7 +3,7 @@
 from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.models.installed.page import InstalledPage
 
 
@@ -15,9 +15,9 @@ def pick(page: InstalledPage, name: str) -> None:
     page.list.setCurrentRow(names(page).index(name))
 
 
-def refresh(qtbot: QtBot, desk: ModelsDesk) -> None:
-    desk.library.look()
-    qtbot.waitUntil(lambda: not desk.library._search._work.busy)
+def refresh(qtbot: QtBot, models: Models) -> None:
+    models.library.look()
+    qtbot.waitUntil(lambda: not models.library._search._work.busy)
 
 
 def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:

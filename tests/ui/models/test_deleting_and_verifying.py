@@ -13,9 +13,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.known_files import checksum
 from rdchat.hub.verifying import Verdict
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.installed.words import verdict_text
+from rdchat.ui.models.texts import verdict_text
 from tests.hub.downloading import NAME, cached, download, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
@@ -25,12 +25,12 @@ from tests.ui.models.page_steps import answer, names, pick, refresh
 
 
 @pytest.fixture
-def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk) -> Path:
+def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models) -> Path:
     """A model of the hub's cache, picked."""
     hub.add(NAME, small_files())
     folder = download()[0]
     machine.models.append(library_model(NAME, path=folder, disk_bytes=sum(map(len, small_files().values()))))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, NAME)
     return folder
 
@@ -82,14 +82,14 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     chat: Chat,
     machine: Machine,
     page: InstalledPage,
-    desk: ModelsDesk,
+    models: Models,
     downloaded: Path,
     system_trash: Path,
 ) -> None:
     chat.controller.model_slot.load(str(downloaded))
     chat.wait_for(EngineState.IDLE)
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     page.bar.delete.click()
     assert "It is loaded and will be unloaded first." in answer(qtbot, page, "Unload and Delete")
     qtbot.waitUntil(lambda: not cached().folder.exists())
@@ -97,10 +97,10 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
 
 
 def test_other_programs_models_cannot_be_deleted_here(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     machine.models.append(library_model("theirs/model", origin="LM Studio", repository=""))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, "theirs/model")
     assert not page.bar.delete.isEnabled()
     assert "delete it there" in page.bar.delete.toolTip()
@@ -108,21 +108,21 @@ def test_other_programs_models_cannot_be_deleted_here(
     assert not page.findChildren(QMessageBox)
 
 
-def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path) -> None:
+def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path) -> None:
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
     (downloaded / "model.safetensors").write_bytes(b"x" * 400_000)
     page.bar.verify.click()
     qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.result.words.text())
     assert page.bar.result.link.text() == "Repair"
-    with qtbot.waitSignal(desk.downloads.finished):
+    with qtbot.waitSignal(models.downloads.finished):
         page.bar.result.link.click()
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
 
 
 def test_a_repair_fetches_the_version_that_is_damaged(
-    qtbot: QtBot, hub: HubServer, page: InstalledPage, desk: ModelsDesk, downloaded: Path
+    qtbot: QtBot, hub: HubServer, page: InstalledPage, models: Models, downloaded: Path
 ) -> None:
     weights = downloaded / "model.safetensors"
     weights.write_bytes(b"x" * 400_000)
@@ -130,29 +130,29 @@ def test_a_repair_fetches_the_version_that_is_damaged(
     qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
     hub.repositories[NAME].commits["f" * 40] = small_files() | {"model.safetensors": b"newer"}
     hub.repositories[NAME].branches["main"] = "f" * 40
-    with qtbot.waitSignal(desk.downloads.finished):
+    with qtbot.waitSignal(models.downloads.finished):
         page.bar.result.link.click()
     assert weights.read_bytes() == small_files()["model.safetensors"]
 
 
 def test_of_several_ggufs_the_damaged_one_is_fetched(
-    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     hub.add(NAME, {"a-Q4_0.gguf": b"4" * 2_000, "a-Q8_0.gguf": b"8" * 3_000})
     path = download(gguf="a-Q8_0.gguf")[0] / "a-Q8_0.gguf"
     machine.models.append(library_model("a-Q8_0", path=path, model=str(path), repository=NAME))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, "a-Q8_0")
     path.write_bytes(b"x" * 3_000)
     page.bar.verify.click()
     qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
-    with qtbot.waitSignal(desk.downloads.finished):
+    with qtbot.waitSignal(models.downloads.finished):
         page.bar.result.link.click()
     assert path.read_bytes() == b"8" * 3_000
 
 
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
-    qtbot: QtBot, page: InstalledPage, desk: ModelsDesk, downloaded: Path, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slowly(path: Path, letters: int, on_bytes: Callable[[int], None]) -> str:
         return checksum(path, letters, lambda count: (on_bytes(count), sleep(0.02))[0])
@@ -160,14 +160,14 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     monkeypatch.setattr("rdchat.hub.known_files._CHUNK", 20)
     monkeypatch.setattr("rdchat.hub.known_files.checksum", slowly)
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: desk.verification.done_bytes > 0)
+    qtbot.waitUntil(lambda: models.verification.done_bytes > 0)
     assert page.bar.result.link.text() == "Stop"
     pick(page, "org/Beta-1B-4bit")
     assert page.bar.result.words.isHidden()
     pick(page, NAME)
     assert page.bar.result.link.isVisible()
     page.bar.result.link.click()
-    assert desk.verification.model is None
+    assert models.verification.model is None
     assert page.bar.result.words.isHidden()
 
 
@@ -182,14 +182,14 @@ def test_verdicts_in_words() -> None:
 
 @pytest.mark.slow
 def test_an_unfinished_download_goes_on(
-    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     hub.add(NAME, small_files())
     machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=2_000_000_000))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, NAME)
     assert page.bar.load.text() == "Resume"
     assert not page.bar.verify.isEnabled()
-    with qtbot.waitSignal(desk.downloads.finished):
+    with qtbot.waitSignal(models.downloads.finished):
         page.bar.load.click()
     assert "See the Downloads page" in page.bar.result.words.text()

@@ -18,7 +18,7 @@ from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, Ta
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
@@ -61,30 +61,32 @@ def here() -> Here:
 
 
 @pytest.fixture
-def desk(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[ModelsDesk]:
+def models(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: here.models, made_for=here.find)
-    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, sources)
-    yield desk
-    desk.close()
-    desk.deleteLater()
+    models = Models(controller.model_slot, controller.settings, controller.drafting, sources)
+    yield models
+    models.close()
+    models.deleteLater()
 
 
 @pytest.fixture
-def page(qtbot: QtBot, desk: ModelsDesk, theme: Theme) -> DraftersPage:
-    page = DraftersPage(desk, PageLinks(), theme)
+def page(qtbot: QtBot, models: Models, theme: Theme) -> DraftersPage:
+    page = DraftersPage(models, PageLinks(), theme)
     qtbot.addWidget(page)
     page.resize(1000, 640)
     page.show()
-    qtbot.waitUntil(lambda: desk.training.state is not TrainingState.LOOKING)
+    qtbot.waitUntil(lambda: models.training.state is not TrainingState.LOOKING)
     return page
 
 
-def have(chat: Chat, desk: ModelsDesk, qtbot: QtBot, *drafters: ModelCard) -> None:
+def have(chat: Chat, models: Models, qtbot: QtBot, *drafters: ModelCard) -> None:
     """Let these drafters be on the machine, and all but damaged ones fit the model, which is loaded."""
     there = list(drafters)
     chat.engine.fits = {each.model: DrafterFit(each.model, TargetMatch(True)) for each in drafters}
-    search = FolderSearch(lambda _: tuple(each for each in there if not each.origin or Path(each.model).exists()), desk)
+    search = FolderSearch(
+        lambda _: tuple(each for each in there if not each.origin or Path(each.model).exists()), models
+    )
     chat.controller.drafting.offer(search)
     chat.start()
     qtbot.waitUntil(lambda: len(chat.controller.drafting.drafters) == len(drafters))
@@ -106,61 +108,61 @@ def answer(qtbot: QtBot, page: QWidget, words: str) -> str:
 
 
 def test_a_drafter_that_is_here_says_what_it_is_and_is_used_by_a_click(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
 ) -> None:
-    have(chat, desk, qtbot, own)
-    row = page.installed.list.rows[own.model]
+    have(chat, models, qtbot, own)
+    row = page.list.rows[own.model]
     assert row.name.text() == "tiny-recurrent"
     assert row.facts.text() == "Recurrent  ·  built for this model  ·  Your own"
-    qtbot.waitUntil(lambda: row.more.text().startswith("1.9 tokens per step"))
+    qtbot.waitUntil(lambda: row.figures.text().startswith("1.9 tokens per step"))
     assert row.badge.text() == ""
-    click(qtbot, row.use)
+    click(qtbot, row.main)
     assert chat.controller.drafting.settings.drafter == own.model
     assert chat.controller.drafting.settings.mode is Mode.AUTO
     assert row.badge.text() == "In use"
-    assert not row.use.isEnabled()
+    assert not row.main.isEnabled()
 
 
 def test_a_drafter_is_tried_in_a_race_without_being_used(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
 ) -> None:
-    have(chat, desk, qtbot, own)
-    with qtbot.waitSignal(desk.shelf.race_requested) as requested:
-        click(qtbot, page.installed.list.rows[own.model].race)
+    have(chat, models, qtbot, own)
+    with qtbot.waitSignal(models.shelf.race_requested) as requested:
+        click(qtbot, page.list.rows[own.model].other)
     assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
     assert chat.controller.drafting.settings.drafter is None
 
 
 def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard, system_trash: Path
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard, system_trash: Path
 ) -> None:
-    have(chat, desk, qtbot, own)
+    have(chat, models, qtbot, own)
     chat.controller.drafting.change(DraftSettings(Mode.DRAFTER, drafter=own.model))
-    row = page.installed.list.rows[own.model]
+    row = page.list.rows[own.model]
     row.delete.trigger()
-    answer(qtbot, page.installed, "Cancel")
+    answer(qtbot, page, "Cancel")
     assert Path(own.model).exists()
-    qtbot.waitUntil(lambda: page.installed.findChild(QMessageBox) is None)
+    qtbot.waitUntil(lambda: page.findChild(QMessageBox) is None)
     row.delete.trigger()
-    assert "It is in use. Replies are then written without it." in answer(qtbot, page.installed, "Delete")
+    assert "It is in use. Replies are then written without it." in answer(qtbot, page, "Delete")
     qtbot.waitUntil(lambda: not Path(own.model).exists())
     assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
-    qtbot.waitUntil(lambda: not page.installed.list.rows)
-    assert page.installed.result.words.text() == "Deleted tiny-recurrent."
-    click(qtbot, page.installed.result.link)
-    qtbot.waitUntil(lambda: own.model in page.installed.list.rows)
+    qtbot.waitUntil(lambda: not page.list.rows)
+    assert page.result.words.text() == "Deleted tiny-recurrent."
+    click(qtbot, page.result.link)
+    qtbot.waitUntil(lambda: own.model in page.list.rows)
     assert (Path(own.model) / "card.md").exists()
-    assert page.installed.result.words.text() == "tiny-recurrent is back."
-    assert not page.installed.result.link.isVisible()
+    assert page.result.words.text() == "tiny-recurrent is back."
+    assert not page.result.link.isVisible()
 
 
 def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
-    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage, system_trash: Path
+    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage, system_trash: Path
 ) -> None:
     hub.add("a/tiny-eagle3", WEIGHTS)
     folder = download("a/tiny-eagle3")[0]
-    have(chat, desk, qtbot)
+    have(chat, models, qtbot)
     found = ModelCard(
         "a/tiny-eagle3",
         "a/tiny-eagle3",
@@ -171,55 +173,55 @@ def test_a_drafter_of_the_hubs_cache_is_deleted_and_can_be_downloaded_again(
         kind=HeadKind.EAGLE3,
         disk_bytes=102_000,
     )
-    there = FolderSearch(lambda _: (found,) if folder.exists() else (), desk)
+    there = FolderSearch(lambda _: (found,) if folder.exists() else (), models)
     chat.engine.fits = {found.model: DrafterFit(found.model, TargetMatch(True))}
     chat.controller.drafting.offer(there)
-    qtbot.waitUntil(lambda: found.model in page.installed.list.rows)
-    row = page.installed.list.rows[found.model]
+    qtbot.waitUntil(lambda: found.model in page.list.rows)
+    row = page.list.rows[found.model]
     assert row.facts.text() == "EAGLE-3  ·  built for this model  ·  102 KB  ·  Hugging Face"
     row.delete.trigger()
-    assert "It is in the Hugging Face cache" in answer(qtbot, page.installed, "Delete")
-    qtbot.waitUntil(lambda: not folder.exists() and not page.installed.list.rows)
-    click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows)
-    assert page.published.list.rows["a/tiny-eagle3"].box.button.isVisible()
+    assert "It is in the Hugging Face cache" in answer(qtbot, page, "Delete")
+    qtbot.waitUntil(lambda: not folder.exists() and not page.list.rows)
+    click(qtbot, page.search)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
+    assert page.hub_list.rows["a/tiny-eagle3"].main.isVisible()
 
 
 def test_what_cannot_be_deleted_says_why(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
 ) -> None:
-    have(chat, desk, qtbot, own)
-    page.installed.list.rows[own.model].delete.trigger()
+    have(chat, models, qtbot, own)
+    page.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
-    answer(qtbot, page.installed, "Delete")
-    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.installed.result.words.text())
+    answer(qtbot, page, "Delete")
+    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.result.words.text())
 
 
 def test_what_others_keep_cannot_be_deleted_here(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, tmp_path: Path
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, tmp_path: Path
 ) -> None:
     (tmp_path / "other").mkdir()
     other = ModelCard("org/eagle", str(tmp_path / "other"), "LM Studio", tmp_path / "other", is_drafter=True)
-    have(chat, desk, qtbot, other)
-    assert not page.installed.list.rows[other.model].delete.isVisible()
+    have(chat, models, qtbot, other)
+    assert not page.list.rows[other.model].delete.isVisible()
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
 ) -> None:
     damaged = ModelCard("cut", str(Path(own.model)) + "/..", "Your own", problem="It has no weights.")
-    have(chat, desk, qtbot, own, damaged)
-    assert list(page.installed.list.rows) == [own.model]
-    assert page.installed.unfit.text() == "1 drafter cannot be used with this model"
-    assert not page.installed.reasons.isVisible()
-    click(qtbot, page.installed.unfit)
-    assert page.installed.reasons.text() == "cut: It has no weights."
+    have(chat, models, qtbot, own, damaged)
+    assert list(page.list.rows) == [own.model]
+    assert page.unfit.text() == "1 drafter cannot be used with this model"
+    assert not page.reasons.isVisible()
+    click(qtbot, page.unfit)
+    assert page.reasons.text() == "cut: It has no weights."
 
 
 def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_loaded(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard, here: Here
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard, here: Here
 ) -> None:
-    have(chat, desk, qtbot)
+    have(chat, models, qtbot)
     asked: list[tuple[str, int]] = []
 
     def made_for(model: str) -> tuple[ModelCard, ...]:
@@ -227,17 +229,17 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
         return (own,)
 
     here.models, here.made_for = (ModelCard("org/big", "org/big", "Hugging Face"),), made_for
-    desk.shelf.look()
+    models.shelf.look()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
     page.model.activated.emit(1)
-    qtbot.waitUntil(lambda: own.model in page.installed.list.rows)
+    qtbot.waitUntil(lambda: own.model in page.list.rows)
     assert asked[-1][0] == "org/big"
     assert asked[-1][1] != threading.get_ident()
-    row = page.installed.list.rows[own.model]
-    assert not row.use.isEnabled()
-    assert row.use.toolTip() == "Load this model first."
+    row = page.list.rows[own.model]
+    assert not row.main.isEnabled()
+    assert row.main.toolTip() == "Load this model first."
     click(qtbot, page.load)
     qtbot.waitUntil(lambda: chat.controller.model_slot.info is not None)
     qtbot.waitUntil(lambda: page.model.currentText() == "org/big (loaded)")
@@ -245,50 +247,51 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
 
 
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
-    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage
 ) -> None:
     hub.add("a/tiny-eagle3", WEIGHTS)
-    have(chat, desk, qtbot)
+    have(chat, models, qtbot)
     assert hub.requests == []
-    assert hub.url.removeprefix("http://") in page.published.words.text()
-    click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows)
-    row = page.published.list.rows["a/tiny-eagle3"]
-    qtbot.waitUntil(lambda: not desk.hub_drafters.searching)
+    assert hub.url.removeprefix("http://") in page.hub_text.text()
+    click(qtbot, page.search)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
+    row = page.hub_list.rows["a/tiny-eagle3"]
+    qtbot.waitUntil(lambda: not models.hub_drafters.searching)
     assert row.facts.text().startswith("EAGLE-3  ·  ")
-    click(qtbot, row.box.button)
+    assert row.main.text().startswith("Download")
+    click(qtbot, row.main)
     qtbot.waitUntil(lambda: row.badge.text() == "Installed")
-    assert not row.box.button.isVisible()
-    click(qtbot, row.use)
+    assert row.main.text() == "Use"
+    click(qtbot, row.main)
     assert chat.controller.drafting.settings.drafter == "a/tiny-eagle3"
 
 
 def test_a_hub_that_cannot_be_reached_is_told_of_in_words(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    have(chat, desk, qtbot)
-    click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: not desk.hub_drafters.searching)
-    qtbot.waitUntil(lambda: "127.0.0.1:9 cannot be reached" in page.published.words.text())
-    assert page.published.search.isEnabled()
+    have(chat, models, qtbot)
+    click(qtbot, page.search)
+    qtbot.waitUntil(lambda: not models.hub_drafters.searching)
+    qtbot.waitUntil(lambda: "127.0.0.1:9 cannot be reached" in page.hub_text.text())
+    assert page.search.isEnabled()
 
 
 def test_a_web_page_is_opened_by_a_click(
-    qtbot: QtBot, hub: HubServer, chat: Chat, desk: ModelsDesk, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
+    qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened: list[QUrl] = []
     monkeypatch.setattr(QDesktopServices, "openUrl", opened.append)
     hub.add("a/tiny-eagle3", WEIGHTS)
-    have(chat, desk, qtbot)
-    click(qtbot, page.published.search)
-    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.published.list.rows)
-    click(qtbot, page.published.list.rows["a/tiny-eagle3"].page)
+    have(chat, models, qtbot)
+    click(qtbot, page.search)
+    qtbot.waitUntil(lambda: "a/tiny-eagle3" in page.hub_list.rows)
+    click(qtbot, page.hub_list.rows["a/tiny-eagle3"].other)
     assert [url.toString() for url in opened] == [f"{hub.url}/a/tiny-eagle3"]
 
 
-def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage) -> None:
-    have(chat, desk, qtbot)
+def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage) -> None:
+    have(chat, models, qtbot)
     click(qtbot, page.train)
     order = page.training.form
     assert order.kinds[next(iter(order.kinds))].text() == "Recurrent (recommended)"
@@ -310,9 +313,9 @@ def test_a_training_is_chosen_in_a_form(qtbot: QtBot, chat: Chat, desk: ModelsDe
 
 
 def test_everything_is_reached_by_tab_and_has_a_name(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, own: ModelCard
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
 ) -> None:
-    have(chat, desk, qtbot, own)
+    have(chat, models, qtbot, own)
     for show in (page.show_drafters, page.show_training):
         show()
         wanted = {
@@ -334,17 +337,17 @@ def test_everything_is_reached_by_tab_and_has_a_name(
 @pytest.mark.slow
 @pytest.mark.timeout(1200)  # four processes that import MLX
 def test_a_training_by_clicks_from_the_form_to_its_use(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, short_trainings: None, small_model: Path
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
-    have(chat, desk, qtbot)
+    have(chat, models, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
+    qtbot.waitUntil(lambda: models.shelf.loaded is not None and models.shelf.loaded.path == small_model)
     click(qtbot, page.train)
     view, main = page.training.form, page.training.main
     view.tokens.setValue(1000)
     assert view.little.isVisible()
     click(qtbot, main)
-    training, shown = desk.training, page.training
+    training, shown = models.training, page.training
     wait_for(qtbot, training, TrainingState.TRAINING)
     qtbot.waitUntil(lambda: shown.title.text() == "Writing answers to learn from", timeout=WAIT_MS)
     assert shown.notes.text().startswith("The answers take up to "), "disk and memory"
@@ -391,32 +394,32 @@ def test_a_new_drafter_that_is_worse_is_used_only_by_a_click(worse: None, qtbot:
 
 
 def test_a_drafter_that_is_used_is_taken_before_the_rest_is_removed(
-    better: None, qtbot: QtBot, desk: ModelsDesk, page: DraftersPage
+    better: None, qtbot: QtBot, models: Models, page: DraftersPage
 ) -> None:
     page.show_training()
     result = page.training
     qtbot.waitUntil(lambda: result.main.text() == "Use Drafter")
     assert result.main.isDefault()
-    with qtbot.waitSignal(desk.training.taken, timeout=WAIT_MS):
+    with qtbot.waitSignal(models.training.taken, timeout=WAIT_MS):
         click(qtbot, result.main)
     assert page.train.isVisible()
-    wait_for(qtbot, desk.training, TrainingState.NOTHING)
+    wait_for(qtbot, models.training, TrainingState.NOTHING)
     assert page.note.text() == "short-recurrent is used from the next reply on."
     assert page.train.isVisible()
 
 
 @pytest.mark.slow
 def test_discarding_asks_first(
-    qtbot: QtBot, chat: Chat, desk: ModelsDesk, page: DraftersPage, short_trainings: None, small_model: Path
+    qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, short_trainings: None, small_model: Path
 ) -> None:
-    have(chat, desk, qtbot)
+    have(chat, models, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: desk.shelf.loaded is not None and desk.shelf.loaded.path == small_model)
+    qtbot.waitUntil(lambda: models.shelf.loaded is not None and models.shelf.loaded.path == small_model)
     page.show_training()
-    desk.training.start(page.training.form.order())  # type: ignore[arg-type]
-    wait_for(qtbot, desk.training, TrainingState.TRAINING)
+    models.training.start(page.training.form.order())  # type: ignore[arg-type]
+    wait_for(qtbot, models.training, TrainingState.TRAINING)
     click(qtbot, page.training.discard)
     answer(qtbot, page.training, "Discard")
-    wait_for(qtbot, desk.training, TrainingState.NOTHING)
+    wait_for(qtbot, models.training, TrainingState.NOTHING)
     qtbot.waitUntil(page.training.form.isVisible)
     assert not list(paths.cache_dir().glob("training/*/*"))

@@ -11,11 +11,11 @@ from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.services.models.discover.hub_search import ModelDetails
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.model import Model
+from rdchat.services.models.models import Models
 from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.downloads.page import DownloadRow
-from rdchat.ui.models.drafters.row import DrafterRow
 from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.services.models.library_samples import library_model
@@ -31,7 +31,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
 
 
 def test_the_page_of_installed_models(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk, pipe: Pipe
+    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models, pipe: Pipe
 ) -> None:
     named = pipe.named
     known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(True, named("match")), "weights_bytes": 100}
@@ -41,7 +41,7 @@ def test_the_page_of_installed_models(
         library_model(named("model"), family=named("family"), origin=named("place"), quantization=named("bits")),
         library_model(named("broken"), problem=named("problem")),
     ]
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     for name in names(page):
         pick(page, name)
         check_tips(pipe, shown_tips(page))
@@ -50,7 +50,7 @@ def test_the_page_of_installed_models(
     assert not pipe.reads
 
 
-def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pipe) -> None:
+def test_rows_of_drafters(qtbot: QtBot, theme: Theme, models: Models, pipe: Pipe) -> None:
     named = pipe.named
     known = {"kind": HeadKind.RECURRENT, "match": TargetMatch(False, named("match"))}
     card = ModelCard(named("name"), named("path"), named("place"), **known)
@@ -58,12 +58,12 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pi
         named("repository"), 1, kind=PublishedKind.EAGLE3, licence=named("licence"),
         problem=named("problem"),
     )  # fmt: skip
-    here = DrafterRow(desk, PageLinks(), theme)
-    published = DrafterRow(desk, PageLinks(), theme)
+    here = ModelRow(models, PageLinks(), theme)
+    published = ModelRow(models, PageLinks(), theme)
     qtbot.addWidget(here)
     qtbot.addWidget(published)
-    here.show_card(card)
-    published.show_results(found)
+    here.show_model(Model(card.model, card, is_installed=True, drafts=True))
+    published.show_model(Model(found.repository, hub=found, drafts=True))
     for row in (here, published):
         row.resize(300, 200)
         row.show()
@@ -73,15 +73,15 @@ def test_rows_of_drafters(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pi
     assert not pipe.reads
 
 
-def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, desk: ModelsDesk, pipe: Pipe) -> None:
+def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, models: Models, pipe: Pipe) -> None:
     named = pipe.named
     progress = Download(
         named("repository"), named("revision"), state=DownloadState.FAILED,
         files=(DownloadFile(named("file"), 1, 10, named("note")),), notes=(named("note"),),
         problem=named("problem"), hint=named("hint"), gguf=named("gguf"),
     )  # fmt: skip
-    row = DownloadRow(desk, PageLinks(), theme)
-    row.show_download(progress)
+    row = ModelRow(models, PageLinks(), theme)
+    row.show_model(Model.downloaded(progress))
     qtbot.addWidget(row)
     row.resize(500, 300)
     row.show()

@@ -12,10 +12,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.errors import DoesNotFitError
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
-from rdchat.ui.models.installed.words import SortBy, drafter_name, entries_of, row_line
+from rdchat.ui.models.texts import SortBy, drafter_name, entries_of, row_line
 from rdchat.ui.style.opening import SHOW_FOLDER
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -85,7 +85,7 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
 
 
 def test_whether_it_fits_is_said_with_the_figures_behind_it(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     pick(page, "org/Alpha-8B-4bit")
     memory = page.details.memory
@@ -100,25 +100,25 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
     pick(page, "org/Beta-1B-4bit")
     assert memory.context.currentText() == "131,072"
     machine.memory = replace(MEMORY, room=replace(MEMORY.room, limit_bytes=2**29))
-    desk.memory.ask()
+    models.memory.ask()
     qtbot.waitUntil(lambda: "more than is available" in memory.verdict.text())
 
 
 def test_before_the_engine_has_begun_memory_is_not_known(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
-    desk.memory.found = ()
+    models.memory.found = ()
     pick(page, "org/Beta-1B-4bit")
     assert page.details.memory.verdict.text() == "Checking the memory…"
-    desk.memory.ask()
+    models.memory.ask()
     qtbot.waitUntil(lambda: page.details.memory.verdict.text().startswith("Fits"))
 
 
 def test_one_that_is_too_large_is_loaded_only_after_a_question(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     machine.models.append(library_model("org/Huge-70B", 70_000_000_000))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, "org/Huge-70B")
     assert page.details.memory.verdict.text() == "Too large: needs 27.8 GB more than is available"
     chat.engine.load_errors["org/Huge-70B"] = DoesNotFitError("It needs 37 GB.", "Choose a smaller one.")
@@ -131,9 +131,7 @@ def test_one_that_is_too_large_is_loaded_only_after_a_question(
     assert chat.engine.loaded_anyway == ["org/Huge-70B"]
 
 
-def test_what_drafts_is_listed_and_counted(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
-) -> None:
+def test_what_drafts_is_listed_and_counted(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> None:
     machine.heads = (
         ModelCard("mine", "/mine", "Your own", kind=HeadKind.RECURRENT, match=TargetMatch(True), weights_bytes=2**30),
         ModelCard(
@@ -146,7 +144,7 @@ def test_what_drafts_is_listed_and_counted(
         ),
     )
     machine.models[0] = replace(machine.models[0], tried=Capability(DraftKind.CHAIN, "it keeps state"))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, "org/Alpha-8B-4bit")
     text = lambda: all_text(page.details.drafts)  # noqa: E731
     qtbot.waitUntil(lambda: "mine (Recurrent)\norg/dflash (Block), may fit" in text())
@@ -160,10 +158,10 @@ def test_what_drafts_is_listed_and_counted(
 
 
 def test_a_model_that_cannot_be_loaded_says_why(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     machine.models.append(library_model("org/Broken", sizes=None, problem="Its weights are missing."))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     pick(page, "org/Broken")
     assert page.details.problem.text().startswith("Its weights are missing.")
     assert not page.bar.load.isEnabled()
@@ -173,14 +171,14 @@ def test_a_model_that_cannot_be_loaded_says_why(
 
 
 def test_drafters_are_listed_after_the_models_and_cannot_answer(
-    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, desk: ModelsDesk
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     machine.models.append(
         library_model(
             "org/A-eagle", family="EAGLE-3", sizes=None, quantization="", disk_bytes=60_000_000, is_drafter=True
         )
     )
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     assert names(page)[-1] == "org/A-eagle"
     assert page.count.text() == "3 models, 1 drafter, 5.20 GB"
     pick(page, "org/A-eagle")
@@ -198,7 +196,7 @@ def test_a_models_folder_is_shown(
     qtbot: QtBot,
     machine: Machine,
     page: InstalledPage,
-    desk: ModelsDesk,
+    models: Models,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
@@ -207,7 +205,7 @@ def test_a_models_folder_is_shown(
     (tmp_path / "file.gguf").touch()
     machine.models.append(library_model("file", path=tmp_path / "file.gguf"))
     machine.models.append(library_model("folder", path=tmp_path))
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     for name in ("file", "folder"):
         pick(page, name)
         page.bar.reveal.click()
@@ -238,11 +236,9 @@ def test_a_row_has_a_menu(qtbot: QtBot, page: InstalledPage) -> None:
     menu.close()
 
 
-def test_an_empty_machine_says_what_to_do(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, desk: ModelsDesk
-) -> None:
+def test_an_empty_machine_says_what_to_do(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> None:
     machine.models = []
-    refresh(qtbot, desk)
+    refresh(qtbot, models)
     assert page.stack.currentWidget() is not page.details
     assert "Discover" in page.empty.words.text()
     assert page.count.text() == "No models yet."
@@ -283,7 +279,7 @@ def test_what_would_make_it_faster_is_a_click_away(
     advice = page.details.advice
     qtbot.waitUntil(lambda: "can draft" in advice.text())
     matched: list[str] = []
-    models_window.installed._desk.library.drafters_listed.connect(lambda model, _heads: matched.append(model.name))
+    models_window.installed._models.library.drafters_listed.connect(lambda model, _heads: matched.append(model.name))
     assert advice.text().endswith("Load the model to use it.")
     assert page.details.follow.isHidden()
     pick(page, "tiny")  # the loaded one
@@ -294,7 +290,7 @@ def test_what_would_make_it_faster_is_a_click_away(
     assert models_window.tabs.currentIndex() == 3
     qtbot.waitUntil(lambda: bool(hub.requests))
     drafters = models_window.drafters
-    qtbot.waitUntil(lambda: "No drafter for" in drafters.published.words.text())
+    qtbot.waitUntil(lambda: "No drafter for" in drafters.hub_text.text())
     models_window.show_page(page)
     qtbot.waitUntil(lambda: "Train one here" in advice.text())
     assert len(matched) == before, "results of a search match the model's drafters again"

@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.app import find_mtp_layers
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.services.models.sources import ModelSources
-from rdchat.ui.models.downloads import words
+from rdchat.ui.models import texts
 from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
 from rdchat.ui.models.drafters.page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
@@ -34,22 +34,22 @@ def model(tmp_path: Path) -> ModelCard:
 
 
 @pytest.fixture
-def desk(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[ModelsDesk]:
+def models(qtbot: QtBot, hub: HubServer, chat: Chat, model: ModelCard) -> Iterator[Models]:
     controller = chat.controller
     sources = ModelSources(models=lambda _chosen: (model,), mtp_layers=find_mtp_layers)
-    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, sources)
-    yield desk
-    desk.close()
-    desk.deleteLater()
+    models = Models(controller.model_slot, controller.settings, controller.drafting, sources)
+    yield models
+    models.close()
+    models.deleteLater()
 
 
 @pytest.fixture
-def page(qtbot: QtBot, desk: ModelsDesk, theme: Theme, links: PageLinks, model: ModelCard) -> DraftersPage:
-    page = DraftersPage(desk, links, theme)
+def page(qtbot: QtBot, models: Models, theme: Theme, links: PageLinks, model: ModelCard) -> DraftersPage:
+    page = DraftersPage(models, links, theme)
     qtbot.addWidget(page)
     page.resize(1000, 640)
     page.show()
-    desk.shelf.choose(model)
+    models.shelf.choose(model)
     return page
 
 
@@ -65,14 +65,14 @@ def click(qtbot: QtBot, button: QWidget) -> None:
 
 def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
     """Open the sheet, and wait for the hub's answer."""
-    page.published.get_mtp()
-    sheet = page.published.sheet
-    qtbot.waitUntil(lambda: not page.published.sheet._search.searching, timeout=WAIT_MS)
+    page.get_mtp()
+    sheet = page.sheet
+    qtbot.waitUntil(lambda: not page.sheet._search.searching, timeout=WAIT_MS)
     return sheet
 
 
 def test_the_size_is_shown_and_a_click_fetches_the_layers(
-    qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage, links: PageLinks
+    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage, links: PageLinks
 ) -> None:
     original = Original()
     original.put(hub)
@@ -81,14 +81,14 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     sheet = opened(qtbot, page)
     assert sheet.words.text().startswith(f"1 MB from {ORIGINAL}. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
-    with qtbot.waitSignals([links.downloads_requested, desk.downloads.finished], timeout=WAIT_MS):
+    with qtbot.waitSignals([links.downloads_requested, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
     assert not sheet.isVisible()
     check_layers(drafter_folder(), original)
-    (download,) = desk.downloads.all()
+    (download,) = models.downloads.all()
     assert (download.state, download.is_model) == (DownloadState.FINISHED, False)
-    assert words.title(download) == f"{ORIGINAL}  ·  MTP layers"
-    assert words.state_text(download) == "1 MB  ·  complete"
+    assert texts.download_title(download) == f"{ORIGINAL}  ·  MTP layers"
+    assert texts.state_text(download) == "1 MB  ·  complete"
     assert "There is nothing to get" in opened(qtbot, page).problem.text()
 
 
@@ -114,7 +114,7 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
     qtbot: QtBot, hub: HubServer, page: DraftersPage, model: ModelCard
 ) -> None:
     hub.add(TARGET, {"config.json": b"{}"})
-    sheet = page.published.sheet
+    sheet = page.sheet
     sheet.open_for(replace(model, states_mtp=True))
     qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.words.text())
 
@@ -122,7 +122,7 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
 @pytest.mark.parametrize("says", [False, True])
 def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersPage, model: ModelCard, says: bool) -> None:
     page._shelf.choose(replace(model, states_mtp=says))
-    assert page.published.mtp.isVisible() is says
+    assert page.mtp.isVisible() is says
 
 
 def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, page: DraftersPage) -> None:
@@ -139,7 +139,7 @@ def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, p
 
 
 def test_a_download_that_cannot_begin_keeps_its_plan(
-    qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
 ) -> None:
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
@@ -150,42 +150,42 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
         click(qtbot, sheet.go)
         qtbot.waitUntil(lambda: bool(sheet.problem.text()), timeout=WAIT_MS)
     assert (sheet.go.text(), sheet.go.isEnabled()) == ("Get 1 MB", True)
-    with qtbot.waitSignal(desk.downloads.finished, timeout=WAIT_MS):
+    with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
         click(qtbot, sheet.go)
 
 
-def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage) -> None:
+def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage) -> None:
     original = Original()
     original.put(hub)
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
     hub.bytes_per_second = 200_000
     click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: any(each.done_bytes for each in desk.downloads.all()), timeout=WAIT_MS)
-    (download,) = desk.downloads.all()
-    desk.downloads.pause(download.id)
-    qtbot.waitUntil(lambda: desk.downloads.all()[0].state is DownloadState.PAUSED, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()), timeout=WAIT_MS)
+    (download,) = models.downloads.all()
+    models.downloads.pause(download.id)
+    qtbot.waitUntil(lambda: models.downloads.all()[0].state is DownloadState.PAUSED, timeout=WAIT_MS)
     hub.bytes_per_second = None
     asked = len(hub.requests)
     sheet = opened(qtbot, page)
     assert (sheet.go.text(), len(hub.requests)) == ("Resume", asked)
-    with qtbot.waitSignal(desk.downloads.finished, timeout=WAIT_MS):
+    with qtbot.waitSignal(models.downloads.finished, timeout=WAIT_MS):
         click(qtbot, sheet.go)
     check_layers(drafter_folder(), original)
 
 
 def test_what_was_fetched_is_removed_with_the_download(
-    qtbot: QtBot, hub: HubServer, desk: ModelsDesk, page: DraftersPage
+    qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
 ) -> None:
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     sheet = opened(qtbot, page)
     hub.bytes_per_second = 200_000
     click(qtbot, sheet.go)
-    qtbot.waitUntil(lambda: any(each.done_bytes for each in desk.downloads.all()), timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: any(each.done_bytes for each in models.downloads.all()), timeout=WAIT_MS)
     folder = drafter_folder()
-    with qtbot.waitSignal(desk.downloads.removed, timeout=WAIT_MS):
-        desk.downloads.discard(desk.downloads.all()[0].id)
+    with qtbot.waitSignal(models.downloads.removed, timeout=WAIT_MS):
+        models.downloads.discard(models.downloads.all()[0].id)
     assert not folder.exists()
 
 

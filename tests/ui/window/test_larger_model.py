@@ -58,7 +58,7 @@ def test_its_button_opens_discover_at_the_model(
     models = window.windows.models
     qtbot.waitUntil(models.isVisible)
     assert models.discover.isVisible()
-    details = models.discover._desk.details
+    details = models.discover._models.details
     qtbot.waitUntil(lambda: details.model is not None and details.model.trouble is not None)
     assert details.model is not None
     assert details.model.repository == "mlx-community/Qwen3-8B-4bit"

@@ -15,6 +15,7 @@ from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.models.installed.library import Library
+from rdchat.services.models.model import Model
 from rdchat.services.models.model_service import ModelService
 
 _CARD = "card.md"
@@ -124,6 +125,11 @@ class DrafterShelf(ModelService):
         models = [each.model for each in self._library.models if each.can_be_loaded]
         return frozenset([each.model for each in self._drafting.drafters] + models)
 
+    def problem_of(self, model: Model) -> str:
+        """Return why the loaded model cannot use a drafter head; empty where it may."""
+        unfit = () if model.is_smaller_model else self.unfit
+        return next((each.problem for each in unfit if each.model == model.id), "")
+
     def use(self, drafter: str, *, is_model: bool = False) -> None:
         """Make the loaded model draft with a drafter head, or with a smaller model."""
         wanted = self._settings_with(drafter, is_model)
@@ -153,6 +159,12 @@ class DrafterShelf(ModelService):
     def settings(self) -> DraftSettings:
         """How the loaded model drafts now."""
         return self._drafting.settings
+
+    def uses(self, model: Model) -> bool:
+        """Return whether the loaded model drafts with a drafter head, or with a smaller model."""
+        if model.card is not None:
+            return self.is_used(model.card)
+        return model.id == (self.settings.draft_model if model.is_smaller_model else self.settings.drafter)
 
     def is_used(self, model: ModelCard) -> bool:
         """Return whether the loaded model drafts with a drafter: the chosen one, else the one made for the model."""

@@ -10,9 +10,11 @@ from rdchat.inference.api.model_facts import ModelSizes
 from rdchat.services.models.discover.fit import Machine, sizes_of_files, sizes_read
 from rdchat.services.models.discover.hub_search import ModelDetails
 from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions
-from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.models.discover import words
-from rdchat.ui.models.page_parts import DownloadBox, FileList, NoticeView, PageLinks
+from rdchat.services.models.model import Model
+from rdchat.services.models.models import Models
+from rdchat.ui.models import texts
+from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.models.page_parts import FileList, NoticeView, PageLinks
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled
@@ -28,12 +30,12 @@ _GATED = "Gated: ask its authors for access on the web page, then enter your tok
 class SuggestionBox(Ground):
     """Shows why a model is suggested, and downloads its drafter."""
 
-    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__(theme, "raised")
-        self._theme = theme
+        self._models, self._theme = models, theme
         self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
         self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
-        self.download = DownloadBox(desk, links, theme)
+        self.download = ModelRow(models, links, theme, in_details=True)
         self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self._sources = column(spacing=2)
         reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
@@ -52,11 +54,15 @@ class SuggestionBox(Ground):
         drafter = suggestion.drafter
         self.good_for.setText(suggestion.good_for)
         self.why.setText(suggestion.why)
-        known = words.size(drafter.weight_bytes) or "size unknown"
+        known = texts.size(drafter.weight_bytes) or "size unknown"
         self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
-        here_already, size = drafter.repository in here, drafter.weight_bytes or 0
-        self.download.show_model(drafter.repository, size=size, here=here_already, is_model=False)
-        self.check.setText(words.check_text(suggestion.checked, suggestion.chosen))
+        name, downloads = drafter.repository, self._models.downloads
+        installed = name in here or self._models.is_downloaded(name)
+        size = drafter.weight_bytes or 0
+        self.download.show_model(
+            Model(name, download=downloads.find(name), is_installed=installed, is_model=False, size=size)
+        )
+        self.check.setText(texts.check_text(suggestion.checked, suggestion.chosen))
         self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
 
     def _show_sources(self, sources: dict[Source, None]) -> None:
@@ -74,13 +80,14 @@ class DetailsView(QStackedWidget):
     """Shows a model, or a notice in its place.
 
     Args:
-        desk: The window's services.
+        models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
+        self._models = models
         self._model: ModelDetails | None = None
         self._card: str | None = None
         self.notice = NoticeView(links, theme)
@@ -92,18 +99,18 @@ class DetailsView(QStackedWidget):
         )
         self.popularity = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         self.token = TextButton("Enter Token…", theme, links.token_requested.emit)
-        self.again = TextButton("Try Again", theme, desk.details.retry)
+        self.again = TextButton("Try Again", theme, models.details.retry)
         self.gguf = choice_box("GGUF file", "Each file is the whole model, with a different quantisation", letters=0)
-        self.download = DownloadBox(desk, links, theme)
-        self.suggestion = SuggestionBox(desk, links, theme)
+        self.download = ModelRow(models, links, theme, in_details=True)
+        self.suggestion = SuggestionBox(models, links, theme)
         self.files = FileList(theme)
         self.card = TextView(MarkdownParser(), theme, "Model card")
         self.cut = ThemedLabel(theme, "The rest of the card is on the web page.", "muted")
         self.area = self._build_scroll(theme)
         self.addWidget(self.notice)
         self.addWidget(self.area)
-        self.notice.retry_requested.connect(desk.details.retry)
-        self.gguf.activated.connect(lambda: desk.details.choose(self.gguf.currentData()))
+        self.notice.retry_requested.connect(models.details.retry)
+        self.gguf.activated.connect(lambda: models.details.choose(self.gguf.currentData()))
         self.show_model(None, None, frozenset())
 
     def _build_scroll(self, theme: Theme) -> QScrollArea:
@@ -153,22 +160,22 @@ class DetailsView(QStackedWidget):
 
     def focus_download(self) -> None:
         """Focus the button that downloads or loads, else the link to the page."""
-        for button in (self.download.button, self.download.load, self.download.line.link, self.page):
+        for button in (self.download.main, self.page):
             if button.isVisibleTo(self) and button.isEnabled():
                 button.setFocus(Qt.FocusReason.ShortcutFocusReason)
                 return
 
     def _show_facts(self, model: ModelDetails, machine: Machine | None, suggestion: Suggestion | None) -> None:
         facts, sizes = model.hub, _sizes(model, suggestion)
-        publisher, name = words.split_name(model.repository)
+        publisher, name = texts.split_name(model.repository)
         self.name.setText(name)
         self.publisher.setText(publisher)
         self.page.setVisible(bool(model.page))
-        self.made.show_text(words.make_text(facts) if facts else "")
-        self.popularity.setText(words.popularity(facts) if facts else "" if model.trouble else "Loading…")
+        self.made.show_text(texts.make_text(facts) if facts else "")
+        self.popularity.setText(texts.popularity(facts) if facts else "" if model.trouble else "Loading…")
         drafter_bytes = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
-        text, fit = words.memory_text(sizes, machine, drafter_bytes)
-        self.fit.show_text(text if facts or sizes else "", words.FIT_COLORS[fit] if fit else "muted")
+        text, fit = texts.memory_text(sizes, machine, drafter_bytes)
+        self.fit.show_text(text if facts or sizes else "", texts.FIT_COLORS[fit] if fit else "muted")
         gated = facts is not None and facts.gated
         trouble = str(model.trouble) if model.trouble else ""
         self.problem.show_text(" ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part))
@@ -177,19 +184,30 @@ class DetailsView(QStackedWidget):
 
     def _show_download(self, model: ModelDetails) -> None:
         files, several = model.files, len(model.ggufs) > 1
-        named = ((f"{file.name}{words.DOT}{words.size(file.size)}", file.name) for file in model.ggufs)
+        named = ((f"{file.name}{texts.DOT}{texts.size(file.size)}", file.name) for file in model.ggufs)
         fill_box(self.gguf, named, model.gguf)
         self.gguf.setVisible(several)
         self.download.setVisible(not (model.problem or model.trouble))
         gguf, size = model.gguf if several else "", files.size if files else 0
-        here, older = model.here, model.older_here
-        self.download.show_model(model.repository, gguf, size, here=here, older_here=older, loads=model.loads)
-        self.download.button.setEnabled(files is not None)
+        self.download.show_model(
+            Model(
+                model.repository,
+                hub=model.hub,
+                download=self._models.downloads.find(model.repository, gguf=gguf),
+                is_installed=model.here or self._models.is_downloaded(model.repository, gguf),
+                has_older_version=model.older_here,
+                gguf=gguf,
+                size=size,
+                load_name=model.loads,
+            )
+        )
+        if files is None:
+            self.download.main.setEnabled(False)
         by_size = sorted(files.files if files else (), key=lambda file: -file.size)
         left_out = files.left_out if files else ()
         more = f", {len(left_out)} left out" if left_out else ""
         shown = [DownloadFile(file.name, file.size, file.size) for file in by_size]
-        self.files.show_files(shown, more, words.left_out_text(left_out))
+        self.files.show_files(shown, more, texts.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:

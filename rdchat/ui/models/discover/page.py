@@ -9,11 +9,11 @@ from rdchat.hub.endpoint import find_endpoint, proxy_of
 from rdchat.hub.hub_model import SortBy
 from rdchat.services.models.discover.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.models.discover.details_view import DetailsView
-from rdchat.ui.models.discover.words import newcomer_entries, results_listed
 from rdchat.ui.models.model_list import Entry, ModelList, beside
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.models.texts import newcomer_entries, results_listed
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.formatting import counted
@@ -97,21 +97,21 @@ class DiscoverPage(QWidget):
     The hub is not asked before the person types or chooses a model.
 
     Args:
-        desk: The window's services.
+        models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk = desk
+        self._models = models
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
         self.notice = NoticeView(links, theme)
-        self.details = DetailsView(desk, links, theme)
+        self.details = DetailsView(models, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
-        self.again = TextButton("Try Again", theme, desk.search.retry)
+        self.again = TextButton("Try Again", theme, models.search.retry)
         self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
         self._asking.timeout.connect(self._ask_for_chosen)
         self._lay_out(theme)
@@ -128,7 +128,7 @@ class DiscoverPage(QWidget):
         column(column(self.bar, margins=MEDIUM), Separator(theme), (splitter, 1), within=self, spacing=0)
 
     def _connect(self) -> None:
-        desk, search = self._desk, self._desk.search
+        models, search = self._models, self._models.search
         self.bar.changed.connect(self._search)
         self.bar.field.returnPressed.connect(lambda: search.search(self.bar.query, at_once=True))
         self.bar.field.results_requested.connect(self.list.choose_first)
@@ -138,12 +138,13 @@ class DiscoverPage(QWidget):
         self.notice.action_requested.connect(self.bar.clear_filters)
         self.notice.retry_requested.connect(search.retry)
         search.changed.connect(self._show_results)
-        desk.details.changed.connect(self._show_details)
-        for changed in (desk.memory.changed, desk.slot.loaded, desk.here.changed):
+        for changed in (models.details.changed, models.downloads.progressed, models.downloads.removed):
+            changed.connect(self._show_details)
+        for changed in (models.memory.changed, models.slot.loaded, models.here.changed):
             changed.connect(self._show_all)
-        for happened in (desk.downloads.finished, desk.removal.removed, desk.removal.restored):
-            happened.connect(lambda _what: desk.here.look())
-            happened.connect(desk.details.look_again)
+        for happened in (models.downloads.finished, models.removal.removed, models.removal.restored):
+            happened.connect(lambda _what: models.here.look())
+            happened.connect(models.details.look_again)
 
     def open_model(self, repository: str) -> None:
         """Show a model, and ask the hub for it."""
@@ -154,14 +155,14 @@ class DiscoverPage(QWidget):
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
-        self._desk.here.look()
-        self._desk.memory.ask()
+        self._models.here.look()
+        self._models.memory.ask()
         self._show_all()
         if not self._chosen:
             self.bar.field.setFocus()
 
     def _search(self) -> None:
-        self._desk.search.search(self.bar.query)
+        self._models.search.search(self.bar.query)
         self._show_results()
 
     def _show_all(self) -> None:
@@ -170,7 +171,7 @@ class DiscoverPage(QWidget):
             self._show_details()
 
     def _show_results(self) -> None:
-        state, here, machine = self._desk.search.state, frozenset(self._desk.here.found), self._desk.machine
+        state, here, machine = self._models.search.state, frozenset(self._models.here.found), self._models.machine
         self._left.setCurrentWidget(self.list)
         if not state.query.words.strip():
             first = for_machine(machine) if machine is not None else ()
@@ -184,14 +185,14 @@ class DiscoverPage(QWidget):
             if not shown:
                 self._show_notice()
             if not shown or not self.list.verticalScrollBar().maximum():
-                self._desk.search.more()  # the list is not full yet
+                self._models.search.more()  # the list is not full yet
         self.list.select(self._chosen.key if self._chosen else "")
         trouble = state.trouble is not None and bool(state.found)
         self.again.setVisible(trouble)
         self.foot.setText(self._foot_text())
 
     def _show_notice(self) -> None:
-        state = self._desk.search.state
+        state = self._models.search.state
         if state.trouble is not None:
             self.notice.show_trouble(state.trouble)
         elif state.asking or not state.complete:
@@ -207,7 +208,7 @@ class DiscoverPage(QWidget):
 
     def _foot_text(self) -> str:
         """Return the number of models that are shown, or which server a search asks."""
-        state, found = self._desk.search.state, len(self._desk.search.state.found)
+        state, found = self._models.search.state, len(self._models.search.state.found)
         if found and state.trouble is not None:
             return state.trouble.message
         if found and state.asking:
@@ -231,7 +232,7 @@ class DiscoverPage(QWidget):
     def _ask_for_chosen(self) -> None:
         self._asking.stop()
         if self._chosen is not None:
-            self._desk.details.show(self._chosen.key, self._chosen.item)
+            self._models.details.show(self._chosen.key, self._chosen.item)
 
     def _open_chosen(self) -> None:
         if self._asking.isActive():
@@ -239,4 +240,4 @@ class DiscoverPage(QWidget):
         self.details.focus_download()
 
     def _show_details(self) -> None:
-        self.details.show_model(self._desk.details.model, self._desk.machine, frozenset(self._desk.here.found))
+        self.details.show_model(self._models.details.model, self._models.machine, frozenset(self._models.here.found))

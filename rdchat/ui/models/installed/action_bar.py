@@ -10,9 +10,9 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.models.installed.model_files import reason_not_to_delete, reason_not_to_verify
-from rdchat.services.models.models_desk import ModelsDesk
-from rdchat.ui.models.installed.words import key_of, short_name, verdict_text
+from rdchat.services.models.models import Models
 from rdchat.ui.models.removal import ResultLine, ask_to_delete
+from rdchat.ui.models.texts import key_of, short_name, verdict_text
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import MACHINE, file_size, load_text
 from rdchat.ui.style.labels import set_tip
@@ -30,17 +30,17 @@ class ActionBar(QWidget):
     """Loads, unloads, verifies, reveals and deletes the shown model.
 
     Args:
-        desk: The window's services.
+        models: The window's services.
         theme: The appearance to follow.
     """
 
-    def __init__(self, desk: ModelsDesk, theme: Theme) -> None:
+    def __init__(self, models: Models, theme: Theme) -> None:
         super().__init__()
-        self._desk = desk
+        self._models = models
         self._row: ModelCard | None = None
-        self.result = ResultLine(desk.removal, theme)
+        self.result = ResultLine(models.removal, theme)
         self.reveal = push_button(SHOW_FOLDER, "", lambda: show_folder(self._model.path))
-        self.verify = push_button("Verify", "", lambda: desk.verification.start(self._model))
+        self.verify = push_button("Verify", "", lambda: models.verification.start(self._model))
         self.delete = push_button("Delete…", "", self.ask_to_delete)
         self.load = push_button("Load", "", self._press_load)
         buttons = row(self.reveal, self.verify, self.delete, None, self.load)
@@ -48,7 +48,7 @@ class ActionBar(QWidget):
         self._connect()
 
     def _connect(self) -> None:
-        slot, verification, show = self._desk.slot, self._desk.verification, self.result.show_text
+        slot, verification, show = self._models.slot, self._models.verification, self.result.show_text
         slot.load_progressed.connect(self._on_load_progress)
         slot.loaded.connect(lambda info: show(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
@@ -80,9 +80,9 @@ class ActionBar(QWidget):
         self._show_verification()
 
     def _offer_load(self, model: ModelCard) -> None:
-        if self._desk.library.is_loaded(model):
+        if self._models.library.is_loaded(model):
             _offer(self.load, "Unload", tip="Free its memory. Chats then have no model.")
-        elif self._desk.library.is_loading(model):
+        elif self._models.library.is_loading(model):
             _offer(self.load, "Stop Loading")
         elif model.is_unfinished:
             _offer(self.load, "Resume", tip="Resume the download")
@@ -93,22 +93,22 @@ class ActionBar(QWidget):
     def open_row(self) -> None:
         """Load the shown model, or resume its download."""
         row = self._row
-        if row is not None and self.load.isEnabled() and not self._desk.library.is_in_use(row):
+        if row is not None and self.load.isEnabled() and not self._models.library.is_in_use(row):
             if row.is_unfinished:
                 self._download(row, "The download has resumed. See the Downloads page.")
             else:
                 self._load(row)
 
     def _press_load(self) -> None:
-        if self._row is not None and self._desk.library.is_in_use(self._row):
+        if self._row is not None and self._models.library.is_in_use(self._row):
             self.result.show_text("Unloading…")
-            self._desk.slot.unload()
+            self._models.slot.unload()
         else:
             self.open_row()
 
     def _load(self, model: ModelCard) -> None:
         """Load a model; ask first if it is too large."""
-        machine, sizes, slot = self._desk.machine, model.sizes, self._desk.slot
+        machine, sizes, slot = self._models.machine, model.sizes, self._models.slot
         if machine is None or sizes is None or not machine.refuses(sizes):
             slot.load(model.model or None)
             return
@@ -125,13 +125,13 @@ class ActionBar(QWidget):
     def ask_to_delete(self) -> None:
         """Ask whether to delete the shown row."""
         if self._row is not None and self.delete.isEnabled():
-            ask_to_delete(self._desk, self, self._row)
+            ask_to_delete(self._models, self, self._row)
 
     def _show_verification(self) -> None:
-        model, done = self._desk.verification.model, self._desk.verification.done_bytes
+        model, done = self._models.verification.model, self._models.verification.done_bytes
         if model is not None and self._is_visible(model):
             words = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
-            self.result.show_text(words, link="Stop", act=self._desk.verification.stop)
+            self.result.show_text(words, link="Stop", act=self._models.verification.stop)
         elif self.result.words.text().startswith("Verifying"):
             self.result.show_text("")
 
@@ -153,7 +153,7 @@ class ActionBar(QWidget):
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
         try:
-            self._desk.downloads.start(model.repository, model.revision, model.gguf)
+            self._models.downloads.start(model.repository, model.revision, model.gguf)
         except RdchatError as error:
             self.result.show_text(str(error), "danger")
         else:
@@ -163,12 +163,14 @@ class ActionBar(QWidget):
         return self._row is not None and self._row.path == model.path
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
-        if self._row is not None and self._desk.library.is_loading(self._row):
+        if self._row is not None and self._models.library.is_loading(self._row):
             self.result.show_text(load_text(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:
         link = "Load Anyway" if failure.can_load_anyway else ""
-        self.result.show_text(f"{failure.message} {failure.hint}".strip(), "danger", link, self._desk.slot.load_anyway)
+        self.result.show_text(
+            f"{failure.message} {failure.hint}".strip(), "danger", link, self._models.slot.load_anyway
+        )
 
     def _on_unloaded(self, freed: int) -> None:
         self.result.show_text(

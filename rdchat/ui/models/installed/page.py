@@ -6,12 +6,12 @@ from PySide6.QtWidgets import QMenu, QStackedWidget, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvice
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
-from rdchat.ui.models.installed.words import SortBy, entries_of, key_of
 from rdchat.ui.models.model_list import ModelList, beside
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.models.texts import SortBy, entries_of, key_of
 from rdchat.ui.style.buttons import add_action
 from rdchat.ui.style.formatting import counted, file_size
 from rdchat.ui.style.labels import Separator, ThemedLabel, set_tip
@@ -25,14 +25,14 @@ class InstalledPage(QWidget):
     """Lists the models, and shows one with its actions.
 
     Args:
-        desk: The window's services.
+        models: The window's services.
         links: Lead to other pages.
         theme: The appearance to follow.
     """
 
-    def __init__(self, desk: ModelsDesk, links: PageLinks, theme: Theme) -> None:
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._desk, self._theme = desk, theme
+        self._models, self._theme = models, theme
         self._links = links
         self._shown: ModelCard | None = None
         self._advice = DraftAdvice("")  # for the shown model
@@ -46,7 +46,7 @@ class InstalledPage(QWidget):
         self.count.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
         self.details = ModelDetails(theme)
-        self.bar = ActionBar(desk, theme)
+        self.bar = ActionBar(models, theme)
         self.empty = NoticeView(links, theme)
         self.empty.action_requested.connect(links.discover_requested)
         self._lay_out()
@@ -63,15 +63,15 @@ class InstalledPage(QWidget):
         column(self.splitter, within=self)
 
     def _connect(self) -> None:
-        desk, slot = self._desk, self._desk.slot
-        for changed in (desk.library.changed, self.search.textChanged, self.sort.activated):
+        models, slot = self._models, self._models.slot
+        for changed in (models.library.changed, self.search.textChanged, self.sort.activated):
             changed.connect(self._show_list)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
             happened.connect(self._show_list)
             happened.connect(self._show_current)
-        desk.memory.changed.connect(self._show_memory)
-        desk.library.drafters_listed.connect(self._show_drafters)
-        desk.hub_drafters.changed.connect(self._renew_advice)
+        models.memory.changed.connect(self._show_memory)
+        models.library.drafters_listed.connect(self._show_drafters)
+        models.hub_drafters.changed.connect(self._renew_advice)
         self.details.advice_followed.connect(self._follow_advice)
         self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.bar.open_row)
@@ -88,13 +88,13 @@ class InstalledPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         """Look again each time: other programs download and delete as well."""
         super().showEvent(event)
-        self._desk.library.look()
-        self._desk.memory.ask()
+        self._models.library.look()
+        self._models.memory.ask()
         if not event.spontaneous():
             self.list.setFocus()
 
     def _show_list(self) -> None:
-        library, before = self._desk.library, self._shown
+        library, before = self._models.library, self._shown
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
         self.list.show_entries(entries_of(library.models, self.search.text(), self.sort.currentData(), loaded))
         keys = [entry.key for entry in self.list.entries]
@@ -109,7 +109,7 @@ class InstalledPage(QWidget):
             self.empty.show_text("Choose a model at the left.")
 
     def _count_text(self) -> str:
-        library, models = self._desk.library, self._desk.library.models
+        library, models = self._models.library, self._models.library.models
         if library.problem:
             return library.problem
         if not library.looked:
@@ -123,11 +123,11 @@ class InstalledPage(QWidget):
         return ", ".join([*counts, file_size(sum(model.disk_bytes for model in models))])
 
     def _on_chosen(self) -> None:
-        self._desk.memory.ask()  # other apps take and free memory
+        self._models.memory.ask()  # other apps take and free memory
         self._show_current()
 
     def _show_current(self) -> None:
-        row, library = self.current, self._desk.library
+        row, library = self.current, self._models.library
         self._shown = row
         self.bar.show_row(row)
         self.stack.setCurrentWidget(self.empty if row is None else self.details)
@@ -140,16 +140,16 @@ class InstalledPage(QWidget):
                 library.match(row)
 
     def _show_memory(self) -> None:
-        row, desk = self.current, self._desk
+        row, models = self.current, self._models
         if row is not None:
-            info = desk.slot.info if desk.library.is_loaded(row) else None
+            info = models.slot.info if models.library.is_loaded(row) else None
             weights, drafter = info.weights_bytes if info is not None else None, self._drafter_bytes
-            self.details.memory.show_model(row, desk.machine, weights, drafter)
+            self.details.memory.show_model(row, models.machine, weights, drafter)
 
     def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
-        row, library = self.current, self._desk.library
+        row, library = self.current, self._models.library
         if row is not None and row.path == model.path:
-            fitting, smaller = library.fitting(row, heads, self._desk.drafting.drafters), library.draft_models(row)
+            fitting, smaller = library.fitting(row, heads, self._models.drafting.drafters), library.draft_models(row)
             self.details.show_drafters(row, fitting, smaller)
             self._drafter_bytes = next((head.weights_bytes for head in fitting if head.fits_surely), 0)
             self._show_memory()
@@ -159,16 +159,16 @@ class InstalledPage(QWidget):
     def _renew_advice(self) -> None:
         """Say again what would make the shown model faster, once a search on the hub has ended."""
         row = self.current
-        if row is not None and self._fitting is not None and not self._desk.hub_drafters.searching:
+        if row is not None and self._fitting is not None and not self._models.hub_drafters.searching:
             self._advise(row, self._fitting)
 
     def _advise(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         """Say what would make the shown model faster."""
-        desk = self._desk
-        hub, settings = desk.hub_drafters, desk.drafting.settings
+        models = self._models
+        hub, settings = models.hub_drafters, models.drafting.settings
         found = hub.found if hub.model == model.name and not (hub.searching or hub.problem) else None
-        used = settings.draft_model or settings.drafter if desk.library.is_loaded(model) else None
-        self._advice = desk.library.advice(model, heads, found, used)
+        used = settings.draft_model or settings.drafter if models.library.is_loaded(model) else None
+        self._advice = models.library.advice(model, heads, found, used)
         self.details.show_advice(self._advice)
 
     def _follow_advice(self) -> None:
@@ -176,8 +176,8 @@ class InstalledPage(QWidget):
         assert row is not None
         match advice.action:
             case DraftAction.USE:
-                self._desk.shelf.use(advice.drafter, is_model=advice.is_model)
-                self._desk.library.match(row)
+                self._models.shelf.use(advice.drafter, is_model=advice.is_model)
+                self._models.library.match(row)
             case DraftAction.SEARCH:
                 self._links.drafters_requested.emit(row)
             case DraftAction.LAYERS:

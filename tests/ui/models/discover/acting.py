@@ -20,7 +20,7 @@ def search(qtbot: QtBot, page: DiscoverPage, text: str) -> None:
     page.bar.field.clear()
     qtbot.keyClicks(page.bar.field, text)
     qtbot.keyClick(page.bar.field, Qt.Key.Key_Return)
-    qtbot.waitUntil(lambda: not page._desk.search.state.asking, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not page._models.search.state.asking, timeout=WAIT_MS)
 
 
 def click(qtbot: QtBot, page: DiscoverPage, repository: str) -> None:
@@ -36,7 +36,7 @@ def wait_for_details(qtbot: QtBot, page: DiscoverPage) -> None:
     """Wait until the model's facts and its card have arrived, or failed to."""
 
     def settled() -> bool:
-        model = page._desk.details.model
+        model = page._models.details.model
         return model is not None and bool(model.trouble or model.card is not None or model.card_trouble)
 
     qtbot.waitUntil(settled, timeout=WAIT_MS)

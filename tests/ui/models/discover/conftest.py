@@ -15,11 +15,11 @@ __all__ = ["hub", "no_keychain", "sources", "this_machine_only"]
 
 
 @pytest.fixture
-def models(qtbot: QtBot, window: MainWindow, hub: HubServer) -> Iterator[ModelsWindow]:
+def models_window(qtbot: QtBot, window: MainWindow, hub: HubServer) -> Iterator[ModelsWindow]:
     """The models window, shown, in front of the main one."""
     window.conversation.offer_larger_model(window.windows.memory)
-    models = window.windows.models
-    models.show_page(models.discover)
-    qtbot.waitExposed(models)
-    yield models
+    models_window = window.windows.models
+    models_window.show_page(models_window.discover)
+    qtbot.waitExposed(models_window)
+    yield models_window
     window.windows.close()

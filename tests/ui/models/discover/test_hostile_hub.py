@@ -20,8 +20,8 @@ STALL_S = 5.0  # a machine that does nothing else is held to 0.1 by measuring; t
 
 
 @pytest.fixture
-def page(models: ModelsWindow) -> DiscoverPage:
-    return models.discover
+def page(models_window: ModelsWindow) -> DiscoverPage:
+    return models_window.discover
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_search_that_cannot_be_answered_is_one_plain_line(
     heartbeat.begin_measuring()
     search(qtbot, page, "small")
     assert heartbeat.longest_s < STALL_S
-    trouble = page._desk.search.state.trouble
+    trouble = page._models.search.state.trouble
     words = trouble.message if trouble is not None else "Nothing found"  # a list of what are no models is empty
     assert words in said(page)
     assert "\n" not in words
@@ -69,7 +69,7 @@ def test_odd_results_and_details_are_shown_as_far_as_they_can_be(
     ]
     hub.api_faults = [Fault(status=200, body=json.dumps(results).replace("Infinity", "1e999").encode())]
     search(qtbot, page, "4bit")
-    assert [model.repository for model in page._desk.search.state.found] == ["org/text-4bit", "org/odd-4bit"]
+    assert [model.repository for model in page._models.search.state.found] == ["org/text-4bit", "org/odd-4bit"]
     names = [f"model-{number}.safetensors" for number in range(10_000)]
     siblings = [{"rfilename": name, "size": 2**49, "blobId": git_sha1(name.encode())} for name in names]
     hub.api_faults = [json_fault({"id": "x", "sha": "0" * 40, "siblings": siblings, "likes": {}})]

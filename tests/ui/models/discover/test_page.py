@@ -28,8 +28,8 @@ CARD = b"---\nlicense: mit\n---\n<h1>Small</h1>\n![A plot](https://x.example/p.p
 
 
 @pytest.fixture
-def page(models: ModelsWindow) -> DiscoverPage:
-    return models.discover
+def page(models_window: ModelsWindow) -> DiscoverPage:
+    return models_window.discover
 
 
 def titles(page: DiscoverPage) -> list[str]:
@@ -112,7 +112,7 @@ def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: Dis
     chosen = page.list.current.key
     wait_for_details(qtbot, page)
     qtbot.keyClick(page.list, Qt.Key.Key_Return)
-    assert page.details.download.button.hasFocus()
+    assert page.details.download.main.hasFocus()
     looked_at = [request.path for request in hub.requests if request.path.startswith("/api/models/")]
     assert len(looked_at) == 1  # what was passed on the way was not asked for
     assert chosen in looked_at[0]
@@ -137,7 +137,7 @@ def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServe
         QTest.keyClick(window.windowHandle(), Qt.Key.Key_Tab)
     bar, details = page.bar, page.details
     choices = (bar.format, bar.sort, bar.largest, bar.quantization, bar.licence, bar.family, bar.fitting)
-    wanted = (bar.field, *choices, page.list, details.page, details.download.button, details.files.fold)
+    wanted = (bar.field, *choices, page.list, details.page, details.download.main, details.files.fold)
     assert [widget for widget in wanted if widget not in seen] == []
     nameless = [w for w in seen if page.isAncestorOf(w) and not (w.accessibleName() or getattr(w, "text", str)())]
     assert nameless == []
@@ -206,51 +206,49 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
 
 @pytest.mark.slow
 def test_a_model_is_downloaded_in_place_and_loaded(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models: ModelsWindow, chat: Chat
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow, chat: Chat
 ) -> None:
     chat.start()
     hub.add(QWEN, small_files(), **FACTS)
     hub.bytes_per_second = 400_000
     click(qtbot, page, QWEN)
     box = page.details.download
-    assert box.button.text() == "Download 403 KB"
-    qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: " of 403 KB" in box.line.words.text(), timeout=WAIT_MS)
+    assert box.main.text() == "Download 403 KB"
+    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: " of 403 KB" in box.state.text(), timeout=WAIT_MS)
     assert box.bar.isVisible()
-    with qtbot.waitSignal(page.details.download._links.downloads_requested):
-        qtbot.mouseClick(box.line.link, Qt.MouseButton.LeftButton)
-    models.show_page(page)
-    qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
+    assert (box.main.text(), box.other.text()) == ("Pause", "Cancel")
+    qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
     qtbot.waitUntil(lambda: page.list.entries[page.list.row_of(QWEN)].marks == (("Installed", "success"),))
-    qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: box.line.words.text() == "In use now.", timeout=WAIT_MS)
+    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: box.state.text() == "In use now.", timeout=WAIT_MS)
     assert chat.engine.loads[-1][0] == QWEN
 
 
 def test_of_several_ggufs_only_what_is_here_is_said_to_be(
-    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models: ModelsWindow, chat: Chat
+    qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow, chat: Chat
 ) -> None:
     chat.start()
     hub.add("org/ggufs", {"a-Q4_0.gguf": b"4" * 2_000, "a-Q8_0.gguf": b"8" * 3_000})
     page.open_model("org/ggufs")
     wait_for_details(qtbot, page)
-    box, desk = page.details.download, page._desk
-    qtbot.mouseClick(box.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
-    desk.details.choose("a-Q8_0.gguf")
-    qtbot.waitUntil(lambda: box.button.isVisible() and box.button.text() == "Download 3 KB", timeout=WAIT_MS)
-    assert (box.line.words.text(), box.load.isVisible(), box.line.link.isVisible()) == ("", False, False)
-    desk.details.choose("a-Q4_0.gguf")
-    qtbot.waitUntil(box.load.isVisible, timeout=WAIT_MS)
-    qtbot.mouseClick(box.load, Qt.MouseButton.LeftButton)
-    (finished,) = desk.downloads.all()
+    box, models = page.details.download, page._models
+    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
+    models.details.choose("a-Q8_0.gguf")
+    qtbot.waitUntil(lambda: box.main.isVisible() and box.main.text() == "Download 3 KB", timeout=WAIT_MS)
+    assert (box.state.text(), box.other.isVisible()) == ("", False)
+    models.details.choose("a-Q4_0.gguf")
+    qtbot.waitUntil(lambda: box.main.text() == "Load", timeout=WAIT_MS)
+    qtbot.mouseClick(box.main, Qt.MouseButton.LeftButton)
+    (finished,) = models.downloads.all()
     path = Path(finished.folder) / "a-Q4_0.gguf"
     qtbot.waitUntil(lambda: bool(chat.engine.loads) and chat.engine.loads[-1][0] == str(path), timeout=WAIT_MS)
     model = library_model("a-Q4_0", path=path, repository="org/ggufs")
-    desk.removal.ask(model, lambda question: desk.removal.remove(replace(question, has_trash=False), pytest.fail))
-    qtbot.waitUntil(lambda: box.button.isVisible() and box.line.words.text() == "", timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: desk.here.found == ())
-    assert desk.downloads.all() == ()
+    models.removal.ask(model, lambda question: models.removal.remove(replace(question, has_trash=False), pytest.fail))
+    qtbot.waitUntil(lambda: box.main.text().startswith("Download") and box.state.text() == "", timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: models.here.found == ())
+    assert models.downloads.all() == ()
 
 
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
@@ -258,9 +256,9 @@ def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: Hub
     search(qtbot, page, "small")
     click(qtbot, page, "org/small")
     hub.repositories["org/small"].gated = True
-    qtbot.mouseClick(page.details.download.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "is gated" in page.details.download.line.words.text(), timeout=WAIT_MS)
-    assert page.details.download.button.isVisible()
+    qtbot.mouseClick(page.details.download.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "is gated" in page.details.download.problem.text(), timeout=WAIT_MS)
+    assert page.details.download.main.isVisible()
 
 
 def test_a_suggestion_says_why_and_offers_its_drafter(
@@ -275,9 +273,9 @@ def test_a_suggestion_says_why_and_offers_its_drafter(
     words = said(page)
     assert "Its drafter: z-lab/Qwen3-8B-DFlash-b16 (DFlash, size unknown)" in words
     assert any("not yet found on Hugging Face" in word for word in words)
-    page.details.area.ensureWidgetVisible(page.details.suggestion.download.button)
-    qtbot.mouseClick(page.details.suggestion.download.button, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: page.details.suggestion.download.line.words.text() == "Installed.", timeout=WAIT_MS)
+    page.details.area.ensureWidgetVisible(page.details.suggestion.download.main)
+    qtbot.mouseClick(page.details.suggestion.download.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: page.details.suggestion.download.state.text() == "Installed.", timeout=WAIT_MS)
     assert list((tmp_path / "hub").glob("models--z-lab--*/snapshots/*"))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.style.theme import Theme
@@ -17,19 +17,19 @@ __all__ = ["hub", "no_keychain", "this_machine_only"]
 
 
 @pytest.fixture
-def desk(hub: HubServer, chat: Chat) -> Iterator[ModelsDesk]:
+def models(hub: HubServer, chat: Chat) -> Iterator[Models]:
     """What the window works with, as the app builds it."""
     chat.start()
     controller = chat.controller
-    desk = ModelsDesk(controller.model_slot, controller.settings, controller.drafting, ModelSources())
-    yield desk
-    desk.close()
+    models = Models(controller.model_slot, controller.settings, controller.drafting, ModelSources())
+    yield models
+    models.close()
 
 
 @pytest.fixture
-def models(qtbot: QtBot, theme: Theme, desk: ModelsDesk) -> ModelsWindow:
+def models_window(qtbot: QtBot, theme: Theme, models: Models) -> ModelsWindow:
     """The window with its downloads in front."""
-    window = ModelsWindow(desk, theme, ModelSources().problem)
+    window = ModelsWindow(models, theme, ModelSources().problem)
     qtbot.addWidget(window)
     window.show_page(window.downloads)
     qtbot.waitExposed(window)

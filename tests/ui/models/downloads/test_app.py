@@ -68,9 +68,9 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
         assert not sign.isVisible()
-        desk = app.window.windows.models_desk
-        desk.downloads.start(NAME)
-        qtbot.waitUntil(lambda: desk.downloads.totals().done_bytes > 50_000, timeout=WAIT_MS)
+        models = app.window.windows.model_services
+        models.downloads.start(NAME)
+        qtbot.waitUntil(lambda: models.downloads.totals().done_bytes > 50_000, timeout=WAIT_MS)
         qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
         assert sign.isVisible()
         qtbot.mouseClick(sign, LEFT)
@@ -88,7 +88,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         assert "models" not in app.window.windows.__dict__, "the window is not needed for it"
         press(qtbot, banners(app)[done], "Load")
         qtbot.waitUntil(lambda: engine.loads[-1][0] == NAME, timeout=WAIT_MS)
-        (ended,) = app.window.windows.models_desk.downloads.all()
+        (ended,) = app.window.windows.model_services.downloads.all()
         assert ended.state is DownloadState.FINISHED
         check_whole(Path(ended.folder), files)
         qtbot.waitUntil(lambda: not sign_of(app).isVisible(), timeout=WAIT_MS)
@@ -101,7 +101,7 @@ def test_what_fails_behind_the_window_is_told_until_it_is_seen(
 ) -> None:
     with running(qapp, qtbot) as (app, _):
         sign = sign_of(app)
-        app.window.windows.models_desk.downloads.start("some-org/nothing")
+        app.window.windows.model_services.downloads.start("some-org/nothing")
         qtbot.waitUntil(lambda: sign.toolTip() == "A download stopped.", timeout=WAIT_MS)
         (words,) = [words for words in banners(app) if words.startswith("The download of some-org/nothing stopped")]
         press(qtbot, banners(app)[words], "Show")
@@ -114,7 +114,7 @@ def test_a_start_with_nothing_to_go_on_with_begins_nothing(
 ) -> None:
     with running(qapp, qtbot) as (app, _):
         qtbot.waitUntil(lambda: app.controller.model_slot.info is not None, timeout=WAIT_MS)
-        assert "models_desk" not in app.window.windows.__dict__
+        assert "model_services" not in app.window.windows.__dict__
     assert hub.requests == []
 
 

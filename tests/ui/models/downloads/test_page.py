@@ -12,9 +12,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.installed.removal import Removed
-from rdchat.services.models.models_desk import ModelsDesk
+from rdchat.services.models.models import Models
 from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.downloads.page import DownloadRow
+from rdchat.ui.models.model_row import ModelRow
 from tests.hub.downloading import NAME, cached, check_whole, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model
@@ -46,23 +46,23 @@ def opened() -> Opened:
         QDesktopServices.unsetUrlHandler(scheme)
 
 
-def begin(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, rate: float | None) -> DownloadRow:
+def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, rate: float | None) -> ModelRow:
     """Start a download; return its row once bytes have come."""
     hub.add(NAME, small_files())
     hub.bytes_per_second = rate
-    desk.downloads.start(NAME)
-    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
-    (row,) = models.downloads.rows
+    models.downloads.start(NAME)
+    qtbot.waitUntil(lambda: bool(models_window.downloads.rows), timeout=WAIT_MS)
+    (row,) = models_window.downloads.rows
     if rate:
         qtbot.waitUntil(lambda: row.bar.value() > 100, timeout=WAIT_MS)  # of 1,000; the weights have begun
     return row
 
 
-def say(qtbot: QtBot, row: DownloadRow, words: str) -> None:
+def say(qtbot: QtBot, row: ModelRow, words: str) -> None:
     qtbot.waitUntil(lambda: words in row.state.text(), timeout=WAIT_MS)
 
 
-def question(qtbot: QtBot, row: DownloadRow) -> QMessageBox:
+def question(qtbot: QtBot, row: ModelRow) -> QMessageBox:
     """Return the question that comes."""
     qtbot.waitUntil(lambda: row.findChild(QMessageBox) is not None, timeout=WAIT_MS)
     box = row.findChild(QMessageBox)
@@ -70,18 +70,18 @@ def question(qtbot: QtBot, row: DownloadRow) -> QMessageBox:
     return box
 
 
-def remove(qtbot: QtBot, row: DownloadRow) -> None:
+def remove(qtbot: QtBot, row: ModelRow) -> None:
     """Answer the question that comes: remove what is here."""
     box = question(qtbot, row)
     next(button for button in box.buttons() if button.text().startswith("Remove ")).click()
 
 
 def test_it_is_paused_resumed_loaded_shown_and_cleared(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, chat: Chat, opened: Opened
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, chat: Chat, opened: Opened
 ) -> None:
-    page = models.downloads
+    page = models_window.downloads
     assert page.empty.isVisible()
-    row = begin(qtbot, hub, models, desk, 300_000)
+    row = begin(qtbot, hub, models_window, models, 300_000)
     assert row.isVisible()
     qtbot.waitUntil(lambda: "MB" in row.state.text() or "KB" in row.state.text(), timeout=WAIT_MS)
     qtbot.waitUntil(lambda: page.totals.text().startswith("1 download  ·  "), timeout=WAIT_MS)
@@ -105,22 +105,22 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     qtbot.mouseClick(row.clear, LEFT)
     assert (page.rows, page.empty.isVisible()) == ((), True)
     qtbot.mouseClick(page.empty.action, LEFT)
-    assert models.discover.isVisible()
+    assert models_window.discover.isVisible()
 
 
 def test_cancelling_stops_at_once_and_asks_about_what_is_here(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models, desk, 300_000)
+    row = begin(qtbot, hub, models_window, models, 300_000)
     row.other.setFocus()
     qtbot.keyClick(row.other, Qt.Key.Key_Space)
     box = question(qtbot, row)
-    assert desk.downloads.all()[0].state is DownloadState.PAUSED
+    assert models.downloads.all()[0].state is DownloadState.PAUSED
     assert box.text().endswith("so you can resume later?")
     assert box.defaultButton().text() == "Keep", "what loses nothing comes first"
     qtbot.keyClick(box, Qt.Key.Key_Escape)
     qtbot.waitUntil(lambda: row.findChild(QMessageBox) is None)
-    assert models.isVisible(), "Escape answered the question and no more"
+    assert models_window.isVisible(), "Escape answered the question and no more"
     assert list(cached().work.glob("*.part"))
     with cached().locked():
         qtbot.mouseClick(row.other, LEFT)
@@ -129,36 +129,38 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
         assert "is downloading" in row.problem.text(), "another program has it now"
     qtbot.mouseClick(row.other, LEFT)
     remove(qtbot, row)
-    qtbot.waitUntil(lambda: not models.downloads.rows, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not models_window.downloads.rows, timeout=WAIT_MS)
     assert not cached().folder.exists()
 
 
-def test_of_what_is_not_here_nobody_asks(qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk) -> None:
-    desk.downloads.start("some-org/nothing")
-    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
-    (row,) = models.downloads.rows
+def test_of_what_is_not_here_nobody_asks(
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
+) -> None:
+    models.downloads.start("some-org/nothing")
+    qtbot.waitUntil(lambda: bool(models_window.downloads.rows), timeout=WAIT_MS)
+    (row,) = models_window.downloads.rows
     say(qtbot, row, "Stopped")
     qtbot.mouseClick(row.other, LEFT)
-    qtbot.waitUntil(lambda: not models.downloads.rows, timeout=WAIT_MS)
-    assert models.downloads.empty.isVisible()
+    qtbot.waitUntil(lambda: not models_window.downloads.rows, timeout=WAIT_MS)
+    assert models_window.downloads.empty.isVisible()
 
 
 def test_a_gated_model_leads_to_its_page_and_to_the_token(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, opened: Opened
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, opened: Opened
 ) -> None:
     files = small_files()
     hub.add(NAME, files, gated=True)
-    desk.downloads.start(NAME)
-    qtbot.waitUntil(lambda: bool(models.downloads.rows), timeout=WAIT_MS)
-    (row,) = models.downloads.rows
+    models.downloads.start(NAME)
+    qtbot.waitUntil(lambda: bool(models_window.downloads.rows), timeout=WAIT_MS)
+    (row,) = models_window.downloads.rows
     say(qtbot, row, "Stopped")
     assert "is gated" in row.problem.text()
     assert "“Agree and access repository”" in row.hint.text()
     qtbot.mouseClick(row.page, LEFT)
     assert opened.urls == [f"{hub.url}/{NAME}"]
     qtbot.mouseClick(row.token, LEFT)
-    dialog = models.token_dialog
-    qtbot.waitUntil(lambda: dialog.isVisible() and not desk.account.status.busy, timeout=WAIT_MS)
+    dialog = models_window.token_dialog
+    qtbot.waitUntil(lambda: dialog.isVisible() and not models.account.status.busy, timeout=WAIT_MS)
     assert dialog.status.text().startswith("No token is set.")
     assert not dialog.use.isEnabled()
     qtbot.keyClicks(dialog.field, "hf_wrong")
@@ -174,76 +176,76 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     assert dialog.field.text() == ""
     qtbot.keyClick(dialog, Qt.Key.Key_Escape)
     assert not dialog.isVisible()
-    assert models.isVisible()
+    assert models_window.isVisible()
     say(qtbot, row, "complete and checked")
 
 
-def delete(qtbot: QtBot, models: ModelsWindow, desk: ModelsDesk, model: ModelCard) -> Removed:
-    with qtbot.waitSignal(desk.removal.removed, timeout=WAIT_MS) as told:
-        desk.removal.ask(model, lambda question: desk.removal.remove(question, pytest.fail))
+def delete(qtbot: QtBot, models_window: ModelsWindow, models: Models, model: ModelCard) -> Removed:
+    with qtbot.waitSignal(models.removal.removed, timeout=WAIT_MS) as told:
+        models.removal.ask(model, lambda question: models.removal.remove(question, pytest.fail))
     assert isinstance(told.args[0], Removed)
     return told.args[0]
 
 
 def test_the_row_of_a_deleted_model_goes(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk, system_trash: Path
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, system_trash: Path
 ) -> None:
-    row = begin(qtbot, hub, models, desk, None)
+    row = begin(qtbot, hub, models_window, models, None)
     say(qtbot, row, "complete and checked")
-    (progress,) = desk.downloads.all()
-    removed = delete(qtbot, models, desk, library_model(NAME, path=Path(progress.folder)))
-    assert (desk.downloads.all(), models.downloads.rows) == ((), ())
+    (progress,) = models.downloads.all()
+    removed = delete(qtbot, models_window, models, library_model(NAME, path=Path(progress.folder)))
+    assert (models.downloads.all(), models_window.downloads.rows) == ((), ())
     assert removed.trashed is not None
 
 
 def test_the_row_of_a_deleted_unfinished_download_goes(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models, desk, 300_000)
-    desk.downloads.pause(desk.downloads.all()[0].id)
+    row = begin(qtbot, hub, models_window, models, 300_000)
+    models.downloads.pause(models.downloads.all()[0].id)
     say(qtbot, row, "Paused")
     unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
-    assert delete(qtbot, models, desk, unfinished).trashed is None
-    assert (desk.downloads.all(), models.downloads.rows) == ((), ())
+    assert delete(qtbot, models_window, models, unfinished).trashed is None
+    assert (models.downloads.all(), models_window.downloads.rows) == ((), ())
     assert not cached().folder.exists()
 
 
 def test_the_tab_says_how_much_is_here_while_something_goes_on(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    assert models.tabs.tabText(2) == "Downloads"
-    models.show_page(models.installed)
+    assert models_window.tabs.tabText(2) == "Downloads"
+    models_window.show_page(models_window.installed)
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000
-    desk.downloads.start(NAME, is_model=False)
+    models.downloads.start(NAME, is_model=False)
     share = re.compile(r"Downloads  ·  [1-9]\d*\W?%")
-    qtbot.waitUntil(lambda: share.fullmatch(models.tabs.tabText(2)) is not None, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: share.fullmatch(models_window.tabs.tabText(2)) is not None, timeout=WAIT_MS)
     hub.bytes_per_second = None
-    qtbot.waitUntil(lambda: models.tabs.tabText(2) == "Downloads", timeout=WAIT_MS)
-    models.show_page(models.downloads)
-    (row,) = models.downloads.rows
+    qtbot.waitUntil(lambda: models_window.tabs.tabText(2) == "Downloads", timeout=WAIT_MS)
+    models_window.show_page(models_window.downloads)
+    (row,) = models_window.downloads.rows
     assert "complete and checked" in row.state.text()
     assert not row.main.isVisible(), "it drafts, and does not answer"
-    qtbot.mouseClick(models.downloads.clear, LEFT)
-    assert models.downloads.rows == ()
+    qtbot.mouseClick(models_window.downloads.clear, LEFT)
+    assert models_window.downloads.rows == ()
 
 
 def test_the_keyboard_reaches_everything_by_name(
-    qtbot: QtBot, hub: HubServer, models: ModelsWindow, desk: ModelsDesk
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
-    row = begin(qtbot, hub, models, desk, 300_000)
-    desk.downloads.pause(desk.downloads.all()[0].id)
+    row = begin(qtbot, hub, models_window, models, 300_000)
+    models.downloads.pause(models.downloads.all()[0].id)
     say(qtbot, row, "Paused")
-    wanted = {row.main, row.other, row.files.fold, models.downloads.token}
+    wanted = {row.main, row.other, row.files.fold, models_window.downloads.token}
     assert {button.accessibleName() or button.text() for button in wanted} == {
         f"Resume: {NAME}", f"Remove: {NAME}", f"Show 4 files: {NAME}", "Hugging Face Token…"
     }  # fmt: skip
     reached: set[QWidget | None] = set()
-    models.activateWindow()
+    models_window.activateWindow()
     row.main.setFocus()
     for _ in range(12):
-        reached.add(models.focusWidget())
-        qtbot.keyClick(models.focusWidget(), Qt.Key.Key_Tab)
+        reached.add(models_window.focusWidget())
+        qtbot.keyClick(models_window.focusWidget(), Qt.Key.Key_Tab)
     assert wanted <= reached
     hidden = [each for each in row.findChildren(QAbstractButton) if each in reached and not each.isVisible()]
     assert hidden == []

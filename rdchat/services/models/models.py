@@ -7,6 +7,7 @@ from functools import partial
 from PySide6.QtCore import QObject
 
 from rdchat.hub.cache_layout import downloaded_repositories
+from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import Tokens
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
@@ -22,12 +23,13 @@ from rdchat.services.models.drafters.mtp_search import MtpSearch
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.installed.model_files import RemovalQuestion
 from rdchat.services.models.installed.removal import Removal, Removed, Verification
+from rdchat.services.models.model import Model
 from rdchat.services.models.model_service import ModelService
 from rdchat.services.models.sources import DeviceMemory, ModelSources
 from rdchat.services.models.training.training_control import TrainingControl
 
 
-class ModelsDesk(QObject):
+class Models(QObject):
     """The models window's services; built when the window is first asked for."""
 
     def __init__(
@@ -76,6 +78,38 @@ class ModelsDesk(QObject):
         """This machine's memory and precision; None before the engine has started."""
         memory = self.memory.now
         return None if memory is None else Machine(memory, self.slot.dtype)
+
+    @property
+    def drafters(self) -> tuple[Model, ...]:
+        """The drafters on this machine for the chosen model."""
+        cards = self.shelf.fitting if self.shelf.chosen is not None else ()
+        return tuple(Model(card.model, card, is_installed=True, drafts=True, is_model=False) for card in cards)
+
+    @property
+    def published(self) -> tuple[Model, ...]:
+        """The drafters that the hub has for the chosen model; empty before it was asked."""
+        return tuple(
+            Model(
+                each.repository,
+                hub=each,
+                download=self.downloads.find(each.repository),
+                is_installed=each.repository in self.shelf.here or self.is_downloaded(each.repository),
+                drafts=True,
+                is_model=each.is_smaller_model,
+            )
+            for each in (self.hub_drafters.found if self.was_searched else ())
+        )
+
+    @property
+    def was_searched(self) -> bool:
+        """Whether the hub was asked for drafters of the chosen model."""
+        chosen, searched = self.shelf.chosen, self.hub_drafters.model
+        return chosen is not None and bool(searched) and searched == chosen.name
+
+    def is_downloaded(self, repository: str, gguf: str = "") -> bool:
+        """Return whether the list of downloads has a repository, complete."""
+        download = self.downloads.find(repository, gguf=gguf)
+        return download is not None and download.state is DownloadState.FINISHED
 
     def delete(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
         """Delete a model or a drafter. A loaded model is unloaded first; a drafter in use is no longer used.

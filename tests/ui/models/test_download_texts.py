@@ -5,7 +5,7 @@ import pytest
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
 from rdchat.services.models.downloads.downloads import DownloadTotals, totals_of
-from rdchat.ui.models.downloads import words
+from rdchat.ui.models import texts
 from rdchat.ui.style import formatting
 
 GB = 10**9
@@ -61,25 +61,25 @@ def test_time_left(seconds: float, shown: str) -> None:
     ],
 )
 def test_states(told: Download, shown: str) -> None:
-    assert words.state_text(told) == shown
+    assert texts.state_text(told) == shown
 
 
 def test_files() -> None:
-    assert words.file_text(DownloadFile("a", 5, 5_000_000)) == "0 of 5 MB"
-    assert words.file_text(DownloadFile("a", GB, 2 * GB)) == "1.00 of 2.00 GB"
-    assert words.file_text(DownloadFile("a", GB, GB)) == "1.00 GB"
+    assert texts.file_text(DownloadFile("a", 5, 5_000_000)) == "0 of 5 MB"
+    assert texts.file_text(DownloadFile("a", GB, 2 * GB)) == "1.00 of 2.00 GB"
+    assert texts.file_text(DownloadFile("a", GB, GB)) == "1.00 GB"
 
 
 def test_what_keeps_several_files_is_said_once() -> None:
     note = "No data for 30 s. Trying again in 4 s."
-    assert words.note_text(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
-    assert words.note_text(progress(DownloadState.DOWNLOADING, notes=(note, note))) == f"{note} (2 files)"
+    assert texts.note_text(progress(DownloadState.DOWNLOADING, notes=(note,))) == note
+    assert texts.note_text(progress(DownloadState.DOWNLOADING, notes=(note, note))) == f"{note} (2 files)"
 
 
 def test_what_is_lacking_is_said_as_the_window_has_buttons_for_it() -> None:
     for lack, wanted in ((Lack.TOKEN, "enter your token"), (Lack.AGREEMENT, "“Agree and access repository”")):
         told = progress(DownloadState.FAILED, problem="It is gated.", hint="run `rdchat models token`", lack=lack)
-        problem, hint = words.problem_text(told)
+        problem, hint = texts.problem_text(told)
         assert problem == "It is gated."
         assert wanted in hint
         assert "rdchat models token" not in hint
@@ -90,5 +90,5 @@ def test_the_sum_takes_as_long_as_its_slowest() -> None:
     fast = progress(DownloadState.DOWNLOADING, 0, GB, 1e8)
     totals = totals_of([slow, fast, progress(DownloadState.PAUSED, 0, GB)])
     assert (totals.going, totals.total_bytes, totals.seconds_left) == (2, 11 * GB, 10_000)
-    assert words.totals_text(totals) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
-    assert words.totals_text(DownloadTotals()) == ""
+    assert texts.totals_text(totals) == "2 downloads  ·  0.0 of 11.0 GB  ·  101.0 MB/s  ·  2 h 47 min left"
+    assert texts.totals_text(DownloadTotals()) == ""

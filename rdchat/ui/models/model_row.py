@@ -1,0 +1,279 @@
+"""A row for a model or drafter in any state: texts, progress, and the two buttons that its state offers."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+
+from rdchat.errors import RdchatError
+from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.endpoint import find_endpoint
+from rdchat.services.models.installed.model_files import reason_not_to_delete
+from rdchat.services.models.model import Model, ModelState
+from rdchat.services.models.models import Models
+from rdchat.ui.models import texts
+from rdchat.ui.models.page_parts import FileList, PageLinks
+from rdchat.ui.models.removal import ask_to_delete
+from rdchat.ui.style.buttons import FlatButton, IconButton, push_button
+from rdchat.ui.style.formatting import file_size
+from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import column, row, show_share, thin_bar
+from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
+from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
+
+_COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
+_SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # the first one that a drafter's card has is shown
+
+
+class ModelRow(QWidget):
+    """Shows a model and what can be done with it.
+
+    Args:
+        models: Downloads, loads, deletes and uses it.
+        links: Open the token's dialog.
+        theme: The appearance to follow.
+        margin: Space at the left and right, in pixels.
+        in_details: Whether it stands below the model's own heading: without name and hairline, with its buttons first.
+    """
+
+    def __init__(
+        self, models: Models, links: PageLinks, theme: Theme, margin: int = 0, *, in_details: bool = False
+    ) -> None:
+        super().__init__()
+        self._models, self._links, self._in_details = models, links, in_details
+        self._model = Model("")
+        self._cancelled = False  # ask whether to remove the files once the download has stopped
+        self._refusal = ""  # why a download could not be started
+        self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.badge = ThemedLabel(theme, "", "success", -1)
+        self.facts, self.figures, self.state = (ThemedLabel(theme, "", "muted", -1, tabular=True) for _ in range(3))
+        self.problem, self.hint = (
+            ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True) for _ in range(2)
+        )
+        self.bar, self.files = thin_bar("Downloaded"), FileList(theme)
+        self.main, self.other = (push_button("", "", partial(self._press, index)) for index in range(2))
+        self.clear = IconButton("close", "", theme, act=lambda: models.downloads.clear(self._model.id))
+        self.page = push_button("Open Web Page", "", lambda: open_page(self._download.page))
+        self.token = push_button("Enter Token…", "", links.token_requested.emit)
+        self.menu_button = self._build_menu()
+        buttons = row(self.main, self.other, self.menu_button, self.clear)
+        texts_below = (self.figures, self.problem, self.hint, row(self.page, self.token, None), self.files)
+        below = row((self.state, 1), self.files.fold)
+        if in_details:
+            self.name.hide()
+            column(row(buttons, None, self.badge), self.bar, below, *texts_below, within=self, spacing=TIGHT)
+        else:
+            head = row((column(row((self.name, 1), self.badge), self.facts, spacing=2), 1), buttons, spacing=MEDIUM)
+            margins = (margin, MEDIUM, margin, MEDIUM)
+            parts = column(head, self.bar, below, *texts_below, spacing=TIGHT, margins=margins)
+            column(parts, Separator(theme), within=self, spacing=0)
+        slot = models.slot
+        for happened in (slot.load_started, slot.loaded, slot.failed):
+            happened.connect(self._show_buttons)
+
+    def _build_menu(self) -> FlatButton:
+        menu, button = QMenu(self), FlatButton()
+        self.reveal = menu.addAction(SHOW_FOLDER, self._show_folder)
+        self.delete = menu.addAction("Delete…", self._ask_to_delete)
+        button.setText("More")
+        button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        button.setMenu(menu)
+        return button
+
+    def show_model(self, model: Model) -> None:
+        """Show a model as it is now."""
+        if model.id != self._model.id or model.state is not self._model.state:
+            self._refusal = ""
+        self._model = model
+        name = self._name
+        self.name.setText(name)
+        set_tip(self.name, model.id if model.card is not None else "")
+        self._show_texts()
+        self._show_progress()
+        self.menu_button.setVisible(model.card is not None)
+        self.menu_button.setAccessibleName(f"More for {name}")
+        self.delete.setVisible(model.card is not None and not reason_not_to_delete(model.card))
+        self.clear.setVisible(model.is_in_downloads and model.is_installed)
+        self.clear.show_as("close", f"Remove {name} from this list")
+        self._show_buttons()
+        if self._cancelled and model.state is not ModelState.DOWNLOADING:
+            self._ask_to_remove()
+
+    @property
+    def _name(self) -> str:
+        model, chosen = self._model, self._models.shelf.chosen
+        if model.is_in_downloads:
+            return texts.download_title(self._download)
+        return texts.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
+
+    @property
+    def _download(self) -> Download:
+        return self._model.download or Download(self._model.id)
+
+    def _show_texts(self) -> None:
+        model, shelf = self._model, self._models.shelf
+        used = model.drafts and shelf.uses(model) and shelf.chosen is not None and shelf.chosen.is_loaded
+        installed = model.is_installed and model.card is None and model.drafts
+        self.badge.show_text("In use" if used else "Installed" if installed else "")
+        self.facts.show_text(texts.drafter_facts(model) if model.drafts else "")
+        figures = shelf.figures_of(model.card) if model.card is not None else {}
+        setup = next((setup for setup in _SETUPS if setup in figures), None)
+        trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
+        self.figures.show_text(trained)
+
+    def _show_progress(self) -> None:
+        model, download, state = self._model, self._download, self._model.state
+        running, failed = state is ModelState.DOWNLOADING, download.state is DownloadState.FAILED
+        has_bytes = state is ModelState.STOPPED and download.done_bytes > 0
+        show_share(self.bar, texts.share(download))
+        self.bar.setVisible(running or has_bytes)
+        if state in {ModelState.DOWNLOADING, ModelState.STOPPED} or model.is_in_downloads:
+            self.state.show_text(texts.state_text(download), _COLORS.get(download.state, "muted"))
+            self.files.show_files(download.files)
+        else:
+            in_use = "Loading…" if self._models.slot.loading else "In use now."
+            installed = "" if model.drafts or not model.is_installed else in_use if self._is_chosen else "Installed."
+            self.state.show_text(installed, "success")
+            self.files.show_files(())
+        self.files.fold.setAccessibleName(f"{self.files.fold.text()}: {self._name}")
+        problem, hint = self._problem()
+        stopped = failed and state is ModelState.STOPPED
+        self.problem.show_text(problem, "danger" if self._refusal or stopped else "warning")
+        self.hint.show_text(hint)
+        self.page.setVisible(bool(hint and download.page))
+        self.token.setVisible(bool(hint and download.lack))
+
+    def _problem(self) -> tuple[str, str]:
+        """Return what stands in the way, and what to do about it."""
+        model, download = self._model, self._download
+        if self._refusal:
+            return self._refusal, ""
+        if model.state is ModelState.STOPPED:
+            return texts.problem_text(download)
+        if model.state is ModelState.DOWNLOADING:
+            return texts.note_text(download), ""
+        return texts.drafter_problem(model, self._models.shelf.problem_of(model)), ""
+
+    def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
+        """Return the texts of the two buttons, and what they do; an empty text hides a button."""
+        model, models, download = self._model, self._models, self._download
+        match model.state:
+            case ModelState.FOUND:
+                newer, size = " Newer Version," if model.has_older_version else "", model.size
+                start = f"Download{newer}{f' {file_size(size)}' if size else ''}"
+                return (start, self._start), ("Web Page" if model.drafts else "", self._open_page)
+            case ModelState.DOWNLOADING:
+                return ("Pause", lambda: models.downloads.pause(download.id)), ("Cancel", self._cancel)
+            case ModelState.STOPPED:
+                resume = "Try Again" if download.state is DownloadState.FAILED else "Resume"
+                return (resume, lambda: models.downloads.resume(download.id)), ("Remove", self._ask_to_remove)
+        if model.drafts:
+            use, race, smaller = models.shelf.use, models.shelf.race, model.is_smaller_model
+            return (
+                ("Use", lambda: use(model.id, is_model=smaller)),
+                ("Try in a Race…", lambda: race(model.id, is_model=smaller)),
+            )
+        load = "Load" if not self._is_chosen else "Loading…" if models.slot.loading else "Loaded"
+        folder = SHOW_FOLDER if model.folder is not None else ""
+        return (load if model.load_name else "", lambda: models.slot.load(model.load_name)), (folder, self._show_folder)
+
+    @property
+    def _is_chosen(self) -> bool:
+        """Whether it is loaded, or being loaded."""
+        name, slot = self._model.load_name, self._models.slot
+        return bool(name) and slot.failure is None and slot.chosen == name
+
+    def _show_buttons(self) -> None:
+        model, shelf = self._model, self._models.shelf
+        for button, (text, _) in zip((self.main, self.other), self._actions(), strict=True):
+            button.setText(text)
+            button.setVisible(bool(text))
+            button.setAccessibleName(f"{text}: {self._name}")
+            button.setEnabled(True)  # `_remove` disabled it, and may have failed
+            set_tip(button, "")
+        if model.state is ModelState.INSTALLED and model.drafts:
+            reason = "" if shelf.chosen is not None and shelf.chosen.is_loaded else "Load this model first."
+            for button in (self.main, self.other):
+                button.setEnabled(not (reason or shelf.problem_of(model)))
+                set_tip(button, reason)
+            self.main.setEnabled(self.main.isEnabled() and not shelf.uses(model))
+        elif model.state is ModelState.INSTALLED:
+            self.main.setEnabled(not self._is_chosen)
+        elif model.state is ModelState.FOUND:
+            self.main.setEnabled(not (model.hub is not None and model.hub.problem))
+
+    def _press(self, index: int) -> None:
+        self._cancelled = False
+        self._actions()[index][1]()
+
+    def _start(self) -> None:
+        model = self._model
+        try:
+            self._models.downloads.start(model.id, gguf=model.gguf, is_model=model.is_model)
+        except RdchatError as error:
+            self._refusal = str(error)
+            self._show_progress()
+
+    def _cancel(self) -> None:
+        self._cancelled = True
+        self._models.downloads.pause(self._download.id)
+
+    def _ask_to_remove(self) -> None:
+        """Ask whether to keep the files, if there are any."""
+        self._cancelled = False
+        download = self._download
+        if self._model.is_installed:  # it ended before it could be stopped
+            return
+        if not download.done_bytes:
+            self._remove()
+            return
+        size = file_size(download.done_bytes)
+        question, title = f"Keep the {size} so you can resume later?", texts.download_title(download)
+        ask(self, question, title, f"Remove {size}", self._remove, leave="Keep", removes=True)
+
+    def _remove(self) -> None:
+        for button in (self.main, self.other):
+            button.setEnabled(False)
+        self._models.downloads.discard(self._download.id)
+
+    def _open_page(self) -> None:
+        open_page(find_endpoint().page(self._model.id))
+
+    def _show_folder(self) -> None:
+        if self._model.folder is not None:
+            show_folder(self._model.folder)
+
+    def _ask_to_delete(self) -> None:
+        if self._model.card is not None:
+            ask_to_delete(self._models, self, self._model.card)
+
+
+class RowList(QWidget):
+    """Shows a row for each model. A row stays as long as its model is listed, so that it keeps the focus.
+
+    Args:
+        make: Makes an empty row.
+    """
+
+    def __init__(self, make: Callable[[], ModelRow]) -> None:
+        super().__init__()
+        self._make = make
+        self._column = column(None, within=self, spacing=0)
+        self.rows: dict[str, ModelRow] = {}
+
+    def show_models(self, models: Sequence[Model]) -> None:
+        """Show these models."""
+        for key in self.rows.keys() - {model.id for model in models}:
+            row = self.rows.pop(key)
+            self._column.removeWidget(row)
+            row.hide()
+            row.deleteLater()
+        for index, model in enumerate(models):
+            if model.id not in self.rows:
+                self.rows[model.id] = self._make()
+            row = self.rows[model.id]
+            if self._column.indexOf(row) != index:
+                self._column.insertWidget(index, row)
+            row.show_model(model)
+        self.setVisible(bool(models))

@@ -1,0 +1,469 @@
+"""Texts and list entries of the Models window. Pure functions."""
+
+from collections.abc import Iterable, Sequence
+from datetime import date
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
+from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
+from rdchat.hub.hub_model import HubModel
+from rdchat.inference.api.model_facts import (
+    DraftKind,
+    Fit,
+    MachineMemory,
+    MemoryNeed,
+    ModelCard,
+    ModelSizes,
+    fit_of,
+    gigabytes,
+)
+from rdchat.services.models.discover.fit import Machine, sizes_read
+from rdchat.services.models.discover.newcomers import Checked, Suggestion
+from rdchat.services.models.downloads.downloads import DownloadTotals
+from rdchat.services.models.model import Model
+from rdchat.ui.models.model_list import Entry
+from rdchat.ui.style import formatting
+from rdchat.ui.style.formatting import byte_rate, counted, file_size, part_size, time_left
+
+if TYPE_CHECKING:
+    from rdchat.hub.verifying import Verdict
+
+DOT = "  ·  "
+_NAMED_FILES = 3
+_SUPPORT = {
+    DraftKind.TREE: "Fully supported",
+    DraftKind.CHAIN: "Supported, one draft per step",
+    DraftKind.NONE: "Not supported",
+}
+_MIN_SPEED = 1000  # bytes a second; at a lower speed the time left is not shown
+_GOING = {
+    DownloadState.WAITING: "Waiting",
+    DownloadState.ASKING: "Getting the list of files…",
+    DownloadState.CHECKING: "Checking the files…",
+}
+_STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
+_NBSP = "\N{NO-BREAK SPACE}"
+_MAX_LEFT_OUT = 30
+FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
+FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
+
+
+# Models and drafters on this machine
+
+
+def short_name(name: str) -> str:
+    """Return a name without its publisher."""
+    return name.rpartition("/")[2]
+
+
+def drafter_name(drafter: ModelCard, models: Iterable[str]) -> str:
+    """Return a drafter's name; if a model has the same one, say that it is the drafter."""
+    name = short_name(drafter.name).casefold()
+    short = map(short_name, models)
+    return next((f"Drafter for {model}" for model in short if model.casefold() == name), drafter.name)
+
+
+def row_line(row: ModelCard) -> str:
+    """Return the second line of a row."""
+    if row.is_unfinished:
+        share = min(row.disk_bytes / row.download_bytes, 0.99)
+        return f"Unfinished  ·  {formatting.percent(share)} of {file_size(row.download_bytes)}"
+    parts = [file_size(row.disk_bytes)]
+    if row.is_drafter:
+        parts.append(drafter_kind(row))
+    if row.problem:
+        return "  ·  ".join([*parts, "cannot be used" if row.is_drafter else "cannot be loaded"])
+    if row.sizes is not None:
+        parts.append(formatting.parameters(row.sizes.parameters))
+    if row.quantization:
+        parts.append(row.quantization)
+    if row.repository and row.revision != "main":
+        parts.append(f"version {row.revision[:12]}")
+    return "  ·  ".join(parts)
+
+
+def drafter_kind(model: ModelCard) -> str:
+    """Return what kind of drafter one is: "EAGLE-3 drafter"."""
+    return f"{model.family} drafter" if model.family else "Drafter"
+
+
+def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
+    """Return the facts of a model, each with name, value and explanation."""
+    sizes = model.sizes
+    if model.is_unfinished:
+        here = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
+        return [("On disk", here, "Downloaded so far"), ("Version", model.revision, "Branch or commit")]
+    on_disk = ("On disk", file_size(model.disk_bytes), "Size of all its files")
+    if model.is_drafter:
+        facts = [("Kind", drafter_kind(model), "A network that drafts for a model"), on_disk]
+    else:
+        facts = [
+            ("Family", model.family or "Unknown", "The architecture, by its name in mlx-lm"),
+            ("Parameters", formatting.parameters(sizes.parameters) if sizes else formatting.NONE, "Number of weights"),
+            ("Stored as", model.quantization or formatting.NONE, "Precision of the weights in the files"),
+            on_disk,
+        ]
+    if sizes is not None:
+        facts.append(("Context", f"{sizes.context_length:,} tokens", "Limit for prompt and reply together"))
+    if model.repository and model.revision != "main":
+        facts.append(("Version", model.revision, "Branch or commit in the Hugging Face cache"))
+    return facts
+
+
+def support_text(model: ModelCard) -> tuple[str, str]:
+    """Return how far drafting works with a model, and what limits it."""
+    if model.tried is None:
+        when = "rdchat converts this file first. See the converted model." if model.is_gguf else ""
+        return "Tested when loaded", when or "rdchat tests drafting when it loads the model."
+    reason = f"Reason: {model.tried.reason}." if model.tried.reason else ""
+    return _SUPPORT[model.tried.kind], reason
+
+
+def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[str, str, str]:
+    """Return whether a model fits in words, advice, and the name of a colour.
+
+    Args:
+        need: With the chosen context and the drafter.
+        gate: The least that loading it takes; the engine refuses a model by the same arithmetic.
+        memory: The machine's.
+    """
+    room, fit = memory.room, fit_of(need, memory.room)
+    words = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
+    if fit_of(gate, room) is Fit.TOO_LARGE:
+        over = gigabytes(gate.total_bytes - room.limit_bytes)
+        return f"Too large: needs {over} more than is available", "", "danger"
+    if fit is Fit.TOO_LARGE:
+        over = gigabytes(need.total_bytes - room.limit_bytes)
+        what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
+        return f"Loads, but {what} it needs {over} more than is available", "", "warning"
+    if fit is Fit.TIGHT:
+        return f"Tight: {words}", "It may be slow. Close other apps first.", "warning"
+    return f"Fits: {words}", "", "success"
+
+
+def verdict_text(verdict: "Verdict") -> tuple[str, str]:
+    """Return the result of a verification in words, and the name of its colour."""
+    problem = f" {verdict.hub_problem}" if verdict.hub_problem else ""
+    version = f" {verdict.version_text}" if verdict.version_text else ""
+    if verdict.is_whole:
+        files = counted(len(verdict.intact), "file")
+        found = "The local files are intact." if problem else f"Verified: {files} intact."
+        return f"{found}{version}{problem}", "warning" if problem else "success"
+    parts = [
+        f"{words}: {_listed(names)}"
+        for words, names in (
+            ("damaged", verdict.damaged),
+            ("missing", verdict.missing),
+            ("outside its folder", verdict.astray),
+        )
+        if names
+    ]
+    found = "; ".join(parts) or "Hugging Face has none of its files"
+    return f"Not intact. {found[:1].upper()}{found[1:]}.{version}{problem}", "danger"
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
+    return ", ".join(names[:_NAMED_FILES]) + more
+
+
+class SortBy(StrEnum):
+    """The order of the list."""
+
+    NAME = "Name"
+    SIZE = "Size"
+    NEWEST = "Newest"
+
+
+def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: ModelCard | None) -> list[Entry]:
+    """Return the rows that have all words of a search: models, then drafters."""
+    words = searched.casefold().split()
+    found = [row for row in rows if all(word in _searched(row) for word in words)]
+    found.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row.name).casefold(), row.name.casefold()))
+    models = [row.name for row in found if not row.is_drafter]
+    return [_entry(row, _title(row, models), row is loaded) for row in found]
+
+
+def key_of(row: ModelCard) -> str:
+    """Return a key that stays the same while the row's figures change."""
+    return f"{'download' if row.is_unfinished else 'model'} {row.path}"
+
+
+def _title(row: ModelCard, models: Iterable[str]) -> str:
+    if row.is_drafter:
+        return drafter_name(row, models).rpartition("/")[2]
+    return short_name(row.name)
+
+
+def _entry(row: ModelCard, title: str, loaded: bool) -> Entry:
+    color = "warning" if row.problem or row.is_unfinished else "text"
+    marks = (("Loaded", "success"),) if loaded else ()
+    return Entry(key_of(row), title, row_line(row), marks=marks, color=color, tip=row.name, item=row)
+
+
+def _searched(row: ModelCard) -> str:
+    kind = "drafter" if row.is_drafter else ""
+    return f"{row.name} {row.family} {kind} {row.quantization} {row.origin}".casefold()
+
+
+def _group(row: ModelCard) -> int:
+    return int(row.is_drafter)
+
+
+def _order(row: ModelCard, sort: SortBy) -> float:
+    if sort is SortBy.SIZE:
+        return -row.disk_bytes
+    if sort is SortBy.NEWEST:
+        return -row.changed
+    return 0.0
+
+
+def drafter_facts(model: Model) -> str:
+    """Return the facts of a drafter in one line: its kind, whether it fits, its size and where it is from."""
+    card, hub = model.card, model.hub
+    if card is not None:
+        match = "" if card.match is None else "built for this model" if card.match.sure else "may fit"
+        parts = [card.kind.label if card.kind else "", match, size(card.disk_bytes), card.origin]
+    elif hub is not None:
+        flags = "same tokenizer" if hub.same_tokenizer else "", "gated" if hub.gated else ""
+        kind, downloads = hub.kind.value if hub.kind else "", counted(hub.downloads, "download")
+        parts = [kind, size(hub.download_bytes), flags[0], hub.licence, flags[1], downloads]
+    else:
+        parts = []
+    return DOT.join(part for part in parts if part)
+
+
+def drafter_problem(model: Model, problem: str) -> str:
+    """Return why a drafter cannot be used, or why that is not sure; `problem` is the engine's."""
+    if model.card is not None and model.card.match is not None and not model.card.match.sure:
+        return problem or model.card.match.text
+    return problem or (model.hub.problem if model.hub is not None else "")
+
+
+# Downloads
+
+
+def download_title(progress: Download) -> str:
+    """Return the name of the download, with the GGUF file and the revision that were asked for."""
+    words = progress.repository
+    if progress.drafter:
+        return f"{words}{DOT}MTP layers"
+    if progress.gguf:
+        words += f"{DOT}{progress.gguf}"
+    return f"{words}{DOT}{progress.revision}" if progress.revision != "main" else words
+
+
+def state_text(progress: Download) -> str:
+    """Return the state of a download in one line."""
+    done, total = progress.done_bytes, progress.total_bytes
+    here = part_size(done, total) if total else ""
+    if progress.state is DownloadState.FINISHED:
+        return f"{file_size(total)}{DOT}complete{'' if progress.drafter else ' and checked'}"
+    if stopped := _STOPPED.get(progress.state):
+        return f"{stopped}{DOT}{f'{here} downloaded' if done else 'nothing downloaded yet'}"
+    if going := _GOING.get(progress.state):
+        return f"{going}{DOT}{here}" if here and progress.state is DownloadState.WAITING else going
+    if done == total:
+        return f"{file_size(total)} downloaded{DOT}checking…"
+    return _progress_text(here, progress.bytes_per_second, progress.seconds_left)
+
+
+def share(progress: Download) -> float | None:
+    """Return the downloaded share, from 0 to 1; None before the hub has named the files."""
+    return progress.done_bytes / progress.total_bytes if progress.total_bytes else None
+
+
+def file_text(file: DownloadFile) -> str:
+    """Return the downloaded part of a file; only the size of a complete file."""
+    return file_size(file.size) if file.done_bytes >= file.size else part_size(file.done_bytes, file.size)
+
+
+def _progress_text(here: str, speed: float | None, left: float | None) -> str:
+    words = here
+    if speed and speed >= _MIN_SPEED:
+        words += f"{DOT}{byte_rate(speed)}"
+        if left is not None:
+            words += f"{DOT}{time_left(left)}"
+    return words
+
+
+def note_text(progress: Download) -> str:
+    """Return the connection problem of a running download; empty without one."""
+    notes = list(dict.fromkeys(progress.notes))
+    if not notes:
+        return ""
+    return notes[0] if len(progress.notes) == 1 else f"{notes[0]} ({len(progress.notes)} files)"
+
+
+def problem_text(progress: Download) -> tuple[str, str]:
+    """Return why a download failed, and what to do about it."""
+    return progress.problem, WINDOW_HINTS[Lack(progress.lack)] if progress.lack else progress.hint
+
+
+def totals_text(totals: DownloadTotals) -> str:
+    """Return the sum of the running downloads in one line; empty where none runs."""
+    if not totals.going:
+        return ""
+    name = "1 download" if totals.going == 1 else f"{totals.going} downloads"
+    here = part_size(totals.done_bytes, totals.total_bytes) if totals.total_bytes else ""
+    figures = _progress_text(here, totals.bytes_per_second, totals.seconds_left)
+    return f"{name}{DOT}{figures}" if figures else name
+
+
+# Models of the hub
+
+
+def split_name(repository: str) -> tuple[str, str]:
+    """Return the publisher and the name of a hub id."""
+    publisher, _, name = repository.partition("/")
+    return publisher, name
+
+
+def compact(number: int) -> str:
+    """Return `987`, `32 K` or `1.4 M`."""
+    if number < 1000:
+        return str(number)
+    if number < 999_500:
+        return f"{number / 1e3:.{1 if number < 9_950 else 0}f} K"
+    return f"{number / 1e6:.{1 if number < 9.95e6 else 0}f} M"
+
+
+def size(count: int | None) -> str:
+    """Return `4.61 GB`; empty where it is not known."""
+    return file_size(count) if count else ""
+
+
+def day(changed: str) -> str:
+    """Return `1 Nov 2026` for `2026-11-01`; empty where it is no day."""
+    try:
+        then = date.fromisoformat(changed)
+    except ValueError:
+        return ""
+    return f"{then.day}{_NBSP}{then:%b}{_NBSP}{then.year}"
+
+
+def row_facts(model: HubModel) -> str:
+    """Return the second line of an entry of the search."""
+    parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
+    return DOT.join(part for part in parts if part)
+
+
+def popularity(model: HubModel) -> str:
+    """Return how much a model is used, and when it changed."""
+    parts = [f"{model.downloads:,} downloads last month", counted(model.likes, "like")]
+    if when := day(model.changed):
+        parts.append(f"changed {when}")
+    return DOT.join(part.replace(" ", _NBSP) for part in parts)  # so that lines break between the parts
+
+
+def make_text(model: HubModel) -> str:
+    """Return the quantisation, family and licence of a model."""
+    parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence given")
+    return DOT.join(part for part in parts if part)
+
+
+def memory_text(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
+    """Return whether a model fits this machine, as a sentence with figures and as a `Fit`; None if it is unknown."""
+    if sizes is None or machine is None:
+        return ("The size of its weights is unknown." if machine is not None else ""), None
+    room, fit = machine.memory.total_room, machine.fit(sizes, drafter_bytes)
+    need, available = machine.need(sizes, drafter_bytes), gigabytes(room.limit_bytes)
+    held = f"{formatting.dtype_text(need.precision)}, {need.tokens:,} tokens of context"
+    needs = f"needs about {gigabytes(need.total_bytes)} ({held}{', with its drafter' if drafter_bytes else ''})"
+    if fit is Fit.TOO_LARGE and not machine.memory.on_gpu:
+        precision, has = formatting.dtype_text(need.precision), gigabytes(machine.memory.total_bytes)
+        needed = f"about {gigabytes(need.total_bytes)}"
+        return f"Too large: {precision} on a CPU needs {needed}; {formatting.MACHINE} has {has}.", fit
+    if fit is Fit.TOO_LARGE:
+        return f"Too large for {formatting.MACHINE}: {needs}, but only {available} is available.", fit
+    if fit is Fit.TIGHT:
+        free = f", and {gigabytes(room.free_bytes)} is free now" if room.free_bytes < room.limit_bytes else ""
+        return f"Tight on {formatting.MACHINE}: {needs}, {available} is available{free}.", fit
+    return f"Fits {formatting.MACHINE}: {needs}, {available} is available.", fit
+
+
+def check_text(checked: Checked | None, chosen: str) -> str:
+    """Return when and how a suggestion was checked."""
+    if checked is None:
+        return (
+            f"Chosen on {day(chosen)} from published tests. Not tried with rdchat, and not yet found on Hugging Face."
+        )
+    if checked.problem:
+        return f"Checked on {day(checked.date)}: {checked.problem}"
+    return f"Chosen on {day(chosen)}. Not tried with rdchat. Last seen on Hugging Face on {day(checked.date)}."
+
+
+def left_out_text(names: tuple[str, ...]) -> str:
+    """Return which files of a repository are not downloaded; empty for none."""
+    if not names:
+        return ""
+    more = f" and {len(names) - _MAX_LEFT_OUT} more" if len(names) > _MAX_LEFT_OUT else ""
+    listed = ", ".join(names[:_MAX_LEFT_OUT])
+    return f"Not downloaded, as rdchat never reads code or pickles: {listed}{more}."
+
+
+def results_listed(found: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
+    """Return an entry for each model, in the same order.
+
+    Args:
+        found: The models.
+        machine: Decides whether they fit; None while its memory is unknown.
+        here: Hub ids of the models on this machine.
+    """
+    return [
+        Entry(
+            model.repository,
+            split_name(model.repository)[1],
+            row_facts(model),
+            _too_large(sizes_read(model), machine) or f"{compact(model.downloads)} downloads",
+            _marks(machine.fit(sizes_read(model)) if machine else None, model.repository in here, model.gated),
+            tip=_tip(model.repository, *memory_text(sizes_read(model), machine)),
+            item=model,
+        )
+        for model in found
+    ]
+
+
+def newcomer_entries(
+    suggestions: Sequence[Suggestion], first: Sequence[Suggestion], machine: Machine | None, here: frozenset[str]
+) -> list[Entry]:
+    """Return the list for newcomers; the group that fits this machine best comes first."""
+    entries: list[Entry] = []
+    installed_text = f": fits {formatting.MACHINE}"
+    best = first[0].memory_gb if first else 0
+    for memory in sorted({each.memory_gb for each in suggestions}, key=lambda memory: (memory != best, memory)):
+        entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
+        for each in suggestions:
+            if each.memory_gb == memory:
+                gated = each.checked is not None and each.checked.gated
+                marks = _marks(each.fit(machine) if machine else None, each.repository in here, gated)
+                kind = each.drafter.kind if each.drafter.kind == "draft model" else f"{each.drafter.kind} drafter"
+                facts = f"{size(each.weight_bytes)}{DOT}with a {kind}"
+                drafter_bytes = each.drafter.weight_bytes or 0
+                tip = _tip(each.repository, *memory_text(each.sizes, machine, drafter_bytes))
+                need = _too_large(each.sizes, machine, drafter_bytes)
+                entries.append(Entry(each.repository, each.name, facts, need, marks=marks, tip=tip))
+    return entries
+
+
+def _too_large(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> str:
+    """Return the memory that a model needs if it is too large, else nothing."""
+    if sizes is None or machine is None or machine.fit(sizes, drafter_bytes) is not Fit.TOO_LARGE:
+        return ""
+    need = machine.need(sizes, drafter_bytes)
+    return f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
+
+
+def _tip(repository: str, memory: str, fit: Fit | None) -> str:
+    """Return the tooltip of an entry: its hub id, and why it does not fit."""
+    return f"{repository}\n{memory}" if fit in FIT_MARKS else repository
+
+
+def _marks(fit: Fit | None, here: bool, gated: bool) -> tuple[tuple[str, str], ...]:
+    marks = [("Installed", "success")] if here else []
+    if gated:
+        marks.append(("Gated", "muted"))
+    if fit in FIT_MARKS:
+        marks.append((FIT_MARKS[fit], "warning" if fit is Fit.TIGHT else "muted"))
+    return tuple(marks)
