@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import rdchat.inference
+from tests.grids import share
 
 MODULES = sorted(module.name for module in pkgutil.walk_packages(rdchat.inference.__path__, "rdchat.inference."))
 
@@ -85,7 +86,7 @@ def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect() -
 
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="macOS has a fast BLAS of its own")
 @pytest.mark.parametrize(
-    "use", ["from rdchat.inference import load_model", "import rdchat.inference.verification.device"]
+    "use", share(["import rdchat.inference.verification.device", "from rdchat.inference import load_model"])
 )
 def test_a_library_user_computes_with_the_fast_blas(use: str) -> None:
     code = f"{use}; print('libopenblas' in open('/proc/self/maps').read())"

@@ -133,7 +133,7 @@ def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
     _check(found)
 
 
-@pytest.mark.parametrize("case", share(CASES, 4))
+@pytest.mark.parametrize("case", share(CASES, 9))
 def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     """In trees, or in chains where the target keeps recurrent state."""
     model = golden_target(case)

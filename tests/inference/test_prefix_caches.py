@@ -1,6 +1,7 @@
 """KV caches of several conversations: each turn reads only what is new, and nobody's cache serves another."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import mlx.core as mx
 import numpy as np
@@ -233,11 +234,11 @@ def test_what_a_drafter_read_for_one_serves_no_other(mode: Mode) -> None:
     assert small.cache is not before
 
 
-def test_the_engine_tells_their_size_and_keeps_the_limit_for_the_next_model(default_model_folder: str) -> None:
+def test_the_engine_tells_their_size_and_keeps_the_limit_for_the_next_model(small_model: Path) -> None:
     engine = LocalEngine()
     assert engine.prefix_caches().limit_bytes == usual_limit()
     assert engine.prefix_caches(5000).limit_bytes == 5000
-    engine.load(str(default_model_folder), Dtype.AUTO, lambda _: None)
+    engine.load(str(small_model), Dtype.AUTO, lambda _: None)
     list(engine.generate(ask(max_tokens=3)))
     facts = engine.prefix_caches()
     assert (facts.count, facts.limit_bytes) == (1, 5000)

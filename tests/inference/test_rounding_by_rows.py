@@ -54,6 +54,7 @@ def test_products_round_by_rows_and_not_by_what_the_other_rows_hold(dtype: mx.Dt
         assert 0 < error < 50 * mx.finfo(dtype).eps * np.abs(first[one]).max()
 
 
+@pytest.mark.slow
 def test_logits_are_the_same_with_other_kernels_of_the_host() -> None:
     """OpenBLAS picks kernels by processor, which add up in different orders; every x86 of today has Nehalem's."""
     code = "from tests.inference.test_rounding_by_rows import logits_by_rows; print(logits_by_rows())"
