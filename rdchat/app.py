@@ -35,7 +35,7 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S, EngineClient
 from rdchat.services.models.sources import ModelSources
-from rdchat.services.transfer_desk import TransferDesk
+from rdchat.services.transfers import Transfers
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
@@ -141,7 +141,7 @@ class App:
             sources = ModelSources(*finders, problem_of_model, find_mtp_layers)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)
-            self.transfer = TransferDesk(self.controller, store, settings.path)
+            self.transfer = Transfers(self.controller, store, settings.path)
             self._import_export = ImportExport(self.window, self.controller, self.transfer, theme)
             self.window.header.model.offer(self._installed)
             self._drafters = FolderSearch(installed_drafters)
@@ -253,25 +253,17 @@ def local_engine() -> Engine:
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
-    """Make the app while the store is opened; None if the person gave up."""
-    while (store := open_store()) is not None:
-        app = App(qt, store, settings, local_engine)
+    """Make the app while the store is opened, and offer to try again if that fails; None if the person gives up."""
+    while True:
+        app = None
         try:
+            store = ConversationStore(paths.database_path(), wait=False)
+            app = App(qt, store, settings, local_engine)
             store.wait()
             return app
         except StorageError as error:
-            app.finish()
-            if not _retry(error):
-                break
-    return None
-
-
-def open_store() -> ConversationStore | None:
-    """Start to open the store, and offer to try again if that fails; None if the person gives up."""
-    while True:
-        try:
-            return ConversationStore(paths.database_path(), wait=False)
-        except StorageError as error:
+            if app is not None:
+                app.finish()
             if not _retry(error):
                 return None
 

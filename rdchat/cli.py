@@ -182,31 +182,31 @@ def _run(args: argparse.Namespace) -> int:
     return status
 
 
-def _parser(words: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     parser = _Parser(
         prog="rdchat",
         description="Chat with language models on your own machine. Without a command, rdchat opens its window.",
     )
-    _add_commands(parser.add_subparsers(dest="command", metavar="COMMAND"), _COMMANDS, words)
+    _add_commands(parser.add_subparsers(dest="command", metavar="COMMAND"), _COMMANDS, arguments)
     return parser
 
 
-def _add_commands(parsers: "argparse._SubParsersAction[Any]", commands: _Commands, words: Sequence[str]) -> None:
+def _add_commands(parsers: "argparse._SubParsersAction[Any]", commands: _Commands, arguments: Sequence[str]) -> None:
     """Add commands, with the options of the one that is called; only its module is imported."""
     for name, (text, entry) in commands.items():
         parser = parsers.add_parser(name, help=text)
-        if list(words[:1]) != [name]:
+        if list(arguments[:1]) != [name]:
             continue
         if isinstance(entry, str):
-            place, *shared = entry.split()
-            module_name, _, function = place.partition(":")
+            target, *shared = entry.split()
+            module_name, _, function = target.partition(":")
             module = import_module(f"rdchat.commands.{module_name}")
             getattr(module, f"add_{function or 'options'}", lambda _parser: None)(parser)
             for argument in shared:
                 parser.add_argument(argument, **SHARED[argument])
             parser.set_defaults(run=getattr(module, function or "run"))
         else:
-            _add_commands(parser.add_subparsers(dest="action", required=True, metavar="ACTION"), entry, words[1:])
+            _add_commands(parser.add_subparsers(dest="action", required=True, metavar="ACTION"), entry, arguments[1:])
 
 
 def _complain(error: RdchatError, status: int) -> int:

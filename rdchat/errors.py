@@ -7,13 +7,13 @@ _LONGEST_LINE = 1000
 
 def one_line(text: object) -> str:
     """Return a text for a terminal: foreign names in it cannot break the line or control the terminal."""
-    words = "".join(letter if letter.isprintable() else " " for letter in str(text))
-    words = " ".join(words.split())
-    if len(words) <= _LONGEST_LINE:
-        return words
+    line = "".join(letter if letter.isprintable() else " " for letter in str(text))
+    line = " ".join(line.split())
+    if len(line) <= _LONGEST_LINE:
+        return line
     half = _LONGEST_LINE // 2
     # The end is the hint, so it stays.
-    return f"{words[:half]} ... {words[-half:]}"
+    return f"{line[:half]} ... {line[-half:]}"
 
 
 class RdchatError(Exception):

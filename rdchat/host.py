@@ -40,9 +40,8 @@ _OPENBLAS = ("libopenblas.so.0", "libopenblas.so")
 
 def macos_version() -> str:
     """Return the version of macOS, such as 26.2; empty elsewhere. `platform` says 16 for 26 in some Pythons."""
-    if MACOS:
-        return _attempt(_read_version, "The version of macOS cannot be read") or platform.mac_ver()[0]
-    return platform.mac_ver()[0]
+    own = _attempt(_read_version, "The version of macOS cannot be read") if MACOS else ""
+    return own or platform.mac_ver()[0]
 
 
 def _read_version() -> str:
@@ -223,25 +222,27 @@ def tf32_is_off() -> bool:
 
 def low_power_mode() -> bool:
     """Return whether macOS saves energy, with slower processors and GPU; False elsewhere. Not yet tried on a Mac."""
-    return bool(MACOS and _attempt(_is_low_power_mode, "Low Power Mode cannot be read"))
-
-
-def _is_low_power_mode() -> bool:
-    runtime = _ObjectiveC()
-    info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
     # A BOOL is one byte.
-    return bool((runtime.send(info, "isLowPowerModeEnabled").value or 0) & 0xFF)
+    return bool(_process_info("isLowPowerModeEnabled") & 0xFF)
 
 
 def is_hot() -> bool:
     """Return whether macOS slows the machine down because of heat; False elsewhere. Not yet tried on a Mac."""
-    return bool(MACOS and (_attempt(_thermal_state, "The heat cannot be read") or 0) >= _THERMAL_STATE_SERIOUS)
+    return _process_info("thermalState") >= _THERMAL_STATE_SERIOUS
 
 
-def _thermal_state() -> int:
-    runtime = _ObjectiveC()
-    info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
-    return runtime.send(info, "thermalState").value or 0
+def _process_info(selector: str) -> int:
+    """Return an answer of NSProcessInfo; 0 where there is none."""
+
+    def read() -> int:
+        runtime = _ObjectiveC()
+        return runtime.send(_info_of(runtime), selector).value or 0
+
+    return (_attempt(read, f"{selector} cannot be read") or 0) if MACOS else 0
+
+
+def _info_of(runtime: "_ObjectiveC") -> ctypes.c_void_p:
+    return runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
 
 
 def physical_footprint(pid: int) -> int:
@@ -343,7 +344,7 @@ def _begin_activity() -> Callable[[], None]:
     Uses `-[NSProcessInfo beginActivityWithOptions:reason:]` through the Objective-C runtime. Not yet tried on a Mac.
     """
     runtime = _ObjectiveC()
-    info = runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
+    info = _info_of(runtime)
     reason = runtime.string("rdchat is working")
     token = runtime.send(info, "beginActivityWithOptions:reason:", ctypes.c_uint64(_USER_INITIATED), reason)
     runtime.send(token, "retain")

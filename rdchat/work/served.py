@@ -138,7 +138,7 @@ async def serve_together(
         logs: See `ParentLink`.
     """
     link, loop = ParentLink(grace_s, logs=logs), asyncio.get_running_loop()
-    parent_gone, tasks = asyncio.Event(), set[asyncio.Task[None]]()
+    parent_ended, tasks = asyncio.Event(), set[asyncio.Task[None]]()
 
     def begin(request: Request) -> None:
         job, message = request
@@ -151,10 +151,10 @@ async def serve_together(
     def read() -> None:
         for request in link.requests():
             loop.call_soon_threadsafe(begin, request)
-        loop.call_soon_threadsafe(parent_gone.set)
+        loop.call_soon_threadsafe(parent_ended.set)
 
     threading.Thread(target=read, name="parent", daemon=True).start()
-    await parent_gone.wait()
+    await parent_ended.wait()
     await asyncio.gather(*tasks)
     # Threads that still wait for a disk or a hub hold nothing.
     os._exit(0)

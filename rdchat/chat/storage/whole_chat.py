@@ -155,7 +155,7 @@ class DamagedChatError(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class WholeChat:
+class FullChat:
     """A conversation with all alternatives. Ids are local: `id` of a message is its index in the list.
 
     Each message comes after its parent. Only the order of `Message.activated` matters.
@@ -197,7 +197,7 @@ def visible_ids(connection: sqlite3.Connection) -> list[int]:
     return [row[0] for row in connection.execute(_VISIBLE)]
 
 
-def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int | None = None) -> WholeChat:
+def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int | None = None) -> FullChat:
     """Return a chat of the store.
 
     Args:
@@ -218,7 +218,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
         messages = [message for message in messages if message.id in path]
     read = {message.id: message for message in with_files(messages, rows)}
     places = {each: place for place, each in enumerate(parents_first({each.id: each.parent_id for each in messages}))}
-    return WholeChat(
+    return FullChat(
         replace(about, id=0),
         tuple(
             replace(read[each], id=place, conversation_id=0, parent_id=places.get(read[each].parent_id or 0))
@@ -230,7 +230,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
     )
 
 
-def inserting(connection: sqlite3.Connection, chat: WholeChat) -> Generator[int, None, int]:
+def inserting(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, None, int]:
     """Insert a chat step by step, as bulk work; yield its id after each step and return it at the end.
 
     The chat stays unlisted (2). It needs dates; a reply that is being written becomes an interrupted one.

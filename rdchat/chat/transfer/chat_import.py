@@ -11,7 +11,7 @@ from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import KEPT
 from rdchat.chat.storage.rows import text_column
-from rdchat.chat.storage.whole_chat import WholeChat, inserting
+from rdchat.chat.storage.whole_chat import FullChat, inserting
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
 from rdchat.chat.transfer import rdchat_json
 from rdchat.chat.transfer.rdchat_json import plain_chat
@@ -27,7 +27,7 @@ _DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
     (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY place)), '')"""
 
 
-def chat_frame(chat: WholeChat, fallback_date: float) -> Frame:
+def chat_frame(chat: FullChat, fallback_date: float) -> Frame:
     """Return a chat as the process sends it: our JSON, with the title and dates that the store needs.
 
     Args:
@@ -84,13 +84,13 @@ class ImportWriter:
         if report.problem:
             self._database.run_bulk(self._discarding()).result()
         else:
-            self._database.submit(self._show).result()
+            self._database.submit(self._reveal).result()
         self._reports.append(replace(report, chats=self._chats))
         self._chats, self._folders = [], {}
 
     # On the writer's thread
 
-    def _adding(self, chat: WholeChat) -> Generator[None]:
+    def _adding(self, chat: FullChat) -> Generator[None]:
         about = chat.about
         pinned_at = about.updated_at if about.pinned_at is not None and not about.archived else None
         chat, first = replace(chat, about=replace(about, pinned_at=pinned_at)), len(self._chats)
@@ -100,7 +100,7 @@ class ImportWriter:
         if chat.folder:
             self._folders[self._chats[-1]] = chat.folder
 
-    def _show(self, connection: sqlite3.Connection) -> None:
+    def _reveal(self, connection: sqlite3.Connection) -> None:
         """Show all chats of the file at once, in folders with the names of their own."""
         for conversation, names in self._folders.items():
             parent: int | None = None
@@ -156,7 +156,7 @@ class KnownChats:
         return _hash_of(self._connection.execute(sql, (conversation,)).fetchall())
 
 
-def key_of(chat: WholeChat) -> tuple[str, bytes]:
+def key_of(chat: FullChat) -> tuple[str, bytes]:
     """Return the key of a chat in `KnownChats`."""
     contents = [(each.role.value, text_column(each.text), " ".join(file.digest for file in each.files))
                 for each in chat.messages]  # fmt: skip
@@ -167,7 +167,7 @@ def _hash_of(contents: list[tuple[str, str, str]]) -> bytes:
     return hashlib.sha256(repr(sorted(contents)).encode()).digest()
 
 
-def title_of(chat: WholeChat) -> str:
+def title_of(chat: FullChat) -> str:
     """Return a chat's title in the store: its own, or one made from its first prompt."""
     first = next((message.text for message in chat.messages if message.role is Role.USER), "")
     return text_column(tidy_title(chat.about.title)) or (text_column(title_from_prompt(first)) if first else NEW_CHAT)

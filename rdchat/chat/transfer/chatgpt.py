@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import Any
 
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, parents_first
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, parents_first
 from rdchat.chat.transfer.foreign_chats import (
     ForeignChat,
     Json,
@@ -56,7 +56,7 @@ def may_be_ours(beginning: bytes | bytearray) -> bool:
     return b'"mapping"' in beginning
 
 
-def read(data: Any) -> WholeChat:
+def read(data: Any) -> FullChat:
     """Return one chat.
 
     Raises:

@@ -5,6 +5,7 @@ only reads the store; the app stores the chats of an import.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,7 @@ class TransferProcess:
             arguments: Arguments of the task. Paths become absolute, because the process may run in another folder.
         """
         job: Job[T] = Job(on_progress, on_end)
-        return self._start(job, do, arguments, read=lambda answer: from_plain(result, _checked(answer))[0], end=job.end)
+        return self._start(job, do, arguments, end=job.end, read=lambda answer: from_plain(result, _checked(answer))[0])
 
     def import_files(
         self, database: Database, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd | None = None
@@ -68,28 +69,32 @@ class TransferProcess:
         job: Job[ImportReport] = Job(on_progress, on_end)
         writer = ImportWriter(database)
         arguments = {"database": database.path, "paths": [str(path.absolute()) for path in paths]}
+        end = partial(writer.end, on_end=job.end)
+        return self._start(job, "import_files", arguments, end=end, read=_checked, take=writer.take)
 
-        def end(outcome: Any) -> None:
-            writer.end(outcome, job.end)
-
-        return self._start(job, "import_files", arguments, read=_checked, take=writer.take, end=end)
-
-    def _start[T](self, job: Job[T], do: str, arguments: dict[str, Any], **calls: Callable[[Any], Any]) -> Job[T]:
+    def _start[T](
+        self,
+        job: Job[T],
+        do: str,
+        arguments: dict[str, Any],
+        *,
+        end: OnEnd,
+        read: Callable[[Any], Any],
+        take: Callable[[Any], object] | None = None,
+    ) -> Job[T]:
         """Run a task. `take` gets the frames besides progress, `end` an error or the result of `read` on the answer."""
 
         def on_progress(frame: Any) -> None:
-            if "text" not in frame:
-                calls["take"](frame)
+            if "text" not in frame and take is not None:
+                take(frame)
             elif not job.cancelled:
                 job.report_progress(Progress(str(frame["text"]), frame["fraction"]))
 
-        def on_end(outcome: Any) -> None:
-            calls["end"](_as_text(outcome))
-
         request = {name: str(each.absolute()) if isinstance(each, Path) else each for name, each in arguments.items()}
-        is_strangers = do in (import_files.__name__, prepare.__name__)
-        limits = Limits(memory_bytes=_MEMORY_BYTES if is_strangers else None, cancel_s=_CANCEL_S)
-        child_job = self.child.submit(do, request, limits, read=calls["read"], on_progress=on_progress, on_end=on_end)
+        is_foreign = do in (import_files.__name__, prepare.__name__)
+        limits = Limits(memory_bytes=_MEMORY_BYTES if is_foreign else None, cancel_s=_CANCEL_S)
+        on_end = lambda outcome: end(_as_text(outcome))  # noqa: E731
+        child_job = self.child.submit(do, request, limits, read=read, on_progress=on_progress, on_end=on_end)
         job.when_cancelled(child_job.cancel)
         return job
 

@@ -15,7 +15,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, MadeWith, Message, MessageStatus
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.rows import text_column
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer.rdchat_json import write_chats
 from rdchat.chat.transfer.reports import ExportReport, TaskProgress
 from rdchat.errors import StorageError, file_error
@@ -39,7 +39,7 @@ _LONGEST_NAME = 80
 _NOT_IN_NAMES = re.compile(r'[\x00-\x1f\x7f/\\:*?"<>|]+')
 
 
-def as_markdown(chat: WholeChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
+def as_markdown(chat: FullChat, system_prompt: str, sampling: SamplingParams, *, details: bool) -> str:
     """Return a chat as Markdown.
 
     Args:
@@ -73,7 +73,7 @@ def _display_path(messages: Sequence[Message]) -> list[Message]:
     return path[::-1]
 
 
-def _settings(chat: WholeChat, sampling: SamplingParams) -> Iterator[str]:
+def _settings(chat: FullChat, sampling: SamplingParams) -> Iterator[str]:
     if chat.about.created_at is not None:
         yield f"- Begun: {_date(chat.about.created_at)}"
     if chat.about.updated_at is not None:
@@ -96,7 +96,7 @@ def _sampling(sampling: SamplingParams) -> str:
     return ", ".join(parts)
 
 
-def _message(chat: WholeChat, message: Message, *, details: bool) -> Iterator[str]:
+def _message(chat: FullChat, message: Message, *, details: bool) -> Iterator[str]:
     who = "You" if message.role is Role.USER else message.model or "Reply"
     yield f"## {who}{' (edited)' if message.edited else ''}"
     for file in message.files:
@@ -158,7 +158,7 @@ def _file(file: AttachedFile, text: str, *, details: bool) -> Iterator[str]:
     yield "</details>"
 
 
-def _figures(chat: WholeChat, message: Message) -> Iterator[str]:
+def _figures(chat: FullChat, message: Message) -> Iterator[str]:
     family = message.parent_id, message.role
     others = [each for each in chat.messages if (each.parent_id, each.role) == family]
     if len(others) > 1:
@@ -243,7 +243,7 @@ def export_chats(
     return asdict(ExportReport(path, len(ids)))
 
 
-def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[WholeChat]:
+def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskProgress) -> Iterator[FullChat]:
     for number, conversation in enumerate(chats):
         progress.report("Exporting", number / len(chats))
         try:

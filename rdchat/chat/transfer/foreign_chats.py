@@ -12,7 +12,7 @@ from typing import Any
 from rdchat.chat.conversation import Conversation, Message
 from rdchat.chat.storage.file_check import LONGEST_VALUE
 from rdchat.chat.storage.rows import text_column
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
@@ -187,7 +187,7 @@ class ForeignChat:
         self.without[_PARTS.get(file_kind if isinstance(file_kind, str) else kind, "attachment")] += 1
         return ""
 
-    def finish(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> WholeChat:
+    def finish(self, title: Any, created: float | None, updated: float | None, sampling: Json) -> FullChat:
         """Return the chat; `sampling` has settings under our names.
 
         Raises:
@@ -197,7 +197,7 @@ class ForeignChat:
             raise self.damage
         prompt = self.system_prompt if self.system_prompt.strip() else None
         conversation = Conversation(0, name(title) or "", created, updated, prompt, _sampling(sampling))
-        return WholeChat(conversation, tuple(self.messages), without=self.without)
+        return FullChat(conversation, tuple(self.messages), without=self.without)
 
 
 def role_of(value: Any, roles: Mapping[str, Role | None]) -> Role | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.file_check import is_special
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat, read_chat, visible_ids
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer import chatgpt, jan, lm_studio, rdchat_json
 from rdchat.chat.transfer.backup_file import DATABASE
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
@@ -37,7 +37,7 @@ _MAX_NOT_TAKEN = 10_000
 _MAGIC = b"SQLite format 3\0"
 _TITLE = "SELECT substr(title, 1, 200) FROM conversations WHERE id = ?"
 
-type Chats = Iterator[tuple[float, str, Callable[[], WholeChat]]]
+type Chats = Iterator[tuple[float, str, Callable[[], FullChat]]]
 """For each chat: the share of the file before it, its title, and the function that reads it (DamagedChatError)."""
 
 _KINDS = "rdchat's own JSON and database, ChatGPT's conversations.json, and chat files of LM Studio and Jan"
@@ -104,7 +104,7 @@ class _FileReader:
         else:
             yield from map(recognised, open_source(self._path))
 
-    def _take(self, title: str, make: Callable[[], WholeChat]) -> None:
+    def _take(self, title: str, make: Callable[[], FullChat]) -> None:
         """Send a chat, or note why it is left out."""
         try:
             chat = make()
@@ -165,7 +165,7 @@ def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
                 yield index / len(ids), title, partial(_read_stored, connection, conversation)
 
 
-def _read_stored(connection: sqlite3.Connection, conversation: int) -> WholeChat:
+def _read_stored(connection: sqlite3.Connection, conversation: int) -> FullChat:
     try:
         return read_chat(connection, conversation)
     except (sqlite3.Error, StorageError) as error:
@@ -224,18 +224,18 @@ def _refuse_newer(source: SourceFile, head: Any) -> None:
         raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
 
 
-def _one(title: str, make: Callable[[], WholeChat]) -> Chats:
+def _one(title: str, make: Callable[[], FullChat]) -> Chats:
     return iter([(0.0, title, make)])
 
 
-def _listed(source: SourceFile, start: int, end: bytes, read: Callable[[Any], WholeChat]) -> Chats:
+def _listed(source: SourceFile, start: int, end: bytes, read: Callable[[Any], FullChat]) -> Chats:
     """Yield the chats of a list that begins at an offset, one at a time in memory."""
     for number, value in enumerate(source.values(start, end)):
         share = min((start + value.before) / max(source.size, 1), 1.0)
         yield share, title_in(value.data) or f"Chat {number + 1}", partial(_read_value, value, read)
 
 
-def _read_value(value: ListValue, read: Callable[[Any], WholeChat]) -> WholeChat:
+def _read_value(value: ListValue, read: Callable[[Any], FullChat]) -> FullChat:
     if value.too_long:
         raise DamagedChatError(f"It {TOO_LONG}")
     try:
@@ -245,7 +245,7 @@ def _read_value(value: ListValue, read: Callable[[Any], WholeChat]) -> WholeChat
     return read(data)
 
 
-def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> WholeChat:
+def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullChat:
     if messages is None:
         raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
     data = messages.read()

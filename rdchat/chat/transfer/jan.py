@@ -8,7 +8,7 @@ import json
 from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, checked_text, date, items, mapping, name, role_of
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
@@ -42,7 +42,7 @@ def lines_of(data: bytes) -> list[Any]:
     return messages
 
 
-def read(thread: Json, lines: list[Any]) -> WholeChat:
+def read(thread: Json, lines: list[Any]) -> FullChat:
     """Return the chat in its two files; `thread` is empty if that file is missing.
 
     Raises:

@@ -6,7 +6,7 @@ LM Studio does not document the format, which was found in files of 0.3 and 0.4.
 
 from typing import Any
 
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
     ForeignChat,
     Json,
@@ -60,7 +60,7 @@ def _first_message(data: Any) -> Any:
     return next(iter(messages), {}) if isinstance(messages, list) else None
 
 
-def read(data: Json) -> WholeChat:
+def read(data: Json) -> FullChat:
     """Return a chat of version 0.3 or later.
 
     Raises:

@@ -38,7 +38,7 @@ from rdchat.chat.attachments.attached_file import (
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
-from rdchat.chat.storage.whole_chat import DamagedChatError, WholeChat
+from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import Json, checked_text, date, items, mapping, name
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape
@@ -68,7 +68,7 @@ def is_newer(data: Json) -> bool:
     return type(version) is not int or version > VERSION
 
 
-def write_chats(file: IO[str], chats: Iterable[WholeChat], system_prompt: str, sampling: SamplingParams) -> None:
+def write_chats(file: IO[str], chats: Iterable[FullChat], system_prompt: str, sampling: SamplingParams) -> None:
     """Write a complete file of chats.
 
     Args:
@@ -101,7 +101,7 @@ def head_of(beginning: bytes) -> tuple[Json, int] | None:
     return None
 
 
-def read(data: Any) -> WholeChat:
+def read(data: Any) -> FullChat:
     """Return one chat.
 
     Raises:
@@ -135,7 +135,7 @@ def read(data: Any) -> WholeChat:
         readable = {"statistics": message.statistics, "drafting": message.drafting, "trace": trace}
         without.update(_LOST[part] for part, value in readable.items() if plain.get(part) is not None and value is None)
     names = tuple(checked_text(each, "Its folder") for each in folder)[:_NESTED]
-    return WholeChat(conversation, tuple(messages), traces, texts, names, without)
+    return FullChat(conversation, tuple(messages), traces, texts, names, without)
 
 
 def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
@@ -189,7 +189,7 @@ def _shape_of(value: Any) -> AnswerShape | None:
         return None
 
 
-def plain_chat(chat: WholeChat) -> Json:
+def plain_chat(chat: FullChat) -> Json:
     """Return a chat in the form that `read` accepts."""
     conversation = chat.about
     return {
@@ -207,7 +207,7 @@ def plain_chat(chat: WholeChat) -> Json:
     }
 
 
-def _plain_message(message: Message, chat: WholeChat) -> Json:
+def _plain_message(message: Message, chat: FullChat) -> Json:
     """Return a message's fields; from its model on, default values are left out."""
     plain: Json = {
         "parent": message.parent_id,

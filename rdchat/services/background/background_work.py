@@ -162,7 +162,7 @@ class FolderSearch(QObject):
         parent: The Qt parent.
 
     Attributes:
-        found: The last result.
+        results: The last result.
         problem: Why the last search failed, a sentence or two; empty if it did not.
     """
 
@@ -173,7 +173,7 @@ class FolderSearch(QObject):
         self._find = find
         self._work = BackgroundWork("search", self)
         self._next: tuple[object, ...] | None = None
-        self.found: tuple[Any, ...] = ()
+        self.results: tuple[Any, ...] = ()
         self.problem = ""
 
     def look(self, *arguments: object) -> None:
@@ -191,14 +191,14 @@ class FolderSearch(QObject):
         """Wait for a search under way, but no longer than this, since a disk may hang."""
         self._work.close(timeout_s)
 
-    def _take(self, found: tuple[Any, ...] | RdchatError | None) -> None:
-        before, self.problem = (self.found, self.problem), ""
-        if isinstance(found, RdchatError):
-            _LOG.warning("Looking for files failed: %s", found)
-            self.problem = str(found)
-        elif found is not None:
-            self.found = found
-        if (self.found, self.problem) != before:
+    def _take(self, results: tuple[Any, ...] | RdchatError | None) -> None:
+        before, self.problem = (self.results, self.problem), ""
+        if isinstance(results, RdchatError):
+            _LOG.warning("Looking for files failed: %s", results)
+            self.problem = str(results)
+        elif results is not None:
+            self.results = results
+        if (self.results, self.problem) != before:
             self.changed.emit()
         if self._next is not None:
             self.look(*self._next)

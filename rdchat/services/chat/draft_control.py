@@ -101,14 +101,14 @@ class DraftControl(QObject):
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
-        found = self._search.found if self._search is not None else ()
+        found = self._search.results if self._search is not None else ()
         fits = ((each, self._fits.get(each.model)) for each in found)
         checked = (replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in fits)
         return tuple(each for each in checked if each.problem or each.model in self._fits)
 
     @property
     def _candidates(self) -> tuple[str, ...]:
-        return tuple(each.model for each in self._search.found if not each.problem) if self._search else ()
+        return tuple(each.model for each in self._search.results if not each.problem) if self._search else ()
 
     def option(self, mode: Mode) -> ModeOption | None:
         """Return whether a mode can run; None before the engine has answered."""

@@ -45,7 +45,7 @@ class DeviceMemory(FolderSearch):
     @property
     def now(self) -> MachineMemory | None:
         """The last answer; None before the engine has started."""
-        return self.found[0] if self.found else None
+        return self.results[0] if self.results else None
 
     def ask(self) -> None:
         """Ask again; emits `changed` if the answer differs."""

@@ -15,7 +15,7 @@ from rdchat.chat.transfer.reports import ExportReport, ImportReport
 from rdchat.chat.transfer.restore import Restored
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.transfer_desk import TransferDesk
+from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export import sheets
 from rdchat.ui.style.formatting import counted, file_size
@@ -46,15 +46,9 @@ class ImportExport(QObject):
         sheet: The sheet that is open; None without one.
     """
 
-    def __init__(
-        self,
-        window: MainWindow,
-        controller: ChatController,
-        transfers: TransferDesk,
-        theme: Theme,
-    ) -> None:
+    def __init__(self, window: MainWindow, controller: ChatController, transfers: Transfers, theme: Theme) -> None:
         super().__init__(window)
-        self._window, self._controller, self._desk, self._theme = window, controller, transfers, theme
+        self._window, self._controller, self._transfers, self._theme = window, controller, transfers, theme
         self.sheet: sheets.Sheet | None = None
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
@@ -78,54 +72,54 @@ class ImportExport(QObject):
             ask_to_save(self._window, "Export", name, filters, partial(write, kind, details), accept="Export")
 
         def write(kind: str, details: bool, path: str) -> None:
-            start = partial(self._desk.export, chats, Path(path), kind, details=details)
+            start = partial(self._transfers.export, chats, Path(path), kind, details=details)
             self._begin("Exporting", start, self._report_export)
 
-        if not self._desk.busy:
+        if not self._transfers.busy:
             self._open(sheets.export_sheet(self._window, self._theme, title, choose))
 
     def _ask_import(self) -> None:
-        if not self._desk.busy:
+        if not self._transfers.busy:
             files = partial(self._choose_import, FileMode.ExistingFiles, _CHAT_FILES)
             folder = partial(self._choose_import, FileMode.Directory, ())
             self._open(sheets.import_sheet(self._window, self._theme, files, folder))
 
     def _choose_import(self, mode: FileMode, filters: Sequence[str]) -> None:
         def read(names: list[str]) -> None:
-            start = partial(self._desk.import_files, [Path(name) for name in names])
+            start = partial(self._transfers.import_files, [Path(name) for name in names])
             self._begin("Importing chats", start, self._report_import)
 
         ask_to_open(self._window, "Import Chats", mode, read, filters, accept="Import")
 
     def _ask_backup(self) -> None:
         def write(path: str) -> None:
-            self._begin("Backing up", partial(self._desk.back_up, Path(path)), self._report_backup)
+            self._begin("Backing up", partial(self._transfers.back_up, Path(path)), self._report_backup)
 
-        if not self._desk.busy:
+        if not self._transfers.busy:
             name = f"rdchat backup {_today()}.zip"
             ask_to_save(self._window, "Back Up", name, ["Backups (*.zip)"], write, accept="Back Up")
 
     def _ask_restore(self) -> None:
         def check(paths: list[str]) -> None:
-            start = partial(self._desk.prepare_restore, Path(paths[0]), None)
+            start = partial(self._transfers.prepare_restore, Path(paths[0]), None)
             self._begin("Checking the backup", start, self._confirm_restore)
 
-        if not self._desk.busy:
+        if not self._transfers.busy:
             filters = ["Backups (*.zip *.db)", "All files (*)"]
             ask_to_open(self._window, "Restore a Backup", FileMode.ExistingFile, check, filters)
 
     def _confirm_restore(self, facts: BackupFacts) -> None:
         restore = partial(self._restore, self._report_restore)
-        self._open(sheets.restore_sheet(self._window, self._theme, facts, restore, self._desk.forget_restore))
+        self._open(sheets.restore_sheet(self._window, self._theme, facts, restore, self._transfers.forget_restore))
 
     # Tasks
 
     def _begin(self, title: str, start: Callable[[OnProgress, OnEnd], object], report: Callable[[Any], object]) -> None:
         """Start a task of the desk and show its progress; `report` takes its result."""
-        if self._desk.busy:
+        if self._transfers.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)
-        progress = sheets.ProgressSheet(self._window, self._theme, title, self._desk.cancel)
+        progress = sheets.ProgressSheet(self._window, self._theme, title, self._transfers.cancel)
         self._follow(progress)
 
         def end(outcome: Any) -> None:
@@ -140,15 +134,16 @@ class ImportExport(QObject):
 
     def _restore(self, report: Callable[[Restored], object]) -> None:
         try:
-            restored = self._desk.restore()
+            restored = self._transfers.restore()
         except StorageError as error:
             self._fail(error)
         else:
             report(restored)
 
     def _fail(self, error: RdchatError) -> None:
-        self._desk.forget_restore()
-        self._show_message(error.message, error.hint)
+        self._transfers.forget_restore()
+        title = error.message.rstrip(".")
+        self._open(sheets.Sheet(self._window, self._theme, title, error.hint, [("OK", sheets.nothing)]))
 
     # Results
 
@@ -162,7 +157,7 @@ class ImportExport(QObject):
 
     def _undo_import(self, report: ImportReport) -> None:
         text = f"{counted(len(report.chats), 'chat')} removed."
-        start = partial(self._desk.undo_import, report)
+        start = partial(self._transfers.undo_import, report)
         self._begin("Undoing the import", start, lambda _done: self._banner("The import was undone", text))
 
     def _report_backup(self, facts: BackupFacts) -> None:
@@ -178,11 +173,8 @@ class ImportExport(QObject):
         def report(undone: Restored) -> None:
             self._banner("The restore was undone", f"The backup's chats are kept as {undone.database}")
 
-        start = partial(self._desk.undo_restore, restored)
+        start = partial(self._transfers.undo_restore, restored)
         self._begin("Undoing the restore", start, lambda _facts: self._restore(report))
-
-    def _show_message(self, title: str, text: str) -> None:
-        self._open(sheets.Sheet(self._window, self._theme, title.rstrip("."), text, [("OK", sheets.nothing)]))
 
     def _open(self, sheet: sheets.Sheet) -> None:
         self._follow(sheet)

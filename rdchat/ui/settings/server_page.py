@@ -14,7 +14,7 @@ from rdchat.ui.style.layouts import row
 from rdchat.ui.style.opening import ask
 from rdchat.ui.style.theme import Theme
 
-_ABOUT = (
+_PURPOSE = (
     "Coding agents, editors and scripts on this computer can use the loaded model, as they would use OpenAI's or "
     "Anthropic's. Nothing that they send is stored."
 )
@@ -52,9 +52,9 @@ class ServerPage(SettingsPage):
         self._server, self._settings = server, Settings()
         self.on = QCheckBox("Let other programs use the model")
         self.on.toggled.connect(server.set_on)
-        self.add("Server", self.on, _ABOUT)
+        self.add("Server", self.on, _PURPOSE)
         self.problem = self.add_note(color="danger")
-        self.add_note(_ABOUT)
+        self.add_note(_PURPOSE)
         self.address, self.copy_address = ThemedLabel(theme), CopyButton("Copy the address", theme)
         self.copy_address.clicked.connect(lambda: self.copy_address.copy(self.address.text()))
         self.add_line(row(self.address, self.copy_address, None), "Address")

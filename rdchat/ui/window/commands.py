@@ -151,10 +151,10 @@ class Commands(QObject):
         if (chat := self.chat) is not None:
             self.parts.sidebar.row_actions.fill_move_menu(self.move_menu, chat)
 
-    def show_location(self, place: Location) -> None:
-        """List the archive, the bin or the chats; a place that is listed already gives way to the chats."""
+    def show_location(self, location: Location) -> None:
+        """List the archive, the bin or the chats; the chats, if the location is listed already."""
         self.side_requested.emit(self.parts.sidebar)
-        self.parts.sidebar.show_location(Location.CHATS if self._chats.location is place else place)
+        self.parts.sidebar.show_location(Location.CHATS if self._chats.location is location else location)
 
     def find(self, *, in_chat: bool = True) -> None:
         """Search the window in front: a side window's own search, else the open chat, else all chats."""

@@ -133,8 +133,8 @@ class MainWindow(QMainWindow):
         current, stops = self.focusWidget(), self._tab_stops()
         if current not in stops:
             return super().focusNextPrevChild(forward)
-        place = (stops.index(current) + (1 if forward else -1)) % len(stops)
-        stops[place].setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
+        following = (stops.index(current) + (1 if forward else -1)) % len(stops)
+        stops[following].setFocus(Qt.FocusReason.TabFocusReason if forward else Qt.FocusReason.BacktabFocusReason)
         return True
 
     def _tab_stops(self) -> list[QWidget]:
@@ -149,8 +149,8 @@ class MainWindow(QMainWindow):
         policy = Qt.FocusPolicy.TabFocus if every else Qt.FocusPolicy.StrongFocus
         stops: dict[int, list[QWidget]] = {}
         for widget in self.findChildren(QWidget):
-            is_shown = widget.window() is self and widget.isVisible() and not widget.focusProxy()
-            is_stop = is_shown and widget.isEnabled() and widget.focusPolicy() & policy == policy
+            is_visible = widget.window() is self and widget.isVisible() and not widget.focusProxy()
+            is_stop = is_visible and widget.isEnabled() and widget.focusPolicy() & policy == policy
             if is_stop or widget is self.focusWidget():
                 holders = (n for n, part in enumerate(parts) if part is widget or part.isAncestorOf(widget))
                 stops.setdefault(max(holders), []).append(widget)
@@ -222,21 +222,17 @@ class MainWindow(QMainWindow):
         windows.drops.show_on(chat=conversation, model=self._splitter)
 
     def _connect_controller(self) -> None:
-        controller, desk, refresh = self._controller, self._controller.chats, self.actions_.refresh
+        controller, chat, refresh = self._controller, self._controller.chat, self.actions_.refresh
         controller.settings.changed.connect(self._apply_settings)
-        desk.chat.opened.connect(self.panel.show_last_reply)
-        for changed in (desk.chat.opened, desk.chat.options_changed):
-            changed.connect(lambda: self.header.dot.setVisible(desk.chat.about.has_own_options))
-        for changed in (desk.chat.opened, desk.conversations_changed):
+        chat.opened.connect(self.panel.show_last_reply)
+        for changed in (chat.opened, chat.options_changed):
+            changed.connect(lambda: self.header.dot.setVisible(chat.about.has_own_options))
+        for changed in (chat.opened, controller.chats.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
-        for changed in (controller.chat.path_changed, desk.chat.opened):
+        for changed in (chat.path_changed, chat.opened):
             changed.connect(self._look_for_deleted)
-        for changed in (
-            controller.replies.state_changed,
-            controller.chat.message_added,
-            controller.chat.message_changed,
-        ):
+        for changed in (controller.replies.state_changed, chat.message_added, chat.message_changed):
             changed.connect(refresh)
         controller.drafting.changed.connect(refresh)
         app = QApplication.instance()

@@ -259,7 +259,7 @@ def _on_chat(do: Commands, name: str, text: str, *keys: str) -> Command:
 
 def _drafting(do: Commands) -> list[Command | None]:
     return [
-        *(_mode(do, mode, f"Ctrl+Alt+{place}") for place, mode in enumerate(Mode, start=1)),
+        *(_mode(do, mode, f"Ctrl+Alt+{number}") for number, mode in enumerate(Mode, start=1)),
         None,
         Command("draft_settings", "Drafting Settings", do.show_drafting, "Ctrl+Shift+D", in_front=True),
         None,

@@ -56,7 +56,7 @@ class ModelButton(QPushButton):
         """Return the names of the known models but the chosen one, each with the argument for `ModelSlot.load`."""
         names: dict[str | None, str] = {None: formatting.DEFAULT_MODEL}
         names |= {model: Path(model).name for model in self._settings.values.recent_models}
-        for each in self._installed.found if self._installed is not None else ():
+        for each in self._installed.results if self._installed is not None else ():
             if not each.problem:
                 names.setdefault(each.model, each.name)
         return [(name, model) for model, name in names.items() if model != self._slot.chosen]
@@ -86,7 +86,7 @@ class ModelButton(QPushButton):
         for action in self._precisions.actions():
             action.setChecked(action.data() == self._slot.dtype)
         recent, slot = self._settings.values.recent_models, self._slot
-        cards = self._installed.found if self._installed is not None else ()
+        cards = self._installed.results if self._installed is not None else ()
         sections = {card.origin: f"From {card.origin}" for card in cards} | {"rdchat": "Converted"}
         add_models(
             self._menu,

@@ -110,7 +110,7 @@ class SideWindows:
     def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
-        self._placed: dict[str, QWidget] = {}
+        self._restored: dict[str, QWidget] = {}
         self.on_model_services: list[Callable[[Models], object]] = []
         self.keys: Callable[[], list[tuple[str, list[tuple[str, str]]]]] = list
         self.memory = DeviceMemory(sources.memory, parent)
@@ -118,16 +118,17 @@ class SideWindows:
 
     def restore_geometry[W: QWidget](self, name: str, window: W) -> W:
         """Put a new window where it was when rdchat last quit; Qt moves it onto a screen that exists."""
-        places = {place.window: place.geometry for place in self._controller.settings.values.side_windows}
-        window.restoreGeometry(decoded(places.get(name, "")))
-        self._placed[name] = window
+        geometries = {each.window: each.geometry for each in self._controller.settings.values.side_windows}
+        window.restoreGeometry(decoded(geometries.get(name, "")))
+        self._restored[name] = window
         return window
 
     def geometries(self) -> tuple[WindowGeometry, ...]:
         """Return where the windows are now, or were in an earlier run."""
-        places = {place.window: place for place in self._controller.settings.values.side_windows}
-        places |= {name: WindowGeometry(name, encoded(window.saveGeometry())) for name, window in self._placed.items()}
-        return tuple(places.values())
+        all_windows = {each.window: each for each in self._controller.settings.values.side_windows}
+        for name, window in self._restored.items():
+            all_windows[name] = WindowGeometry(name, encoded(window.saveGeometry()))
+        return tuple(all_windows.values())
 
     @cached_property
     def drafting_help(self) -> QWidget:

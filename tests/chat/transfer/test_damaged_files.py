@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.storage.whole_chat import WholeChat
+from rdchat.chat.storage.whole_chat import FullChat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import chatgpt, source_files
 from rdchat.chat.transfer.chat_import import ImportWriter
@@ -144,7 +144,7 @@ def test_damage_that_no_reader_foresaw_leaves_one_chat_out(
 ):
     read = chatgpt.read
 
-    def fail(chat: dict[str, Any]) -> WholeChat:
+    def fail(chat: dict[str, Any]) -> FullChat:
         if chat["title"] == "Odd":
             raise error
         return read(chat)

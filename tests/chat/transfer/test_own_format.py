@@ -10,7 +10,7 @@ import pytest
 from rdchat.chat.conversation import ContextCut, Drafting, MadeWith, MessageStatus, Thinking
 from rdchat.chat.reply_trace import encode
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.whole_chat import WholeChat, read_chat
+from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import importing, source_files
 from rdchat.errors import StorageError
@@ -69,7 +69,7 @@ def full_chat(store: ConversationStore) -> int:
     return chat.id
 
 
-def stored(path: Path, conversation: int) -> WholeChat:
+def stored(path: Path, conversation: int) -> FullChat:
     with reading(path) as connection:
         return read_chat(connection, conversation)
 
@@ -80,13 +80,13 @@ def export(
     return tasks.export(store.path, path, kind, chats or None, details=details)
 
 
-def without_numbers(chat: WholeChat) -> WholeChat:
+def without_numbers(chat: FullChat) -> FullChat:
     """Return a chat with its counters of what was shown when as places in their order."""
     order = sorted(message.activated for message in chat.messages)
     return replace(chat, messages=tuple(replace(each, activated=order.index(each.activated)) for each in chat.messages))
 
 
-def without_dates(chat: WholeChat) -> WholeChat:
+def without_dates(chat: FullChat) -> FullChat:
     """Return a chat without the moment in which it was pinned: an import pins it anew."""
     return replace(chat, about=replace(chat.about, pinned_at=0.0 if chat.about.pinned_at is not None else None))
 

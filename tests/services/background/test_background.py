@@ -164,12 +164,12 @@ def test_a_search_looks_once_more_with_what_was_asked_last(qtbot: QtBot) -> None
     for number in (1, 2, 3):
         search.look(number)
     go_on.set()
-    qtbot.waitUntil(lambda: search.found == (3,))
+    qtbot.waitUntil(lambda: search.results == (3,))
     assert looked == [1, 3]
     search.look(0)
     qtbot.waitUntil(lambda: looked[-1] == 0)
     search.close()
-    assert search.found == (3,)
+    assert search.results == (3,)
 
 
 def test_what_ends_late_tells_nothing_of_an_object_that_is_gone(qtbot: QtBot) -> None:

@@ -19,7 +19,7 @@ def test_they_are_looked_for_on_another_thread_and_told_once(qtbot: QtBot) -> No
     installed = FolderSearch(find)
     with qtbot.waitSignal(installed.changed):
         installed.look()
-    assert installed.found == (MODEL,)
+    assert installed.results == (MODEL,)
     assert threads != [threading.get_ident()]
     installed.close()
     installed.look()
@@ -45,8 +45,8 @@ def test_one_search_at_a_time(qtbot: QtBot) -> None:
 
 def test_a_search_that_fails_is_logged_and_keeps_what_was_found(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
     installed = FolderSearch(lambda: 1 // 0)  # type: ignore[arg-type,return-value]
-    installed.found = (MODEL,)
+    installed.results = (MODEL,)
     installed.look()
     installed.close()
-    assert installed.found == (MODEL,)
+    assert installed.results == (MODEL,)
     assert "search failed unexpectedly" in caplog.text

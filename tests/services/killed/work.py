@@ -21,7 +21,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import EngineState
-from rdchat.services.transfer_desk import TransferDesk
+from rdchat.services.transfers import Transfers
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine
 
@@ -83,7 +83,7 @@ class Work:
     ) -> None:
         self._qt, self._engine, self._controller, self._store = qt, engine, controller, store
         self._folder, self._draw, self._pipe = folder, draw, pipe
-        self._transfer = TransferDesk(controller, store, folder / SETTINGS)
+        self._transfer = Transfers(controller, store, folder / SETTINGS)
         self._backed_up = False
 
     def kill_after(self, steps: int) -> None:

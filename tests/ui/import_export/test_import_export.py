@@ -11,7 +11,7 @@ from PySide6.QtWidgets import QCheckBox, QFileDialog, QPlainTextEdit, QPushButto
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.messages import Role
-from rdchat.services.transfer_desk import TransferDesk
+from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.import_export.import_export import ImportExport
 from rdchat.ui.import_export.sheets import ProgressSheet, Sheet
@@ -27,7 +27,7 @@ WAIT_MS = 60_000
 class Menu:
     """The window's menu with what it opens."""
 
-    def __init__(self, qtbot: QtBot, window: MainWindow, transfers: ImportExport, desk: TransferDesk) -> None:
+    def __init__(self, qtbot: QtBot, window: MainWindow, transfers: ImportExport, desk: Transfers) -> None:
         self.qtbot, self.window, self.transfers, self.desk = qtbot, window, transfers, desk
         self.actions = window.actions_
 
@@ -81,7 +81,7 @@ def menu(qtbot: QtBot, chat: Chat, window: MainWindow, theme: Theme, tmp_path: P
     bread = chat.store.create_conversation("Bread")
     chat.store.add_message(bread.id, None, Role.USER, "How?")
     chat.controller.chats.open_latest()
-    desk = TransferDesk(chat.controller, chat.store, tmp_path / "settings.json")
+    desk = Transfers(chat.controller, chat.store, tmp_path / "settings.json")
     transfers = ImportExport(window, chat.controller, desk, theme)
     yield Menu(qtbot, window, transfers, desk)
     desk.close()

@@ -107,7 +107,7 @@ def test_whether_it_fits_is_said_with_the_figures_behind_it(
 def test_before_the_engine_has_begun_memory_is_not_known(
     qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
-    models.memory.found = ()
+    models.memory.results = ()
     pick(page, "org/Beta-1B-4bit")
     assert page.details.memory.verdict.text() == "Checking the memory…"
     models.memory.ask()

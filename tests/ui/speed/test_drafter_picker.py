@@ -72,7 +72,7 @@ def test_nothing_is_offered_of_which_nobody_knows_whether_it_fits(
     chat.controller.drafting.offer(search)
     assert chat.controller.drafting.drafters == (), "no model is loaded"
     chat.start()
-    qtbot.waitUntil(lambda: bool(search.found))
+    qtbot.waitUntil(lambda: bool(search.results))
     assert "org/eagle  ·  EAGLE-3" not in _entries(controls)
     search.close()
 
@@ -89,7 +89,7 @@ def test_the_last_of_several_searches_is_about_what_was_asked_last(qtbot: QtBot)
     for model in ("a", "b", "c"):
         search.look(model)
     go_on.set()
-    qtbot.waitUntil(lambda: search.found == ("c",))
+    qtbot.waitUntil(lambda: search.results == ("c",))
     assert about == ["a", "c"]
     search.close()
 

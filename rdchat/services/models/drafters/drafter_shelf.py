@@ -111,7 +111,7 @@ class DrafterShelf(ModelService):
     def fitting(self) -> tuple[ModelCard, ...]:
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
-            return tuple(replace(each, match=TargetMatch(True)) for each in self._made_for.found)
+            return tuple(replace(each, match=TargetMatch(True)) for each in self._made_for.results)
         return tuple(each for each in self._drafting.drafters if not each.problem)
 
     @property

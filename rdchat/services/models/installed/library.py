@@ -42,7 +42,7 @@ class Library(ModelService):
     @property
     def models(self) -> tuple[ModelCard, ...]:
         """The models found last."""
-        return self._search.found[0] if self._search.found else ()
+        return self._search.results[0] if self._search.results else ()
 
     @property
     def problem(self) -> str:
@@ -52,7 +52,7 @@ class Library(ModelService):
     @property
     def looked(self) -> bool:
         """Whether a search has ended."""
-        return bool(self._search.found or self.problem)
+        return bool(self._search.results or self.problem)
 
     def look(self) -> None:
         """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
@@ -60,7 +60,7 @@ class Library(ModelService):
 
     def match(self, model: ModelCard) -> None:
         """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""
-        if self._heads.found and self._heads.found[0] == model:
+        if self._heads.results and self._heads.results[0] == model:
             self._on_heads()
         self._heads.look(model)
 
@@ -69,14 +69,14 @@ class Library(ModelService):
         return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
 
     def _on_heads(self) -> None:
-        self.drafters_listed.emit(*self._heads.found[:2])
+        self.drafters_listed.emit(*self._heads.results[:2])
 
     def advice(
         self, model: ModelCard, heads: Sequence[ModelCard], found: Sequence[HubModel] | None, used: str | None
     ) -> DraftAdvice:
         """Return what would make the matched model faster; see `Drafts`."""
         drafts = Drafts(heads, self.draft_models(model), found, used)
-        advice = draft_advice(model, drafts, self._heads.found[2])
+        advice = draft_advice(model, drafts, self._heads.results[2])
         if advice.action is DraftAction.USE and not self.is_loaded(model):
             return replace(advice, words=f"{advice.words} Load the model to use it.", action=DraftAction.NONE)
         return advice
@@ -117,7 +117,7 @@ class Library(ModelService):
 
     def forget(self, model: ModelCard) -> None:
         """Take a model off the list at once, before it is looked for again."""
-        self._search.found = (tuple(other for other in self.models if other != model),)
+        self._search.results = (tuple(other for other in self.models if other != model),)
         self.changed.emit()
 
     def _on_loaded(self) -> None:

@@ -171,7 +171,7 @@ class DiscoverPage(QWidget):
             self._show_details()
 
     def _show_results(self) -> None:
-        state, here, machine = self._models.search.state, frozenset(self._models.here.found), self._models.machine
+        state, here, machine = self._models.search.state, frozenset(self._models.here.results), self._models.machine
         self._left.setCurrentWidget(self.list)
         if not state.query.words.strip():
             first = for_machine(machine) if machine is not None else ()
@@ -240,4 +240,4 @@ class DiscoverPage(QWidget):
         self.details.focus_download()
 
     def _show_details(self) -> None:
-        self.details.show_model(self._models.details.model, self._models.machine, frozenset(self._models.here.found))
+        self.details.show_model(self._models.details.model, self._models.machine, frozenset(self._models.here.results))

@@ -247,7 +247,7 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     model = library_model("a-Q4_0", path=path, repository="org/ggufs")
     models.removal.ask(model, lambda question: models.removal.remove(replace(question, has_trash=False), pytest.fail))
     qtbot.waitUntil(lambda: box.main.text().startswith("Download") and box.state.text() == "", timeout=WAIT_MS)
-    qtbot.waitUntil(lambda: models.here.found == ())
+    qtbot.waitUntil(lambda: models.here.results == ())
     assert models.downloads.all() == ()
 
 

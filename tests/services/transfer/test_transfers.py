@@ -14,7 +14,7 @@ from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role
-from rdchat.services.transfer_desk import TransferDesk
+from rdchat.services.transfers import Transfers
 from rdchat.work import frames
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.garbage_children import KINDS, put_in_place
@@ -26,8 +26,8 @@ WAIT_MS = 60_000
 
 
 @pytest.fixture
-def desk(window: Window, tmp_path: Path) -> Iterator[TransferDesk]:
-    desk = TransferDesk(window.controller, window.store, tmp_path / "settings.json")
+def desk(window: Window, tmp_path: Path) -> Iterator[Transfers]:
+    desk = Transfers(window.controller, window.store, tmp_path / "settings.json")
     yield desk
     desk.close()
 
@@ -52,7 +52,7 @@ def rivers(tmp_path: Path) -> Path:
     return path
 
 
-def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window: Window, tmp_path: Path):
     settings = window.controller.settings
     settings.change(replace(settings.values, titles_by_model=False))
     window.ask("Hi")
@@ -67,7 +67,7 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: TransferDesk, wind
 
 
 def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
-    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+    desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
     report = Task(desk.import_files, [rivers(tmp_path)]).outcome(window)
     window.controller.chat.open(report.chats[0])
@@ -81,7 +81,7 @@ def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
 
 
 def test_a_reply_is_written_on_while_files_are_imported(
-    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+    desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
     pause_midway(window, engine)
     task = Task(desk.import_files, [rivers(tmp_path)])
@@ -92,7 +92,7 @@ def test_a_reply_is_written_on_while_files_are_imported(
     assert window.store.messages(window.store.conversations()[0].id)[-1].text == "Hello, you!"
 
 
-def test_an_import_that_is_cancelled_leaves_nothing(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_an_import_that_is_cancelled_leaves_nothing(desk: Transfers, window: Window, tmp_path: Path):
     chats = [
         chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 400) for n in range(100)],
                      title=f"Chat {number}")
@@ -108,7 +108,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: TransferDesk, window: 
     assert window.store.rows("SELECT count(*) FROM conversations")[0][0] == 0
 
 
-def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_an_export_comes_back_as_it_was(desk: Transfers, window: Window, tmp_path: Path):
     window.ask("Hi")
     assert Task(desk.export, None, tmp_path / "all.json", "json", details=False).outcome(window).chats == 1
     data = json.loads((tmp_path / "all.json").read_text())
@@ -116,7 +116,7 @@ def test_an_export_comes_back_as_it_was(desk: TransferDesk, window: Window, tmp_
     assert data["preferences"]["sampling"]["temperature"] == 0.7
 
 
-def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers, window: Window, tmp_path: Path):
     settings = window.controller.settings
     settings.change(replace(settings.values, system_prompt="Then", titles_by_model=False))
     window.ask("First")
@@ -138,7 +138,7 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: TransferDe
 
 
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
-    desk: TransferDesk, window: Window, tmp_path: Path
+    desk: Transfers, window: Window, tmp_path: Path
 ):
     store, order = window.store, window.controller.chats.order
     chats = [store.create_conversation(title) for title in ("Erased", "Copied", "Cut")]
@@ -162,7 +162,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     assert not window.seen.storage_failures
 
 
-def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfers, window: Window, tmp_path: Path):
     (tmp_path / "other").mkdir()
     other = ConversationStore(tmp_path / "other" / "conversations.db")
     tax = other.create_conversation("Tax")
@@ -190,7 +190,7 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
 
 
 def test_nothing_is_restored_while_a_reply_is_written(
-    desk: TransferDesk, window: Window, engine: ScriptedEngine, tmp_path: Path
+    desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
     window.ask("Hi")
     Task(desk.back_up, tmp_path / "backup.zip").outcome(window)
@@ -205,23 +205,21 @@ def test_nothing_is_restored_while_a_reply_is_written(
     assert not (tmp_path / "part-restore").exists()
 
 
-def test_a_second_task_is_refused_while_one_is_under_way(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_a_second_task_is_refused_while_one_is_under_way(desk: Transfers, window: Window, tmp_path: Path):
     task = Task(desk.import_files, [rivers(tmp_path)])
     assert "busy" in Task(desk.back_up, tmp_path / "backup.zip").outcome(window).message
     assert len(task.outcome(window).chats) == 1
     assert not (tmp_path / "backup.zip").exists()
 
 
-def test_a_child_that_dies_is_told_of(desk: TransferDesk, window: Window, tmp_path: Path):
+def test_a_child_that_dies_is_told_of(desk: Transfers, window: Window, tmp_path: Path):
     task = Task(desk.back_up, tmp_path / "backup.zip")
     os.kill(desk._process.child.pid or 0, signal.SIGKILL)  # before it is ready, so the task is not given to another
     assert "ended unexpectedly" in task.outcome(window).message
     assert not desk.busy
 
 
-def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
-    desk: TransferDesk, window: Window, tmp_path: Path
-):
+def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(desk: Transfers, window: Window, tmp_path: Path):
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
     task = Task(desk.import_files, [tmp_path / "conversations.json"])
@@ -236,7 +234,7 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(
 
 @pytest.mark.parametrize(("kind", "said"), [(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")])
 def test_a_process_that_tells_garbage_is_ended_and_said(
-    desk: TransferDesk, window: Window, tmp_path: Path, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
+    desk: Transfers, window: Window, tmp_path: Path, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
 ):
     """It went on unseen, while the window said that nothing of it was kept."""
     put_in_place(monkeypatch, *(("garbage", said) if said else KINDS[kind]))

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-from PySide6.QtCore import QObject
 
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.backup_file import BackupFacts
@@ -20,7 +19,7 @@ from rdchat.work.job import Job
 _IDLE_S = 10.0
 
 
-class TransferDesk(QObject):
+class Transfers:
     """Has a child process do the long work; the store stays usable meanwhile.
 
     A task calls `on_progress` with each `Progress`, and `on_end` once with its result or an RdchatError; a
@@ -34,7 +33,6 @@ class TransferDesk(QObject):
     """
 
     def __init__(self, controller: ChatController, store: ConversationStore, settings: Path) -> None:
-        super().__init__()
         self._controller, self._store, self._settings = controller, store, settings
         self._process, self._main = TransferProcess(_IDLE_S), MainThread()
         self._job: Job[Any] | None = None
@@ -50,11 +48,12 @@ class TransferDesk(QObject):
     ) -> None:
         """Export chats, or all of them, as `json`, `markdown` or a `folder` of Markdown; ends with an ExportReport."""
         settings = self._controller.settings.values
-        arguments = {
+        arguments: dict[str, Any] = {
             "database": self._store.path, "path": path, "kind": kind, "chats": chats, "details": details,
             "system_prompt": settings.system_prompt, "sampling": asdict(self._controller.replies.usual_sampling),
         }  # fmt: skip
-        self._run("export_chats", ExportReport(), arguments, on_progress, on_end)
+        start = partial(self._process.run, "export_chats", ExportReport(), **arguments)
+        self._begin(start, on_progress, on_end)
 
     def import_files(self, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd) -> None:
         """Import files, and those of chats in folders; ends with an ImportReport, also where it is cancelled."""
@@ -63,7 +62,7 @@ class TransferDesk(QObject):
             self._controller.chats.refresh()
             on_end(outcome)
 
-        self._begin(lambda *calls: self._process.import_files(self._store, paths, *calls), on_progress, end)
+        self._begin(partial(self._process.import_files, self._store, paths), on_progress, end)
 
     def undo_import(self, report: ImportReport, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Delete the chats that an import has brought."""
@@ -78,8 +77,8 @@ class TransferDesk(QObject):
 
     def back_up(self, path: Path, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Write the whole store into a file; ends with its BackupFacts."""
-        arguments = {"database": self._store.path, "settings": self._settings, "path": path}
-        self._run("back_up", BackupFacts(), arguments, on_progress, on_end)
+        files: dict[str, Any] = {"database": self._store.path, "settings": self._settings, "path": path}
+        self._begin(partial(self._process.run, "back_up", BackupFacts(), **files), on_progress, on_end)
 
     def prepare_restore(self, source: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Check a backup and make it ready; ends with its BackupFacts, and nothing of the store is changed yet.
@@ -95,8 +94,8 @@ class TransferDesk(QObject):
             self._prepared = isinstance(outcome, BackupFacts)
             on_end(outcome)
 
-        arguments = {"source": source, "data": self._store.path.parent, "settings": settings}
-        self._run("prepare", BackupFacts(), arguments, on_progress, end)
+        files: dict[str, Any] = {"source": source, "data": self._store.path.parent, "settings": settings}
+        self._begin(partial(self._process.run, "prepare", BackupFacts(), **files), on_progress, end)
 
     def undo_restore(self, restored: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
         """Prepare to have back what a restore put aside."""
@@ -109,7 +108,12 @@ class TransferDesk(QObject):
         Raises:
             StorageError: If a reply is being written or is not saved, or a file cannot be moved.
         """
-        self._check_replies()
+        if self._job is not None:
+            raise _busy()
+        if self._controller.replies.chats_being_written:
+            raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
+        if not self._controller.recorder.save():
+            raise StorageError("A reply is not saved yet.", "Mend what keeps it from being saved, then restore again.")
         folder = self._store.path.parent
         restored = Restored()
 
@@ -129,14 +133,6 @@ class TransferDesk(QObject):
         self._controller.chats.begin_anew()
         return restored
 
-    def _check_replies(self) -> None:
-        if self._job is not None:
-            raise _busy()
-        if self._controller.replies.chats_being_written:
-            raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
-        if not self._controller.recorder.save():
-            raise StorageError("A reply is not saved yet.", "Mend what keeps it from being saved, then restore again.")
-
     def forget_restore(self) -> None:
         """Delete what was prepared: the person does not want it."""
         if self._job is None:
@@ -154,9 +150,6 @@ class TransferDesk(QObject):
         # What the task has imported is hidden, and erased after the next start.
         self._process.close()
         self._job = None
-
-    def _run(self, do: str, result: Any, arguments: dict[str, Any], on_progress: OnProgress, on_end: OnEnd) -> None:
-        self._begin(lambda *calls: self._process.run(do, result, *calls, **arguments), on_progress, on_end)
 
     def _begin(self, start: Callable[[OnProgress, OnEnd], Job[Any]], on_progress: OnProgress, on_end: OnEnd) -> None:
         if self.busy:
