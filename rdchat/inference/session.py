@@ -21,6 +21,7 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import DraftOptions, LoadProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import StoppedError, TokenIterator
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
@@ -145,10 +146,10 @@ class ChatSession:
         with device_errors("for the drafter"):
             reason = self.drafters.try_load(request.draft)
         clock, ledger = Clock(), Ledger()
-        with ledger.stage("template and tokenize"):
+        with ledger.stage(Stage.TOKENIZE):
             prompt = self.model.encode_request(request, lambda: _go_on(stopped))
         self._check_length(len(prompt))
-        with ledger.stage("shape"):
+        with ledger.stage(Stage.SHAPE):
             matcher = self._matcher(request, prompt, stopped)
         mx.reset_peak_memory()
         with device_errors("for this reply"):

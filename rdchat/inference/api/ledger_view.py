@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, fields, replace
 from enum import StrEnum
 
-from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage, Statistics
+from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage, Statistics, stage_path
 
 REPLY = "Reply"
 
@@ -51,53 +51,56 @@ class _Part:
 _DRAFT_WAIT = "Wait for the draft"
 _PREPARE, _BOTH, _ALL = "Prepare steps", "Forward and choice", "Forward, choice and the next draft"
 _ROWS = {
-    "template and tokenize": _Row(Spent.READING, "Chat template and tokens"),
-    "prefill": _Row(Spent.READING, "Reading the prompt"),
-    "prefill of the drafter": _Row(Spent.READING, "Reading by the drafter"),
-    "first token": _Row(Spent.READING, "First token"),
-    "choose": _Row(Spent.READING, "First token"),
-    "queue step": _Row(Spent.OTHER, _PREPARE),
-    "queue step/forward": _Row(Spent.OTHER, _PREPARE, counts=False),
-    "queue step/forward/wait": _Row(Spent.WRITING, "Forward"),
-    "queue step/choose": _Row(Spent.OTHER, _PREPARE, counts=False),
-    "queue step/choose/queue": _Row(Spent.WRITING, _BOTH, counts=False),
-    "queue step/choose/wait": _Row(Spent.WRITING, "Choice"),
-    "wait for token": _Row(Spent.WRITING, _BOTH),
-    "wait for token/wait with draft": _Row(Spent.WRITING, _ALL),
-    "round": _Row(Spent.OTHER, _PREPARE, counts=False),
-    "round/verify": _Row(Spent.OTHER, _PREPARE),
-    "round/verify/wait": _Row(Spent.CHECKING, "Forward"),
-    "round/choose": _Row(Spent.OTHER, _PREPARE, counts=False),
-    "round/choose/wait": _Row(Spent.CHECKING, _BOTH),
-    "round/choose/wait with draft": _Row(Spent.CHECKING, _ALL),
-    "round/accept": _Row(Spent.OTHER, "Accept"),
-    "round/accept/detokenize": _Row(Spent.OTHER, "Text"),
-    "detokenize": _Row(Spent.OTHER, "Text"),
-    "round/commit": _Row(Spent.OTHER, "Commit"),
-    "plan": _Row(Spent.OTHER, "Automatic mode", counts=False),
-    "follow": _Row(Spent.OTHER, "Automatic mode"),
-    "follow/queue": _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
+    Stage.TOKENIZE: _Row(Spent.READING, "Chat template and tokens"),
+    Stage.PREFILL: _Row(Spent.READING, "Reading the prompt"),
+    Stage.DRAFTER_PREFILL: _Row(Spent.READING, "Reading by the drafter"),
+    Stage.FIRST: _Row(Spent.READING, "First token"),
+    Stage.CHOOSE: _Row(Spent.READING, "First token"),
+    Stage.QUEUE_STEP: _Row(Spent.OTHER, _PREPARE),
+    stage_path(Stage.QUEUE_STEP, Stage.FORWARD): _Row(Spent.OTHER, _PREPARE, counts=False),
+    stage_path(Stage.QUEUE_STEP, Stage.FORWARD, Stage.WAIT): _Row(Spent.WRITING, "Forward"),
+    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE): _Row(Spent.OTHER, _PREPARE, counts=False),
+    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.QUEUE): _Row(Spent.WRITING, _BOTH, counts=False),
+    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.WAIT): _Row(Spent.WRITING, "Choice"),
+    Stage.PLAIN_WAIT: _Row(Spent.WRITING, _BOTH),
+    stage_path(Stage.PLAIN_WAIT, Stage.WAIT_WITH_DRAFT): _Row(Spent.WRITING, _ALL),
+    Stage.ROUND: _Row(Spent.OTHER, _PREPARE, counts=False),
+    stage_path(Stage.ROUND, Stage.VERIFY): _Row(Spent.OTHER, _PREPARE),
+    stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT): _Row(Spent.CHECKING, "Forward"),
+    stage_path(Stage.ROUND, Stage.CHOOSE): _Row(Spent.OTHER, _PREPARE, counts=False),
+    stage_path(Stage.ROUND, Stage.CHOOSE, Stage.WAIT): _Row(Spent.CHECKING, _BOTH),
+    stage_path(Stage.ROUND, Stage.CHOOSE, Stage.WAIT_WITH_DRAFT): _Row(Spent.CHECKING, _ALL),
+    stage_path(Stage.ROUND, Stage.ACCEPT): _Row(Spent.OTHER, "Accept"),
+    stage_path(Stage.ROUND, Stage.ACCEPT, Stage.DETOKENIZE): _Row(Spent.OTHER, "Text"),
+    Stage.DETOKENIZE: _Row(Spent.OTHER, "Text"),
+    stage_path(Stage.ROUND, Stage.COMMIT): _Row(Spent.OTHER, "Commit"),
+    Stage.PLAN: _Row(Spent.OTHER, "Automatic mode", counts=False),
+    Stage.FOLLOW: _Row(Spent.OTHER, "Automatic mode"),
+    stage_path(Stage.FOLLOW, Stage.QUEUE): _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
     Stage.HAND_OVER: _Row(Spent.OTHER, "Hand over tokens"),
     Stage.NOT_MEASURED: _Row(Spent.OTHER, "Not measured"),
 }
 _WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
 # Paths that only a ledger with exact times has.
-_EXACT = ("queue step/forward/wait", "round/verify/wait")
-_DRAFT_PARTS = {
-    "draft": "Prepare drafts",
-    "draft ahead": "Prepare drafts",
-    "lookup": "Look up",
-    "beam search": "Beam search",
-    "select nodes": "Select nodes",
-    "feed": "Draft model",
-    "rank": "Rank candidates",
-    "shape": "Fit the format",
+_EXACT = (
+    stage_path(Stage.QUEUE_STEP, Stage.FORWARD, Stage.WAIT),
+    stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT),
+)
+_DRAFT_PARTS: dict[str, str] = {
+    Stage.DRAFT: "Prepare drafts",
+    Stage.DRAFT_AHEAD: "Prepare drafts",
+    Stage.LOOKUP: "Look up",
+    Stage.BEAM_SEARCH: "Beam search",
+    Stage.SELECT_NODES: "Select nodes",
+    Stage.FEED: "Draft model",
+    Stage.RANK: "Rank candidates",
+    Stage.SHAPE: "Fit the format",
 }
 # Stages whose calls are shown for a whole group; other groups show the calls of their most frequent part.
 _CALLS = {
-    Spent.READING: ("template and tokenize",),
-    Spent.DRAFTING: ("round/draft",),
-    Spent.CHECKING: ("round/verify",),
+    Spent.READING: (Stage.TOKENIZE,),
+    Spent.DRAFTING: (stage_path(Stage.ROUND, Stage.DRAFT),),
+    Spent.CHECKING: (stage_path(Stage.ROUND, Stage.VERIFY),),
 }
 
 
@@ -123,7 +126,7 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
         part.counted += calls * row.counts
         part.most = max(part.most, calls)
         part.ms += own_ms
-    replies = recorded["template and tokenize"].calls if "template and tokenize" in recorded else 1
+    replies = recorded[Stage.TOKENIZE].calls if Stage.TOKENIZE in recorded else 1
     rows = []
     for spent in (spent for spent in Spent if spent in parts):
         below = parts[spent]
@@ -154,19 +157,19 @@ def _own_times(recorded: dict[str, LedgerEntry]) -> dict[str, float]:
 
 def _row(path: str) -> _Row:
     *outer, name = path.split(PATH_SEPARATOR)
-    if outer and outer[0] in ("prefill of the drafter", "first token", "choose"):
+    if outer and outer[0] in (Stage.DRAFTER_PREFILL, Stage.FIRST, Stage.CHOOSE):
         return _Row(Spent.READING, _ROWS[outer[0]].name, counts=False)
-    if "draft" in (*outer, name) or name in _DRAFT_PARTS or (outer and outer[-1] in _DRAFT_PARTS):
+    if Stage.DRAFT in (*outer, name) or name in _DRAFT_PARTS or (outer and outer[-1] in _DRAFT_PARTS):
         return _draft_row(name, outer)
     if path in _ROWS:
         return _ROWS[path]
-    waited = Spent.CHECKING if "round" in outer else Spent.WRITING
+    waited = Spent.CHECKING if Stage.ROUND in outer else Spent.WRITING
     return _Row(waited, _BOTH, counts=False) if name in _WAITS else _Row(Spent.OTHER, name)
 
 
 def _draft_row(name: str, outer: list[str]) -> _Row:
     # With exact times a stage waits for its own results; a shape always waits for the draft.
-    if name == Stage.WAIT and outer[-1] not in ("draft", "shape"):
+    if name == Stage.WAIT and outer[-1] not in (Stage.DRAFT, Stage.SHAPE):
         return _Row(Spent.DRAFTING, _DRAFT_PARTS.get(outer[-1], _DRAFT_WAIT), counts=False)
     part = _DRAFT_WAIT if name in _WAITS else _DRAFT_PARTS.get(name, name)
     return _Row(Spent.DRAFTING, part, counts=name != Stage.QUEUE)

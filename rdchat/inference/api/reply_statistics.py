@@ -8,9 +8,33 @@ PATH_SEPARATOR = "/"
 
 
 class Stage(StrEnum):
-    """Stages that are not work of their own; `ledger_view` decides where their time counts.
+    """The stages of a reply's time, nested as they are in the ledger; `ledger_view` decides where each counts.
 
     Attributes:
+        TOKENIZE: Applying the chat template, and making tokens of the text.
+        PREFILL: Reading the prompt.
+        DRAFTER_PREFILL: Reading the prompt by the drafter.
+        FIRST: The first token of a reply that is drafted.
+        QUEUE_STEP: Queueing a plain step.
+        FORWARD: The target's call in a plain step.
+        PLAIN_WAIT: Waiting for the token of a plain step.
+        ROUND: A round of drafting.
+        DRAFT: Making a draft.
+        DRAFT_AHEAD: Making the next draft before its round.
+        LOOKUP: Looking up earlier text.
+        BEAM_SEARCH: The beam search of a head.
+        SELECT_NODES: Selecting the nodes of a tree.
+        FEED: A call of the draft model.
+        RANK: Ranking the candidates of the draft model.
+        SHAPE: Fitting a draft to the answer format.
+        READ: Reading of accepted tokens by a head.
+        VERIFY: The target's call in a round.
+        CHOOSE: Choosing tokens.
+        ACCEPT: Accepting tokens of a draft.
+        COMMIT: Committing the caches.
+        DETOKENIZE: Making text of tokens.
+        PLAN: Choosing the next call, in mode Auto.
+        FOLLOW: Learning from the last call, in mode Auto.
         QUEUE: Handing work to the device, and waiting until its queue has room.
         WAIT: Waiting for results of the device.
         WAIT_WITH_DRAFT: Waiting for a target call and a draft that was queued with it.
@@ -18,6 +42,30 @@ class Stage(StrEnum):
         NOT_MEASURED: Time outside all stages.
     """
 
+    TOKENIZE = "template and tokenize"
+    PREFILL = "prefill"
+    DRAFTER_PREFILL = "prefill of the drafter"
+    FIRST = "first token"
+    QUEUE_STEP = "queue step"
+    FORWARD = "forward"
+    PLAIN_WAIT = "wait for token"
+    ROUND = "round"
+    DRAFT = "draft"
+    DRAFT_AHEAD = "draft ahead"
+    LOOKUP = "lookup"
+    BEAM_SEARCH = "beam search"
+    SELECT_NODES = "select nodes"
+    FEED = "feed"
+    RANK = "rank"
+    SHAPE = "shape"
+    READ = "read"
+    VERIFY = "verify"
+    CHOOSE = "choose"
+    ACCEPT = "accept"
+    COMMIT = "commit"
+    DETOKENIZE = "detokenize"
+    PLAN = "plan"
+    FOLLOW = "follow"
     QUEUE = "queue"
     WAIT = "wait"
     WAIT_WITH_DRAFT = "wait with draft"
@@ -33,6 +81,11 @@ _ALIKE = 0.02
 _UNKNOWN = 1 / 3
 # Covers ratios that are exactly as far from 1 as their error.
 _ROUNDING = 1e-9
+
+
+def stage_path(*stages: Stage) -> str:
+    """Return the path of a stage in the ledger, from the top down."""
+    return PATH_SEPARATOR.join(stages)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import BeamShape, EarlierReplies, GenerationRequest, Mode
 from rdchat.inference.auto.controller import CallResult, Controller, decode
 from rdchat.inference.auto.plan import WIDTH
@@ -99,7 +100,7 @@ class AutoDrafter(Drafter):
             assert head is not None
             draft = head.draft(root, BeamShape(plan.width, min(plan.length, 1 + limit)), plan.nodes)
         else:
-            with self._ledger.stage("lookup"):
+            with self._ledger.stage(Stage.LOOKUP):
                 draft = lookup_draft(root, self.controller.looked_up.cut(plan.nodes - 1))
                 if self.controller.is_forced:
                     draft = replace(draft, sources=[NodeSource.SHAPE] * len(draft.tree))
@@ -181,14 +182,14 @@ class AutoIterator(RoundIterator):
         tokens, ms = self._reply.token_ids, self._lap_ms()
         if len(tokens) > 1:
             hidden = None if step.hidden is None else step.hidden[0]
-            with self._ledger.stage("follow"):
+            with self._ledger.stage(Stage.FOLLOW):
                 self._auto.observe(tokens[-2], [tokens[-1]], Verified(step.logits, hidden), [0])
         held_up = self._resumed or (following is not None and following.held_up)
         self._resumed = False
         return CallResult((event,), tokens[-1:], ms, following is not None, held_up)
 
-    def stage(self, name: str) -> AbstractContextManager[object]:
-        return self._ledger.stage(name)
+    def stage(self, stage: Stage) -> AbstractContextManager[object]:
+        return self._ledger.stage(stage)
 
     def _begin_again(self) -> Step:
         """Return the plain step after a round, for which nothing is queued yet."""

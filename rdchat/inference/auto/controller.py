@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
-from rdchat.inference.api.reply_statistics import AutoChoice
+from rdchat.inference.api.reply_statistics import AutoChoice, Stage
 from rdchat.inference.api.requests import EarlierReplies, Mode
 from rdchat.inference.auto.acceptance import AcceptanceEstimates
 from rdchat.inference.auto.plan import MAX_ROWS, PLAIN, Choice
@@ -239,7 +239,7 @@ class CallMaker[Event](Protocol):
     def exact(self) -> bool:
         """Whether each stage waits for its results, so that times differ from usual ones."""
 
-    def stage(self, name: str) -> AbstractContextManager[object]:
+    def stage(self, stage: Stage) -> AbstractContextManager[object]:
         """Return a context that records the time of the controller's own work."""
 
     def step(self, queue: bool) -> CallResult[Event]:
@@ -258,7 +258,7 @@ def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Ev
     while (room := work.room) is not None:
         if not queued and controller.wants_round(room):
             done = work.round()
-            with work.stage("follow"):
+            with work.stage(Stage.FOLLOW):
                 usual = done.usual and not unusual and not work.exact
                 controller.record_round(done.tokens, done.ms, usual, ended=work.room is None)
             unusual = max(unusual - 1, 0)
@@ -266,7 +266,7 @@ def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Ev
             continue
         if not queued:
             unusual = max(unusual, 1)
-        with work.stage("plan"):
+        with work.stage(Stage.PLAN):
             queue = room > 0 and not controller.wants_to_stop(room - 1)
         step = work.step(queue)
         if step.held_up:
@@ -274,6 +274,6 @@ def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Ev
         # a step with nothing queued after it may have been computed before the wait began
         usual, queued = step.queued and not unusual and not work.exact, step.queued
         unusual = max(unusual - 1, 0)
-        with work.stage("follow"):
+        with work.stage(Stage.FOLLOW):
             controller.record_step(step.tokens[0], step.ms, usual)
         yield from step.events

@@ -15,7 +15,7 @@ from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
-from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
+from rdchat.inference.api.reply_statistics import RoundStatistics, Stage, Statistics, stage_path
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -194,7 +194,7 @@ def measure_rounds(
     if again is None or not again.rounds:
         return None, None
     stages = {entry.path: entry for entry in again.statistics.ledger}
-    draft, verify = stages["round/draft"], stages["round/verify"]
+    draft, verify = stages[stage_path(Stage.ROUND, Stage.DRAFT)], stages[stage_path(Stage.ROUND, Stage.VERIFY)]
     rounds = recording.rounds[: draft.calls]
     took_ms = recording.times_ms[sum(each.emitted for each in rounds)] - recording.times_ms[0]
     alone_ms = (draft.total_ms + verify.total_ms) / draft.calls

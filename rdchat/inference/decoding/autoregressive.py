@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import mlx.core as mx
 
 from rdchat.inference.api.events import TokenEvent
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
@@ -79,7 +80,7 @@ class PlainSteps:
 
     def first(self, logits: mx.array, position: int, seen: mx.array | None) -> Step:
         """Begin with the token at `position`, from the last call's logits, (1, vocabulary)."""
-        with self._ledger.stage("choose"):
+        with self._ledger.stage(Stage.CHOOSE):
             sure, matcher = None, self._reply.matcher
             mask = None if matcher is None else matcher.mask()
             allowed = masked(logits, mask)
@@ -118,7 +119,7 @@ class PlainSteps:
         if queue and step.sure is not None:
             self._cache.remember()
         following = self._call(step.token, step.position, step.seen) if queue else None
-        with self._ledger.stage("wait for token"), self._ledger.waiting():
+        with self._ledger.stage(Stage.PLAIN_WAIT), self._ledger.waiting():
             token_id, sure, log_prob = self._read(step)
         if following is not None:
             if not sure:
@@ -137,9 +138,9 @@ class PlainSteps:
 
     def _call(self, token: mx.array, position: int, seen: mx.array | None) -> Step:
         """Queue the target call for `token`, (1,), perhaps lazy, at `position`; return the step that it begins."""
-        with self._ledger.stage("queue step"):
+        with self._ledger.stage(Stage.QUEUE_STEP):
             seen = None if seen is None else self._chooser.with_tokens(seen, token)
-            with self._ledger.stage("forward"):
+            with self._ledger.stage(Stage.FORWARD):
                 logits: mx.array = self._network(token[None], cache=self._cache.layers)[:, -1]
                 self._ledger.synchronize(logits)
             return self.first(logits, position + 1, seen)

@@ -9,7 +9,7 @@ import mlx.core as mx
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage
 
 # Stages that queue draft work on the device.
-_DRAFTS = {"beam search", "feed", "rank"}
+_DRAFTS = {Stage.BEAM_SEARCH, Stage.FEED, Stage.RANK}
 
 
 class Ledger:
@@ -37,10 +37,10 @@ class Ledger:
         self._waits = 0
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        """Time the block as one call of stage `name`, inside the open stage."""
+    def stage(self, stage: Stage) -> Iterator[None]:
+        """Time the block as one call of a stage, inside the open stage."""
         outer = self._path
-        self._path = f"{outer}{PATH_SEPARATOR}{name}" if outer else name
+        self._path = f"{outer}{PATH_SEPARATOR}{stage}" if outer else stage
         total = self._totals.setdefault(self._path, [0, 0])
         start = perf_counter_ns()
         try:
@@ -66,7 +66,7 @@ class Ledger:
     @contextmanager
     def waiting(self) -> Iterator[None]:
         """Time the block as the open stage's wait for the device."""
-        within_draft = "draft" in self._path.split(PATH_SEPARATOR)
+        within_draft = Stage.DRAFT in self._path.split(PATH_SEPARATOR)
         with self.stage(Stage.WAIT_WITH_DRAFT if self._draft_queued and not within_draft else Stage.WAIT):
             yield
         self._draft_queued = False

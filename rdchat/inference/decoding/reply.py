@@ -11,7 +11,7 @@ import mlx.core as mx
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.messages import ToolCall, parsed_json
 from rdchat.inference.api.model_facts import HeadKind
-from rdchat.inference.api.reply_statistics import AutoChoice, Statistics
+from rdchat.inference.api.reply_statistics import AutoChoice, Stage, Statistics
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding.detokenizer import Detokenizer
 from rdchat.inference.decoding.ledger import Ledger
@@ -179,7 +179,7 @@ class Reply:
         if token_id in self._end_tokens:
             self.finish_reason = FinishReason.EOS
         else:
-            with self._ledger.stage("detokenize"):
+            with self._ledger.stage(Stage.DETOKENIZE):
                 text = self._text.add(token_id)
             control = tuple(self._text.control_end)
             if self._text.stopped:

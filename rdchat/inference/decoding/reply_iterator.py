@@ -11,7 +11,7 @@ import mlx.core as mx
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import FinishReason, GenerationEvent, PrefillProgress, TokenEvent
-from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.inference.api.reply_statistics import Stage, Statistics
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Reply, ReplyJob
@@ -49,7 +49,7 @@ def prefill(
     while done < len(prompt) - 1 and not cancelled():
         chunk = prompt[done : min(done + model.prefill_chunk, len(prompt) - 1)]
         began = perf_counter()
-        with ledger.stage("prefill"):
+        with ledger.stage(Stage.PREFILL):
             try:
                 model.network(mx.array(chunk)[None], cache=cache.layers)
                 cache.evaluate()
@@ -196,7 +196,7 @@ class ReplyIterator(ABC):
             yield PrefillProgress(self._reply.request.request_id, done, total, cached, in_thought)
 
     def _first_logits(self) -> mx.array:
-        with self._ledger.stage("prefill"):
+        with self._ledger.stage(Stage.PREFILL):
             logits: mx.array = self._model.network(mx.array([self._prompt[-1:]]), cache=self._cache.layers)[:, -1]
             self._cache.tokens.append(self._prompt[-1])
             # Waits of the prompt do not count.

@@ -14,7 +14,7 @@ import numpy as np
 
 from rdchat.inference.api.events import PrefillProgress, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.reply_statistics import RoundStatistics
+from rdchat.inference.api.reply_statistics import RoundStatistics, Stage
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, DraftSettings, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path, seen_on_paths
 from rdchat.inference.decoding.autoregressive import PlainSteps
@@ -95,7 +95,7 @@ class RoundIterator(ReplyIterator):
             self._pass_prompt(read, progress.processed)
             read = progress.processed
             yield progress
-        with self._ledger.stage("prefill of the drafter"):
+        with self._ledger.stage(Stage.DRAFTER_PREFILL):
             for _ in self._drafter.prefill(self._cancel.is_set, self._ledger):
                 pass
 
@@ -112,7 +112,7 @@ class RoundIterator(ReplyIterator):
     def _decode(self, logits: mx.array) -> Iterator[TokenEvent]:
         reply = self._reply
         self._pass_prompt(len(self._prompt) - 1, len(self._prompt))
-        with self._ledger.stage("first token"):
+        with self._ledger.stage(Stage.FIRST):
             step = self._steps.first(logits, len(self._prompt), self._seen)
             event, _ = self._steps.advance(step, queue=False)
         yield event
@@ -121,7 +121,7 @@ class RoundIterator(ReplyIterator):
 
     def _round(self) -> list[TokenEvent]:
         """Make one target call; return an event for each token that it adds."""
-        with self._ledger.stage("round"):
+        with self._ledger.stage(Stage.ROUND):
             draft = self._draft()
             done = self._verify(draft)
             path, events = self._accept(done)
@@ -136,7 +136,7 @@ class RoundIterator(ReplyIterator):
     def _draft(self) -> Draft:
         reply = self._reply
         root = reply.token_ids[-1]
-        with self._ledger.stage("draft"):
+        with self._ledger.stage(Stage.DRAFT):
             if self._drafts:
                 draft = self._drafter.propose(root, reply.last_index - len(reply.token_ids))
             else:
@@ -152,7 +152,7 @@ class RoundIterator(ReplyIterator):
 
     def _within(self, matcher: "ShapeMatcher", draft: Draft) -> Draft:
         """Return the part of a draft that the answer's shape allows, with what it forces; the masks are kept."""
-        with self._ledger.stage("shape"), self._ledger.waiting():
+        with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
             limit = self._reply.last_index - len(self._reply.token_ids)
             found, self._mask = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
         self._reshaped = found is not draft
@@ -160,11 +160,11 @@ class RoundIterator(ReplyIterator):
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
-        with self._ledger.stage("verify"):
+        with self._ledger.stage(Stage.VERIFY):
             verified = self._verifier.verify(packed, draft.rows or self._rows_for(len(packed), start - 1))
             self._ledger.synchronize(verified.logits, verified.hidden)
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
-        with self._ledger.stage("choose"):
+        with self._ledger.stage(Stage.CHOOSE):
             logits = masked(verified.logits, self._mask)
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._wants_log_probs else None
@@ -225,13 +225,13 @@ class RoundIterator(ReplyIterator):
             return ()
         path = LazyPath.of(tree, chosen, self._verifier.position + 1)
         self._ledger.queue(*wanted, path.last, path.token)
-        with self._ledger.stage("draft ahead"):
+        with self._ledger.stage(Stage.DRAFT_AHEAD):
             return [path.last, path.token, *self._drafter.draft_ahead(path, verified)]
 
     def _accept(self, done: _Round) -> tuple[list[int], list[TokenEvent]]:
         """Return the accepted path, cut where the reply ends, and one event for each token the round adds."""
         reply, tree = self._reply, done.tree
-        with self._ledger.stage("accept"):
+        with self._ledger.stage(Stage.ACCEPT):
             path, drafted, accepted = done.path, done.drafted, len(done.path) - 1
             self._ledger.add_waits(self._cache.take_waits())
             reply.count_round(drafted, accepted, len(tree), self._ledger.take_waits())
@@ -250,7 +250,7 @@ class RoundIterator(ReplyIterator):
             return path[: len(events)], self._traced(done, path, events)
 
     def _commit(self, done: _Round, path: list[int]) -> None:
-        with self._ledger.stage("commit"):
+        with self._ledger.stage(Stage.COMMIT):
             fed = done.tree.tokens[path].tolist()
             self._verifier.commit(fed, path)
             if self._seen is not None:

@@ -17,6 +17,7 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.decoding.ledger import Ledger
@@ -238,14 +239,14 @@ class DraftModelDrafter(Drafter):
 
     def _feed(self, tokens: mx.array) -> mx.array:
         """Feed (n,) tokens, perhaps lazy; return the logits after the last one, (1, vocabulary), lazy."""
-        with self._ledger.stage("feed"):
+        with self._ledger.stage(Stage.FEED):
             logits: mx.array = self._model.network(tokens[None], cache=self._cache.layers)
             self._ledger.synchronize(logits)
         return logits[:, -1]
 
     def _rank(self, logits: mx.array, step: int, seen: mx.array | None) -> mx.array:
         position = len(self._committed) + 1 + step
-        with self._ledger.stage("rank"):
+        with self._ledger.stage(Stage.RANK):
             ranked, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             self._finite.append(finite)
             self._ledger.queue(ranked)  # the device computes it while the next step's graph is built

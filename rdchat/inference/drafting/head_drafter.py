@@ -7,6 +7,7 @@ from typing import override
 import mlx.core as mx
 
 from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import BeamShape, DraftSettings, EarlierReplies, GenerationRequest, Mode
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
@@ -161,7 +162,7 @@ class HeadDrafter(Drafter):
     @override
     def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
         if self._head.remembers and hidden is not None:
-            with self._ledger.stage("read"):
+            with self._ledger.stage(Stage.READ):
                 self._memory.take(tokens, hidden, start)
 
     @override
@@ -173,7 +174,7 @@ class HeadDrafter(Drafter):
         self._begin(root)
         branch = _NO_BRANCH
         if settings.lookup_branch:
-            with self._ledger.stage("lookup"):
+            with self._ledger.stage(Stage.LOOKUP):
                 branch = self._index.draft(length - 1, min_chance=_MIN, chain=True)
         return self.draft(root, BeamShape(settings.beam_width, length), nodes_of(settings), branch)
 
@@ -197,7 +198,7 @@ class HeadDrafter(Drafter):
         """Offer the best nodes of a search, perhaps only the root; trees only if the target takes them."""
         if not branch.tokens and 1 in (nodes, pool.level_size):
             return Draft(PackedTree.chain(pool.tokens[:nodes]), finite=pool.finite)
-        with self._ledger.stage("select nodes"):
+        with self._ledger.stage(Stage.SELECT_NODES):
             tree, looked_up = best_nodes(pool, nodes, branch.tokens)
             by_depth = mx.array([NodeSource.DRAFTER, *map(NodeSource.of, branch.earlier)], mx.int32)
             sources = mx.where(looked_up, by_depth[mx.minimum(tree.depths, len(branch.tokens))], NodeSource.DRAFTER)
@@ -273,7 +274,7 @@ class HeadDrafter(Drafter):
 
     def _search(self, root: Root, shape: BeamShape) -> NodePool:
         kept = _LEAVES * shape.width if shape.width > 1 else 1
-        with self._ledger.stage("beam search"):
+        with self._ledger.stage(Stage.BEAM_SEARCH):
             pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool

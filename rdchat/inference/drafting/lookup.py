@@ -4,6 +4,7 @@ from typing import override
 
 import numpy as np
 
+from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, EarlierReplies
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
@@ -53,7 +54,7 @@ class LookupDrafter(Drafter):
 
     def propose(self, root: int, limit: int) -> Draft:
         self._begin(root)
-        with self._ledger.stage("lookup"):
+        with self._ledger.stage(Stage.LOOKUP):
             draft_tokens = self._draft_tokens
             min_chance = 1 / (1 + draft_tokens)
             tree = self._index.draft(max_nodes(draft_tokens), min(limit, DEEPEST), min_chance, chain=not self._trees)
