@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[3]
 @pytest.mark.slow
 def test_it_ends_by_itself_when_the_app_has_gone_and_keeps_what_it_made(small_model: Path, tmp_path: Path) -> None:
     order = asdict(TrainingOrder(str(small_model), "small", tokens=100_000))
-    arguments = {"order": order, "folder": str(tmp_path / "task"), "asked": []}
+    arguments = {"order": order, "folder": str(tmp_path / "task"), "questions": []}
     with subprocess.Popen(COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdin is not None
         assert process.stdout is not None

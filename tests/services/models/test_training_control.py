@@ -189,7 +189,7 @@ def test_questions_of_chats_reach_the_training(
     training.start(order_for(small_model, with_chats=True))
     until_phase(qtbot, training, "data")
     noted = json.loads(next(paths.cache_dir().glob("training/*/*/begun.json")).read_text())
-    assert noted["asked"] == ["zzz from a chat"]
+    assert noted["chat_questions"] == ["zzz from a chat"]
     assert "zzz" not in (JobFolder().path / "training.json").read_text()
 
 
