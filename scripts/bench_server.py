@@ -34,7 +34,8 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.local_engine import LocalEngine
 
-START_S = 300.0  # for a server to load the model, on a busy machine
+# Seconds for a server to load the model, on a busy machine.
+START_S = 300.0
 MLX_LM_SERVER = "import rdchat.inference.blas; from mlx_lm.server import main; main()"
 QUESTIONS = (
     "What is a tide?", "Name three uses of salt.", "Write a short letter to a neighbour.", "Why do leaves fall?",
@@ -47,13 +48,19 @@ RULE = "Chapter {}: the traveller crosses a river, meets somebody who asks for h
 
 @dataclass(frozen=True)
 class Turn:
-    """One reply."""
+    """One reply.
+
+    Attributes:
+        cached: Prompt tokens that were not read again.
+        first_ms: Time from the request to the first token.
+        decode_s: Time from the first token to the last.
+    """
 
     text: str
     tokens: int
-    cached: int  # prompt tokens that were not read again
-    first_ms: float  # from the request to the first token
-    decode_s: float  # from the first token to the last
+    cached: int
+    first_ms: float
+    decode_s: float
 
 
 Speaker = Callable[[GenerationRequest], Turn]
@@ -62,9 +69,9 @@ Speaker = Callable[[GenerationRequest], Turn]
 def engine_speaker(engine: LocalEngine) -> Speaker:
     """Return what the server's requests go through, without HTTP."""
 
-    def say(asked: GenerationRequest) -> Turn:
+    def answer(turn_request: GenerationRequest) -> Turn:
         began, moments, end = perf_counter(), list[float](), None
-        for event in engine.generate(asked):
+        for event in engine.generate(turn_request):
             if isinstance(event, TokenEvent):
                 moments.append(perf_counter())
             elif isinstance(event, ReplyEnd):
@@ -73,7 +80,7 @@ def engine_speaker(engine: LocalEngine) -> Speaker:
         cached = end.statistics.cached_prompt_tokens
         return Turn(end.text, len(end.token_ids), cached, (moments[0] - began) * 1000, moments[-1] - moments[0])
 
-    return say
+    return answer
 
 
 def prefix_of(engine: LocalEngine, tokens: int) -> str:
@@ -84,14 +91,14 @@ def prefix_of(engine: LocalEngine, tokens: int) -> str:
 
 def http_speaker(address: str, key: str) -> Speaker:
     """Return what a client of a server sees."""
-    place = urlsplit(address)
+    url = urlsplit(address)
 
-    def say(asked: GenerationRequest) -> Turn:
-        assert place.hostname is not None
-        connection = http.client.HTTPConnection(place.hostname, place.port, timeout=600)
+    def answer(turn_request: GenerationRequest) -> Turn:
+        assert url.hostname is not None
+        connection = http.client.HTTPConnection(url.hostname, url.port, timeout=600)
         body = {
-            "messages": [{"role": each.role.value, "content": each.content} for each in asked.messages],
-            "max_tokens": asked.sampling.max_tokens,
+            "messages": [{"role": each.role.value, "content": each.content} for each in turn_request.messages],
+            "max_tokens": turn_request.sampling.max_tokens,
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
@@ -113,7 +120,7 @@ def http_speaker(address: str, key: str) -> Speaker:
         cached = (usage.get("prompt_tokens_details") or {}).get("cached_tokens", 0)
         return Turn(text, usage["completion_tokens"], cached, (moments[0] - began) * 1000, moments[-1] - moments[0])
 
-    return say
+    return answer
 
 
 def events(answer: http.client.HTTPResponse) -> Iterator[dict[str, Any]]:
@@ -160,12 +167,12 @@ def free_port() -> int:
 @contextmanager
 def all_speakers(name: str | None, model_folder: Path, in_process: Speaker) -> Iterator[dict[str, Speaker]]:
     """Start both servers, the second on a float32 copy of the model."""
-    with tempfile.TemporaryDirectory() as place, ExitStack() as stack:
-        key_file = Path(place) / "key"
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        key_file = Path(folder) / "key"
         port = free_port()
         ours = [sys.executable, "-m", "rdchat", "serve", "--port", str(port), "--api-key-file", str(key_file)]
         ours_at = stack.enter_context(server(ours + (["--model", name] if name else []), port))
-        copy = Path(place) / "float32"
+        copy = Path(folder) / "float32"
         convert(str(model_folder), str(copy), dtype="float32", dequantize=True)
         port = free_port()
         theirs = [sys.executable, "-c", MLX_LM_SERVER, "--model", str(copy), "--port", str(port)]
@@ -227,8 +234,8 @@ def main() -> None:
             speak(request(8, ChatMessage(Role.USER, "Say hello.")))  # warms it up
         singles: dict[str, list[Turn]] = {name: [] for name in speakers}
         for number, question in enumerate(QUESTIONS):
-            asked = request(args.tokens, ChatMessage(Role.USER, question))
-            for name, turn in take_turns(speakers, dict.fromkeys(speakers, asked), number).items():
+            turn_request = request(args.tokens, ChatMessage(Role.USER, question))
+            for name, turn in take_turns(speakers, dict.fromkeys(speakers, turn_request), number).items():
                 singles[name].append(turn)
         show(f"{len(QUESTIONS)} single questions", singles)
         prefix = ChatMessage(Role.SYSTEM, prefix_of(engine, args.prefix))

@@ -5,15 +5,11 @@ batches at 30 Hz, as the engine client delivers them. Run it with `--json` for a
 """
 
 import argparse
-import json
 import re
-import statistics
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QEvent, QEventLoop, QObject, QTimer
 from PySide6.QtWidgets import QApplication
@@ -69,15 +65,24 @@ class Table{n}:
 
 @dataclass(frozen=True, slots=True)
 class Smoothness:
-    """What the main thread did while something was measured."""
+    """What the main thread did while something was measured.
+
+    Attributes:
+        busy_share: Share of the time that it worked on events, in processor time.
+        longest_handler_ms: The longest of them.
+        longest_handler_cpu_ms: Processor time of the longest handler.
+        longest_handler: Which one took `longest_handler_ms`.
+        delay_p999_ms: Time that a click would have waited, 99.9th percentile.
+        longest_delay_ms: The longest of these times.
+    """
 
     seconds: float
-    busy_share: float  # of the time, what it worked on events, in processor time
-    longest_handler_ms: float  # the longest of them
-    longest_handler_cpu_ms: float  # of the longest in processor time
-    longest_handler: str  # which one took `longest_handler_ms`
-    delay_p999_ms: float  # what a click would have waited, 99.9th percentile
-    longest_delay_ms: float  # at most
+    busy_share: float
+    longest_handler_ms: float
+    longest_handler_cpu_ms: float
+    longest_handler: str
+    delay_p999_ms: float
+    longest_delay_ms: float
 
 
 class Meter(QApplication):
@@ -206,10 +211,10 @@ def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Smoothness:
 
     feed.timeout.connect(deliver)
     feed.start()
-    found = app.measure(loop)
+    measured = app.measure(loop)
     view.close()
     view.deleteLater()
-    return found
+    return measured
 
 
 def run_opening(app: Meter, theme: Theme, count: int) -> dict[str, float]:
@@ -246,42 +251,19 @@ def wait(seconds: float) -> None:
     loop.exec()
 
 
-def recorded(path: Path) -> list[str]:
-    """Read a recorded reply: a JSON list of the texts of its tokens."""
-    tokens = json.loads(path.read_text(encoding="utf-8"))
-    return [str(token) for token in tokens]
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of lines")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--reply", type=Path, help="a recorded reply: a JSON list of token texts")
     options = parser.parse_args()
     app = Meter(sys.argv[:1])
     theme = Theme(app)
-    tokens = recorded(options.reply) if options.reply else synthetic_reply()
-    runs = [run_streaming(app, theme, tokens) for _ in range(options.runs)]
+    runs = [run_streaming(app, theme, synthetic_reply()) for _ in range(options.runs)]
     best = min(runs, key=lambda run: run.delay_p999_ms)
-    report = {
-        "best": asdict(best),
-        "runs": [asdict(run) for run in runs],
-        "median_busy_share": statistics.median(run.busy_share for run in runs),
-        "opening": run_opening(app, theme, 10_000),
-    }
-    if options.json:
-        print(json.dumps(report, indent=2))
-    else:
-        for line in lines(report, best):
-            print(line)
+    print(f"drawing takes {best.busy_share:.1%} of the main thread (wanted: under 10 %)")
+    print(f"longest handler {best.longest_handler_ms} ms, {best.longest_handler_cpu_ms} of it processor time (50)")
+    print(f"event-loop delay, 99.9th percentile: {best.delay_p999_ms} ms, longest {best.longest_delay_ms} ms")
+    print(f"opening a long conversation: {run_opening(app, theme, 10_000)}")
     return 0
-
-
-def lines(report: dict[str, object], best: Smoothness) -> Iterator[str]:
-    yield f"drawing takes {best.busy_share:.1%} of the main thread (wanted: under 10 %)"
-    yield f"longest handler {best.longest_handler_ms} ms, {best.longest_handler_cpu_ms} of it processor time (50)"
-    yield f"event-loop delay, 99.9th percentile: {best.delay_p999_ms} ms, longest {best.longest_delay_ms} ms"
-    yield f"opening a long conversation: {report['opening']}"
 
 
 if __name__ == "__main__":

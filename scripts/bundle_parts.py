@@ -20,7 +20,8 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGES = "rdchat.app/Contents/Resources/app_packages/"
-SPLIT = {"PySide6", "PySide6/Qt", "transformers"}  # folders that are listed by what is in them
+# Folders that are listed by what is in them.
+SPLIT = {"PySide6", "PySide6/Qt", "transformers"}
 MIN_MB = 2.0
 
 
@@ -33,7 +34,7 @@ def cleanup_patterns() -> list[str]:
 
 def is_removed(path: PurePath, patterns: list[str]) -> bool:
     """Return whether a file or folder, relative to the packages' folder, is removed or lies in what is."""
-    return any(_matches(place, pattern) for place in (path, *path.parents) for pattern in patterns)
+    return any(_matches(each, pattern) for each in (path, *path.parents) for pattern in patterns)
 
 
 def _matches(path: PurePath, pattern: str) -> bool:
@@ -43,20 +44,20 @@ def _matches(path: PurePath, pattern: str) -> bool:
 
 def distributions() -> dict[str, Distribution]:
     """Return what the app's requirements install here, by name."""
-    found: dict[str, Distribution] = {}
-    wanted = [Requirement("rdchat"), Requirement("pip")]
-    while wanted:
-        requirement = wanted.pop()
+    installed: dict[str, Distribution] = {}
+    requirements = [Requirement("rdchat"), Requirement("pip")]
+    while requirements:
+        requirement = requirements.pop()
         name = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        if name in found or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
+        if name in installed or (requirement.marker and not requirement.marker.evaluate({"extra": ""})):
             continue
         try:
-            found[name] = distribution(name)
+            installed[name] = distribution(name)
         except PackageNotFoundError:  # of an extra that is not asked for
             continue
-        wanted += [Requirement(line) for line in found[name].requires or ()]
-    del found["rdchat"]
-    return found
+        requirements += [Requirement(line) for line in installed[name].requires or ()]
+    del installed["rdchat"]
+    return installed
 
 
 def installed_files() -> Iterator[tuple[PurePath, int]]:
@@ -85,15 +86,15 @@ def part_of(path: PurePath) -> str:
 
 def table(files: Iterator[tuple[PurePath, int]]) -> str:
     """Return the parts of at least `MIN_MB`, the largest first, and the sum of all, as Markdown."""
-    patterns, whole, removed = cleanup_patterns(), Counter[str](), Counter[str]()
+    patterns, sizes, removed = cleanup_patterns(), Counter[str](), Counter[str]()
     for path, size in files:
         if "__pycache__" not in path.parts:
             part = part_of(path)
-            whole[part] += size
+            sizes[part] += size
             removed[part] += size if is_removed(path, patterns) else 0
     lines = ["| part | MB | removed |", "|---|---|---|"]
-    lines += [_row(part, size, removed[part]) for part, size in whole.most_common() if size >= MIN_MB * 1e6]
-    return "\n".join([*lines, _row("all", whole.total(), removed.total())])
+    lines += [_row(part, size, removed[part]) for part, size in sizes.most_common() if size >= MIN_MB * 1e6]
+    return "\n".join([*lines, _row("all", sizes.total(), removed.total())])
 
 
 def _row(part: str, size: int, removed: int) -> str:

@@ -45,9 +45,9 @@ def problems_of(path: Path, hosts: frozenset[str]) -> Iterator[str]:
     except UnicodeDecodeError:
         return
     for number, line in enumerate(lines, start=1):
-        for found in (MACHINE_PATH.search(line), REGISTRY.search(line)):
-            if found:
-                yield f"{path.relative_to(ROOT)}:{number}: {found.group()}"
+        for match in (MACHINE_PATH.search(line), REGISTRY.search(line)):
+            if match:
+                yield f"{path.relative_to(ROOT)}:{number}: {match.group()}"
         for host in hosts:
             if host in line:
                 yield f"{path.relative_to(ROOT)}:{number}: {host}"

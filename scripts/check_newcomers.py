@@ -44,7 +44,7 @@ def main() -> int:
 
 def checked(api: HubApi, entry: dict[str, Any]) -> dict[str, Any]:
     """Return what the hub says of an entry, whose figures are mended where the hub knows better."""
-    found: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "problem": "",
         "commit": "",
@@ -55,28 +55,28 @@ def checked(api: HubApi, entry: dict[str, Any]) -> dict[str, Any]:
     }
     try:
         model = api.look_at(entry["repository"])
-        found |= {"commit": model.commit, "licence": model.licence, "gated": model.gated}
+        facts |= {"commit": model.commit, "licence": model.licence, "gated": model.gated}
         files, _left_out = chosen_files(model.files)
     except RdchatError as error:
-        return found | {"problem": error.message}
+        return facts | {"problem": error.message}
     once = {file.digest: file for file in files}.values()
     weights = sum(file.size for file in once if file.name.endswith(".safetensors"))
     if not weights:
-        return found | {"problem": "It holds no safetensors."}
+        return facts | {"problem": "It holds no safetensors."}
     entry["weights_gb"] = round(weights / 1e9, 2)
     entry["size_from"] = "The hub's own listing of its files."
     if "licence" in entry:
         entry["licence"] = model.licence or entry["licence"]
-    return found | {"files": len(files), "download_bytes": sum(file.size for file in once)}
+    return facts | {"files": len(files), "download_bytes": sum(file.size for file in once)}
 
 
 def _line(entry: dict[str, Any]) -> str:
-    said = entry["checked"]
-    if said["problem"]:
-        return f"{entry['repository']}: {said['problem']}"
-    gated = ", gated" if said["gated"] else ""
-    size = f"{said['download_bytes'] / 1e9:.2f} GB in {said['files']} files"
-    return f"{entry['repository']}: {size}, {said['licence'] or 'no licence named'}{gated}"
+    facts = entry["checked"]
+    if facts["problem"]:
+        return f"{entry['repository']}: {facts['problem']}"
+    gated = ", gated" if facts["gated"] else ""
+    size = f"{facts['download_bytes'] / 1e9:.2f} GB in {facts['files']} files"
+    return f"{entry['repository']}: {size}, {facts['licence'] or 'no licence named'}{gated}"
 
 
 if __name__ == "__main__":

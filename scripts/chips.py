@@ -15,18 +15,27 @@ import numpy as np
 from rdchat.inference.auto.cost_model import PLAIN_STEP, CostModel, Part
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS
 
-STEP_MS = 20.0  # of a plain step: only ratios matter
-BUBBLE = 0.28  # plain steps that a GPU idles in each call that nothing is queued behind: 1.3 in all with one row
+# Time of a plain step; only ratios matter.
+STEP_MS = 20.0
+# Plain steps that a GPU idles in each call that nothing is queued behind: 1.3 in all with one row.
+BUBBLE = 0.28
 
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """A machine, its times over that of a plain step."""
+    """A machine, its times over that of a plain step.
 
-    name: str  # what it is called
-    calls: dict[int, float]  # what the kernels of a call of so many rows take
-    beam_step: float = 0.04  # what a step of a recurrent draft takes
-    bubble: float = 0.0  # what a call takes beside its kernels where none is queued behind it
+    Attributes:
+        name: Name of the machine.
+        calls: Time of the kernels of a call, by rows.
+        beam_step: Time of a step of a recurrent draft.
+        bubble: Time of a call besides its kernels, where none is queued behind it.
+    """
+
+    name: str
+    calls: dict[int, float]
+    beam_step: float = 0.04
+    bubble: float = 0.0
 
     def calls_of(self) -> np.ndarray:
         """Return (`MAX_ROWS` + 1,) what a round's call costs by rows."""

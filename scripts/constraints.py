@@ -76,18 +76,20 @@ def check() -> int:
     problems: set[str] = set()
     resolved: set[str] = set()
     for platform in PLATFORMS:
-        found = resolve(platform, pins)
-        resolved |= found.keys()
-        problems |= {f"{name} {version} is not pinned" for name, version in found.items() if pins.get(name) != version}
+        versions = resolve(platform, pins)
+        resolved |= versions.keys()
+        problems |= {
+            f"{name} {version} is not pinned" for name, version in versions.items() if pins.get(name) != version
+        }
     problems |= {f"{name} is pinned, but nothing needs it" for name in pins.keys() - resolved}
     for problem in sorted(problems):
         print(f"{CONSTRAINTS.name}: {problem}. Run `make constraints`.", file=sys.stderr)
     other = [
-        f"In the app for macOS {macos} {name} is the wheel for {found[name]}, not {tag}."
+        f"In the app for macOS {macos} {name} is the wheel for {wheels[name]}, not {tag}."
         for macos, tag in BUNDLES.items()
-        for found in [bundle_wheels(macos, pins)]
+        for wheels in [bundle_wheels(macos, pins)]
         for name in MLX
-        if found[name] != tag
+        if wheels[name] != tag
     ]
     print("".join(f"{line}\n" for line in other), end="", file=sys.stderr)
     if problems or other:

@@ -6,8 +6,6 @@ See `rdchat.inference.benchmark.differences`; the replies are drafted by the mod
 """
 
 import argparse
-import json
-from dataclasses import asdict
 
 import rdchat.inference.blas  # noqa: F401  picks the fast BLAS, which must precede every import of MLX
 
@@ -37,7 +35,6 @@ def main() -> None:
     parser.add_argument("--dtypes", nargs="+", choices=[dtype.value for dtype in Dtype], default=list(DTYPES))
     parser.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 0.7])
     parser.add_argument("--tokens", type=int, default=64, help="of a reply")
-    parser.add_argument("--json", action="store_true")
     args = parser.parse_args()
     counts = []
     for dtype in args.dtypes:
@@ -45,10 +42,7 @@ def main() -> None:
         for temperature in args.temperatures:
             *_, last = count_divergences(session, Mode.DRAFTER, temperature, args.tokens)
             counts.append(last)
-    if args.json:
-        print(json.dumps([asdict(row) for row in counts], indent=1))
-    else:
-        show(counts)
+    show(counts)
 
 
 if __name__ == "__main__":

@@ -89,9 +89,9 @@ def dflash_cases(module: Path, out: Path) -> None:
         model = randomised(reference.DFlashDraftModel(config))
         tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
         table, head = (randomised(part, 7) for part in tables)
-        found = two_blocks(dflash_block(model, table, head))
-        found |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
-        write(out, name, model, shape, found)
+        outputs = two_blocks(dflash_block(model, table, head))
+        outputs |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
+        write(out, name, model, shape, outputs)
 
 
 def dflash_block(model: Any, table: Any, head: Any) -> Block:
@@ -182,16 +182,16 @@ def two_blocks(block: Block) -> Tensors:
     """Draft behind `TEXT` tokens, then behind `MORE` more; the block's own rows are cut from the cache between."""
     generator = torch.Generator().manual_seed(11)
     hidden = torch.randn(1, TEXT + MORE, len(TARGET_LAYERS) * HIDDEN, generator=generator)
-    cache, found = DynamicCache(), {"hidden": hidden[0]}
+    cache, outputs = DynamicCache(), {"hidden": hidden[0]}
     for number, (start, end) in enumerate(((0, TEXT), (TEXT, TEXT + MORE))):
         ids = torch.tensor([[5 + 9 * number, *[MASK] * (BLOCK - 1)]])
         positions = torch.arange(start, end + BLOCK)[None]
         logits, tokens = block(ids, hidden[:, start:end], positions, cache)
         if (surplus := cache.get_seq_length() - end) > 0:
             cache.crop(-surplus)
-        found |= {f"logits.{number}": logits[0], f"tokens.{number}": tokens[0], f"root.{number}": ids[0, :1]}
-        found[f"position.{number}"] = torch.tensor([end])
-    return found
+        outputs |= {f"logits.{number}": logits[0], f"tokens.{number}": tokens[0], f"root.{number}": ids[0, :1]}
+        outputs[f"position.{number}"] = torch.tensor([end])
+    return outputs
 
 
 def speculators_cases(out: Path) -> None:
@@ -233,10 +233,10 @@ def speculators_cases(out: Path) -> None:
             "mask_token_id": MASK,
             "speculators_config": {"verifier": {"name_or_path": "Qwen/Tiny", "architectures": ["Qwen3ForCausalLM"]}},
         }
-        found = two_blocks(SpeculatorsBlock(model, config, ids, changes.get("sliding_window_non_causal", False)))
-        found["weights.d2t"] = ids - torch.arange(REDUCED)
-        found["weights.t2d"] = torch.isin(torch.arange(VOCABULARY), ids)
-        write(out, name, model, shape, found)
+        outputs = two_blocks(SpeculatorsBlock(model, config, ids, changes.get("sliding_window_non_causal", False)))
+        outputs["weights.d2t"] = ids - torch.arange(REDUCED)
+        outputs["weights.t2d"] = torch.isin(torch.arange(VOCABULARY), ids)
+        write(out, name, model, shape, outputs)
 
 
 class SpeculatorsBlock:
@@ -252,8 +252,8 @@ class SpeculatorsBlock:
         count = self.text.shape[1]
         padded = torch.cat([self.text, torch.zeros_like(self.text[:, :1])], 1)
         context = self.model.hidden_norm(self.model.fc(padded))
-        places = torch.cat([torch.arange(count + 1), count + torch.arange(BLOCK)])[None]
-        rows, positions = self.model.embed_tokens(ids), self.rotary(context, places)
+        indices = torch.cat([torch.arange(count + 1), count + torch.arange(BLOCK)])[None]
+        rows, positions = self.model.embed_tokens(ids), self.rotary(context, indices)
         for layer, window in zip(self.model.layers, (self.window, None), strict=True):
             mask = self.mask(count, window)
             rows = layer(hidden_states=rows, target_hidden=context, attention_mask=mask, position_embeddings=positions)
@@ -298,9 +298,9 @@ def randomised(model: Any, seed: int = 0) -> Any:
     return model.eval()
 
 
-def write(out: Path, name: str, model: Any, config: dict[str, Any], found: Tensors) -> None:
+def write(out: Path, name: str, model: Any, config: dict[str, Any], outputs: Tensors) -> None:
     weights = {f"weights.{key}": value.half() for key, value in model.state_dict().items() if "inv_freq" not in key}
-    tensors = {key: value.contiguous() for key, value in {**weights, **found}.items()}
+    tensors = {key: value.contiguous() for key, value in {**weights, **outputs}.items()}
     save_file(tensors, out / f"block_{name}.safetensors", {"config": json.dumps(config)})
 
 

@@ -32,7 +32,8 @@ from speculators.proposals.greedy import GreedyTokenProposalConfig
 from transformers import DynamicCache, Qwen3Config
 
 WIDTH, VOCABULARY, CANDIDATES, DEPTH, ROWS = 32, 48, 20, 12, 9
-TREE = ([3, 7, 11, 5, 5, 9, 2], [-1, -1, 0, 0, 1, 2, 4])  # tokens as places among the candidates; levels of 2, 3 and 2
+# Tokens as places among the candidates; levels of 2, 3 and 2.
+TREE = ([3, 7, 11, 5, 5, 9, 2], [-1, -1, 0, 0, 1, 2, 4])
 LLAMA = {
     "model_type": "llama", "hidden_size": WIDTH, "intermediate_size": 40, "num_attention_heads": 4,
     "num_key_value_heads": 2, "num_hidden_layers": 1, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY,
@@ -89,18 +90,18 @@ def write_safeailab(folder: Path) -> None:
         out, cache = model(features[None], input_ids=following[None], use_cache=True)
         outputs = [out[0]]
         for depth, token in enumerate(path):
-            place = torch.tensor([len(following) + depth])
+            position = torch.tensor([len(following) + depth])
             out, cache = model(
                 outputs[-1][-1:][None],
                 input_ids=torch.tensor([[token]]),
                 past_key_values=cache,
-                position_ids=place,
+                position_ids=position,
                 use_cache=True,
             )
             outputs.append(out[0])
         return model.lm_head(model.norm(torch.cat(outputs)))
 
-    def whole_tree(features: torch.Tensor, following: torch.Tensor, tokens: list[int]) -> torch.Tensor:
+    def complete_tree(features: torch.Tensor, following: torch.Tensor, tokens: list[int]) -> torch.Tensor:
         model.reset()
         out, cache = model(features[None], input_ids=following[None], use_cache=True)
         outputs: list[torch.Tensor] = []
@@ -111,19 +112,19 @@ def write_safeailab(folder: Path) -> None:
             inner = [parent - (start - len(outputs[-1])) if outputs else 0 for parent in parents]
             seen = torch.cat([seen[inner], torch.eye(len(nodes))], dim=1)
             model.tree_mask = seen[None, None]
-            place = torch.full((len(nodes),), len(following) + level)
+            position = torch.full((len(nodes),), len(following) + level)
             out, cache = model(
                 above[:, inner],
                 input_ids=torch.tensor([[tokens[node] for node in nodes]]),
                 past_key_values=cache,
-                position_ids=place,
+                position_ids=position,
                 use_cache=True,
             )
             outputs.append(out[0])
             above, start = out, start + len(nodes)
         return model.lm_head(model.norm(torch.cat(outputs)))
 
-    write(folder, written, model, ids, reference, whole_tree=whole_tree, depth_of_features=3)
+    write(folder, written, model, ids, reference, complete_tree=complete_tree, depth_of_features=3)
 
 
 def write_deepspec(folder: Path) -> None:
@@ -137,13 +138,13 @@ def write_deepspec(folder: Path) -> None:
 
     def reference(features: torch.Tensor, following: torch.Tensor, path: list[int]) -> torch.Tensor:
         cache = DynamicCache()
-        places = torch.arange(len(following) + len(path))[None]
+        positions = torch.arange(len(following) + len(path))[None]
         rows = len(following)
-        out = model(features[None], following[None], places[:, :rows], past_key_values=cache, use_cache=True)
+        out = model(features[None], following[None], positions[:, :rows], past_key_values=cache, use_cache=True)
         outputs = [out[0]]
         for depth, token in enumerate(path):
-            place = places[:, rows + depth : rows + depth + 1]
-            out = model(out[:, -1:], torch.tensor([[token]]), place, past_key_values=cache, use_cache=True)
+            position = positions[:, rows + depth : rows + depth + 1]
+            out = model(out[:, -1:], torch.tensor([[token]]), position, past_key_values=cache, use_cache=True)
             outputs.append(out[0])
         return model.compute_logits(torch.cat(outputs))
 
@@ -213,7 +214,7 @@ def randomise(model: torch.nn.Module) -> list[int]:
 def levels(parents: list[int]) -> list[list[int]]:
     """Return the nodes of each level."""
     depths = [len(path_to(node, parents)) for node in range(len(parents))]
-    return [[node for node, found in enumerate(depths) if found == depth] for depth in range(1, max(depths) + 1)]
+    return [[node for node, own in enumerate(depths) if own == depth] for depth in range(1, max(depths) + 1)]
 
 
 def write(
@@ -224,7 +225,7 @@ def write(
     reference: Reference,
     *,
     depth_of_features: int,
-    whole_tree: Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor] | None = None,
+    complete_tree: Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor] | None = None,
     drafts: bool = True,
 ) -> None:
     """Write one case."""
@@ -234,13 +235,13 @@ def write(
     expected = {"features": features, "following": following, "logits": reference(features, following, [])}
     if drafts:
         chain = torch.randint(0, VOCABULARY, (5,)).tolist()
-        tree = [ids[place] for place in TREE[0]]
+        tree = [ids[index] for index in TREE[0]]
         paths = [path_to(node, TREE[1]) for node in range(len(tree))]
         below = [reference(features, following, [tree[node] for node in path])[-1] for path in paths]
         expected |= {"chain": torch.tensor(chain), "chain_logits": reference(features, following, chain)[ROWS:]}
         expected |= {"tree": torch.tensor(tree), "parents": torch.tensor(TREE[1]), "tree_logits": torch.stack(below)}
-        if whole_tree is not None:
-            together = whole_tree(features, following, tree)
+        if complete_tree is not None:
+            together = complete_tree(features, following, tree)
             assert torch.allclose(together, expected["tree_logits"], atol=1e-5), "its tree is not its paths"
             expected["tree_logits"] = together
     folder.mkdir(parents=True, exist_ok=True)

@@ -28,8 +28,10 @@ import torch
 from safetensors.torch import save_file
 from transformers.modeling_layers import MtpLayer
 
-WIDTH, VOCABULARY, ROWS, DEPTH = 32, 31, 9, 4  # as many tokens as the alphabet of the tests
-TREE = ([3, 7, 11, 5, 5, 9, 2], [-1, -1, 0, 0, 1, 2, 4])  # levels of 2, 3 and 2 nodes
+# As many tokens as the alphabet of the tests.
+WIDTH, VOCABULARY, ROWS, DEPTH = 32, 31, 9, 4
+# Levels of 2, 3 and 2 nodes.
+TREE = ([3, 7, 11, 5, 5, 9, 2], [-1, -1, 0, 0, 1, 2, 4])
 COMMON: dict[str, Any] = {
     "hidden_size": WIDTH, "intermediate_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2,
     "num_hidden_layers": DEPTH, "rms_norm_eps": 1e-5, "vocab_size": VOCABULARY, "max_position_embeddings": 256,
@@ -66,16 +68,25 @@ MIMO = {"enorm": "model.mtp_layers.0.token_layernorm", "hnorm": "model.mtp_layer
 
 @dataclass(frozen=True)
 class Case:
-    """One family."""
+    """One family.
 
-    module: str  # transformers' package of the model
-    classes: str  # beginning of its classes' names
-    names: dict[str, str]  # published names of the parts of `MtpLayer`
-    written: dict[str, Any]  # config.json, as mlx-lm reads it
-    options: dict[str, Any] = field(default_factory=dict)  # what transformers' configuration has besides
+    Attributes:
+        module: Transformers' package of the model.
+        classes: Beginning of its classes' names.
+        names: Published names of the parts of `MtpLayer`.
+        written: Config.json, as mlx-lm reads it.
+        options: Further fields of transformers' configuration.
+        fused: Whether published experts are in one tensor.
+    """
+
+    module: str
+    classes: str
+    names: dict[str, str]
+    written: dict[str, Any]
+    options: dict[str, Any] = field(default_factory=dict)
     rotary: str = "RotaryEmbedding"
     config: str = "Config"
-    fused: bool = False  # whether published experts are in one tensor
+    fused: bool = False
 
 
 CASES = {
@@ -131,7 +142,7 @@ class Reference:
         if hasattr(config, "_experts_implementation"):
             config._experts_implementation = "eager"
         kinds = getattr(config, "layer_types", None) or ["full_attention"] * DEPTH
-        number = max(place for place, kind in enumerate(kinds) if not kind.startswith("linear"))
+        number = max(index for index, kind in enumerate(kinds) if not kind.startswith("linear"))
         layer, norm = (getattr(modeling, case.classes + part) for part in ("DecoderLayer", "RMSNorm"))
         self.layer = MtpLayer(config, layer, norm, number)
         self.zero_centred = float(self.layer.enorm.weight.mean()) == 0
@@ -166,11 +177,11 @@ class Reference:
 
     def _rows(self, hidden: torch.Tensor, following: torch.Tensor) -> torch.Tensor:
         rows = len(following)
-        places = torch.arange(rows)[None]
+        positions = torch.arange(rows)[None]
         mask = torch.full((rows, rows), torch.finfo(torch.float32).min).triu(1)[None, None]
         embeddings = self.embeddings[following][None]
-        turned = self.rotary(embeddings, position_ids=places)
-        return self.layer(embeddings, hidden[None], turned, mask, places, None)[0]
+        turned = self.rotary(embeddings, position_ids=positions)
+        return self.layer(embeddings, hidden[None], turned, mask, positions, None)[0]
 
 
 def write(folder: Path, model_type: str, case: Case) -> None:
@@ -198,21 +209,24 @@ def write(folder: Path, model_type: str, case: Case) -> None:
 
 def published(state: dict[str, torch.Tensor], case: Case) -> list[tuple[str, torch.Tensor]]:
     """Return the tensors under their published names; transformers keeps the experts of all families in two tensors."""
-    found = []
+    tensors = []
     for name, value in state.items():
         part, _, rest = name.partition(".")
         full = f"{case.names[part]}.{rest}"
         if ".experts." not in full or case.fused:
-            found.append((full, value))
+            tensors.append((full, value))
             continue
         prefix = full.rpartition(".")[0]
         for number, matrix in enumerate(value):
             if full.endswith("gate_up_proj"):
                 gate, up = matrix.chunk(2)
-                found += [(f"{prefix}.{number}.gate_proj.weight", gate), (f"{prefix}.{number}.up_proj.weight", up)]
+                tensors += [
+                    (f"{prefix}.{number}.gate_proj.weight", gate),
+                    (f"{prefix}.{number}.up_proj.weight", up),
+                ]
             else:
-                found.append((f"{prefix}.{number}.down_proj.weight", matrix))
-    return found
+                tensors.append((f"{prefix}.{number}.down_proj.weight", matrix))
+    return tensors
 
 
 def path_to(node: int, parents: list[int]) -> list[int]:

@@ -154,12 +154,12 @@ class _Pictures:
         sheet = self._opened(chip.click)
         assert isinstance(sheet, PartSheet)
         self._rest(3)
-        shown = self._window.grab()
-        painter = QPainter(shown)
-        middle = QPoint((shown.width() - sheet.width()) // 2, (shown.height() - sheet.height()) // 3)
+        source = self._window.grab()
+        painter = QPainter(source)
+        middle = QPoint((source.width() - sheet.width()) // 2, (source.height() - sheet.height()) // 3)
         painter.drawPixmap(middle, sheet.grab())
         painter.end()
-        self._save(shown, "files-dark")
+        self._save(source, "files-dark")
         sheet.close()
 
     def _look(self, appearance: Appearance) -> None:
@@ -185,8 +185,8 @@ class _Pictures:
         self._rest(2)
         return next(each for each in QApplication.topLevelWidgets() if each.isVisible() and each not in before)
 
-    def _save(self, shown: QWidget | QPixmap, name: str) -> None:
-        picture = shown if isinstance(shown, QPixmap) else shown.grab()
+    def _save(self, source: QWidget | QPixmap, name: str) -> None:
+        picture = source if isinstance(source, QPixmap) else source.grab()
         picture.save(str(self._folder / f"{name}.png"))
         print(f"{name}.png, {picture.width()} x {picture.height()}")
 

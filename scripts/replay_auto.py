@@ -1,6 +1,6 @@
 """Replays recorded replies with the automatic mode, in simulated time, on cost curves of other machines.
 
-    python scripts/replay_auto.py PROMPTS --records FOLDER [--out FIGURES.json] [--against FIGURES.json]
+    python scripts/replay_auto.py PROMPTS --records FOLDER
 
 Each prompt is answered once, plainly, at temperatures 0 and 0.9, and all that drafters offer at each token is stored
 (see `replay_records.py`). So it is known without the model what any setting would offer, and what the target would
@@ -9,9 +9,8 @@ each of `SCENARIOS`. Figures are speeds over plain decoding, as geometric means 
 """
 
 import argparse
-import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,23 +51,37 @@ from rdchat.inference.verification.verifier import PackedTree, Verified
 
 NOTHING = Verified(mx.zeros((1, 1)), mx.zeros((1, 1)))
 NO_BRANCH = LookupTree()
-SLOWER = 0.98  # of plain decoding: below is slower
-FAR, DEEP = 4096, 6000  # tokens in the cache where deep calls are measured, and that a deep scenario adds
-WAIT_BEFORE_CALL, WAIT_BETWEEN_STEPS = 0.2, 0.08  # plain steps that a wait takes on a GPU
-DRAFT_STEP, DRAFT_16 = 0.2, 0.35  # plain steps that a draft model's call of 1 row and of 16 rows takes
+# Share of plain decoding below which a reply counts as slower.
+SLOWER = 0.98
+# Tokens in the cache where deep calls are measured, and that a deep scenario adds.
+FAR, DEEP = 4096, 6000
+# Plain steps that a wait takes on a GPU.
+WAIT_BEFORE_CALL, WAIT_BETWEEN_STEPS = 0.2, 0.08
+# Plain steps that a draft model's call of 1 row and of 16 rows takes.
+DRAFT_STEP, DRAFT_16 = 0.2, 0.35
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """What the machine has, and what is known of it."""
+    """What the machine has, and what is known of it.
 
-    head: bool = True  # whether there is a drafter head
-    pair: bool = False  # whether there is a draft model
-    temperature: float = 0.0  # of the replies
-    waits: bool = False  # whether the device idles while the host waits for it in a round
-    depth: int = 0  # tokens in the cache before the prompt
-    measured: bool = True  # whether costs were measured before
-    dearer: float = 1.0  # what rounds really cost over what was measured
+    Attributes:
+        head: Whether there is a drafter head.
+        pair: Whether there is a draft model.
+        temperature: Temperature of the replies.
+        waits: Whether the device idles while the host waits for it in a round.
+        depth: Tokens in the cache before the prompt.
+        measured: Whether costs were measured before.
+        dearer: Real cost of rounds over the measured one.
+    """
+
+    head: bool = True
+    pair: bool = False
+    temperature: float = 0.0
+    waits: bool = False
+    depth: int = 0
+    measured: bool = True
+    dearer: float = 1.0
 
 
 SCENARIOS = {
@@ -125,10 +138,10 @@ class RecordedHead(HeadDrafter):
         return self._record.pools[shape.width][self._at].cut(shape.length - 1)
 
     def offer(self, pool: Any, nodes: int, branch: LookupTree = NO_BRANCH) -> Draft:
-        kept = np.sort(np.argsort(-pool.scores, kind="stable")[:nodes])
-        place = {-1: -1, **{int(node): n for n, node in enumerate(kept)}}
-        parents = [place[int(pool.parents[node])] for node in kept]
-        return Draft(cast(PackedTree, Tree(pool.tokens[kept], parents, pool.levels)))
+        best = np.sort(np.argsort(-pool.scores, kind="stable")[:nodes])
+        index_of = {-1: -1, **{int(node): n for n, node in enumerate(best)}}
+        parents = [index_of[int(pool.parents[node])] for node in best]
+        return Draft(cast(PackedTree, Tree(pool.tokens[best], parents, pool.levels)))
 
     def search_ahead(self, path: Any, verified: Verified, shape: BeamShape) -> Any:
         self.begun = shape
@@ -153,7 +166,7 @@ class RecordedDraftModel(Drafter):
     name = "speculative"
 
     def __init__(self, record: Record) -> None:
-        self._record, self._at = record, 0  # place of the root in the reply
+        self._record, self._at = record, 0  # Index of the root in the reply.
         self.unread, self.steps, self.fed = 1, 0, 0
         self._shape = DraftShape(1)
 
@@ -231,7 +244,7 @@ class Replay:
         self.auto = AutoDrafter(cast(AutoState, world), prompt, request, NoLedger())
         self._record, self._world, self._costs, self._scenario = record, world, costs, scenario
         self._prompt = len(prompt)
-        self._at = -1  # place of the last token in the reply
+        self._at = -1  # Index of the last token in the reply.
         self._queued = False
         self.ms = 0.0
 
@@ -331,7 +344,7 @@ def speeds(records: dict[str, list[Record]], chip: Chip, scenario: Scenario) -> 
     costs = costs_of(chip)
     believed = costs_of(chip) if scenario.measured else CostModel()
     world = World(believed, scenario)
-    found = dict[str, list[float]]()
+    by_group = dict[str, list[float]]()
     for turn in range(max(map(len, records.values()))):
         for group, of_group in records.items():
             if turn < len(of_group):
@@ -339,8 +352,8 @@ def speeds(records: dict[str, list[Record]], chip: Chip, scenario: Scenario) -> 
                 replay = Replay(record, world, costs, scenario)
                 list(decode(replay, replay.auto.controller))
                 replay.auto.close(len(record.prompt) + record.last)
-                found.setdefault(group, []).append(plain_ms(record, costs, scenario.depth) / replay.ms)
-    return found
+                by_group.setdefault(group, []).append(plain_ms(record, costs, scenario.depth) / replay.ms)
+    return by_group
 
 
 def mean(values: Sequence[float]) -> float:
@@ -348,26 +361,15 @@ def mean(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(values))))
 
 
-def row(name: str, found: dict[str, list[float]]) -> str:
+def row(name: str, by_group: dict[str, list[float]]) -> str:
     """Return a line of the table: over all, how many replies were slower than plain decoding, and by group."""
-    every = [speed for of_group in found.values() for speed in of_group]
+    every = [speed for of_group in by_group.values() for speed in of_group]
     slower = sum(speed < SLOWER for speed in every)
-    cells = [f"{mean(every):.3f}, {slower} below {SLOWER}", *(f"{mean(of_group):.3f}" for of_group in found.values())]
+    cells = [
+        f"{mean(every):.3f}, {slower} below {SLOWER}",
+        *(f"{mean(of_group):.3f}" for of_group in by_group.values()),
+    ]
     return f"| {name} | {' | '.join(cells)} |"
-
-
-def compare(figures: dict[str, dict[str, float]], before: dict[str, dict[str, float]]) -> Iterator[str]:
-    """Say how figures went up or down: by scenario, by chip, by group, over all."""
-    both = [key for key in figures if key in before]
-    ratios = {(key, group): figures[key][group] / speed for key in both for group, speed in before[key].items()}
-    for what, part in (("scenario", 0), ("machine", 1)):
-        for name in dict.fromkeys(key.split(": ")[part] for key, _ in ratios):
-            of_name = [ratio for (key, _), ratio in ratios.items() if key.split(": ")[part] == name]
-            yield f"{what} {name}: {mean(of_name):.4f}"
-    for group in dict.fromkeys(group for _, group in ratios):
-        yield f"group {group}: {mean([ratio for (_, of), ratio in ratios.items() if of == group]):.4f}"
-    (key, group), lowest = min(ratios.items(), key=lambda item: item[1])
-    yield f"all: {mean(list(ratios.values())):.4f}; lowest {lowest:.4f}, {group} of {key}"
 
 
 def main() -> None:
@@ -379,8 +381,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=3, help="prompts of each group")
     parser.add_argument("--machines", nargs="+", default=[chip.name for chip in CHIPS], help="of `scripts/chips.py`")
     parser.add_argument("--scenarios", nargs="+", default=list(SCENARIOS))
-    parser.add_argument("--out", type=Path, help="keeps the figures")
-    parser.add_argument("--against", type=Path, help="figures to compare with")
     args = parser.parse_args()
     model = load_model(args.model)
     folder = search_drafters(target_hash(model.info.path)).folder
@@ -394,21 +394,15 @@ def main() -> None:
         for prompt in prompts:
             message = ChatMessage(Role.USER, prompt.text)
             request = GenerationRequest((message,), SamplingParams(temperature, max_tokens=args.tokens))
-            if (kept := recorder.record(request)) is not None:
-                records.setdefault(temperature, {}).setdefault(prompt.group, []).append(kept)
-    figures = dict[str, dict[str, float]]()
+            if (record := recorder.record(request)) is not None:
+                records.setdefault(temperature, {}).setdefault(prompt.group, []).append(record)
     for name in args.scenarios:
         scenario = SCENARIOS[name]
         groups = records[scenario.temperature]
         print(f"\n| {name} | all | {' | '.join(groups)} |\n{'|---' * (2 + len(groups))}|")
         for chip in (chip for chip in CHIPS if chip.name in args.machines):
-            found = speeds(groups, chip, scenario)
-            figures[f"{name}: {chip.name}"] = {group: mean(of_group) for group, of_group in found.items()}
-            print(row(chip.name, found), flush=True)
-    if args.out:
-        args.out.write_text(json.dumps(figures, indent=1) + "\n")
-    if args.against:
-        print("\n".join(compare(figures, json.loads(args.against.read_text()))))
+            by_group = speeds(groups, chip, scenario)
+            print(row(chip.name, by_group), flush=True)
 
 
 if __name__ == "__main__":

@@ -29,21 +29,31 @@ from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verified
 
-WIDTHS = (1, 2, 4, 8)  # beams of the recorded drafts
-MAX_DRAFTED = LONGEST - 1  # tokens below a root, by the recorded head
-BITS, GROUP_SIZE = 5, 64  # of the stand-in's weights
-CANDIDATES = 17  # of the stand-in, at each token
+# Beams of the recorded drafts.
+WIDTHS = (1, 2, 4, 8)
+# Tokens below a root, by the recorded head.
+MAX_DRAFTED = LONGEST - 1
+# Bits and group size of the stand-in's weights.
+BITS, GROUP_SIZE = 5, 64
+# Candidates of the stand-in at each token.
+CANDIDATES = 17
 COLUMNS = ("tokens", "parents", "scores")
 
 
 @dataclass(frozen=True)
 class Record:
-    """A plain reply and what drafters offer at each of its tokens."""
+    """A plain reply and what drafters offer at each of its tokens.
 
-    prompt: list[int]  # token ids
-    reply: list[int]  # token ids
-    pools: dict[int, list[NodePool]]  # by width, the head's draft below each token of the reply but the last
-    # (reply, `CANDIDATES`) the draft model's candidates for each token of the reply, best first.
+    Attributes:
+        prompt: Token ids.
+        reply: Token ids.
+        pools: The head's draft, by width, below each token of the reply but the last.
+        candidates: (reply, `CANDIDATES`) the draft model's candidates for each token of the reply, best first.
+    """
+
+    prompt: list[int]
+    reply: list[int]
+    pools: dict[int, list[NodePool]]
     candidates: Sequence[list[int]]
 
     @property

@@ -19,8 +19,10 @@ from rdchat import host
 from rdchat.ui.window.application import ON_SCREEN
 
 ROOT = Path(__file__).resolve().parent.parent
-SCREEN = (1280, 1024, 24)  # width, height, bits
-DRAWN_BYTES = 500_000  # of a screen that is black at first; the pointer alone is a few hundred
+# Width, height, bits.
+SCREEN = (1280, 1024, 24)
+# Bytes of a screen that differ from its first black; the pointer alone is a few hundred.
+DRAWN_BYTES = 500_000
 DEADLINE_S = 120.0
 
 
@@ -72,14 +74,14 @@ def is_logged(data: Path) -> bool:
 
 def app_of(process: "subprocess.Popen[bytes]") -> psutil.Process:
     """Return rdchat's own process below xvfb-run and make."""
-    found = [
+    children = [
         child
         for child in psutil.Process(process.pid).children(recursive=True)
         if any(Path(word).name == "rdchat" for word in child.cmdline()[:2])
     ]
-    if len(found) != 1:
-        raise SystemExit(f"{len(found)} processes of rdchat run, not one.")
-    return found[0]
+    if len(children) != 1:
+        raise SystemExit(f"{len(children)} processes of rdchat run, not one.")
+    return children[0]
 
 
 def end(process: "subprocess.Popen[bytes]") -> None:

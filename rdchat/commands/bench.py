@@ -158,8 +158,7 @@ def _check_pictures(names: Sequence[str]) -> None:
         from rdchat.ui.plots.pictures import check_picture_name  # noqa: PLC0415  only for pictures
     for name in names:
         check_picture_name(Path(name))
-        if not Path(name).absolute().parent.is_dir():
-            raise RdchatError(f"The picture {name} cannot be written: there is no such folder.", "Choose another path.")
+        options.check_writable(Path(name))
 
 
 @dataclass(slots=True)

@@ -105,7 +105,7 @@ class _Report:
 
         try:
             session = ChatSession(load_model(name, on_progress=progress.show))
-        except RdchatError:  # its message may contain a path
+        except RdchatError:  # Its message may contain a path.
             self.facts["models"].append({"failure": "It did not load."})
             self.facts["left_out"].append(f"model {number}: it did not load; rdchat ask --model says why")
             return

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
             ProgressLine(verbose=True, repeat_s=_LINES_EVERY) as line,
             closing(DrafterTraining(model, plan).run()) as events,
         ):
-            accuracy: dict[str, Sequence[float]] = {}  # by phase: the last measurement
+            accuracy: dict[str, Sequence[float]] = {}  # The last measurement, by phase.
             for event in events:
                 accuracy[event.phase] = event.accuracy or accuracy.get(event.phase, ())
                 line.show_text(_text(event, accuracy[event.phase]), event.phase)
@@ -96,7 +96,7 @@ def _settings(args: argparse.Namespace) -> "TrainingSettings":
     out = paths.expanded(args.out, "--out").absolute()
     settings = TrainingSettings(
         out, args.tokens, args.seed, kind=kind, recipe=recipe, anyway=args.load_anyway
-    )  # checks the numbers before files are read
+    )  # This checks the numbers before files are read.
     given = [prompt.text for prompt in read_prompts(paths.expanded(args.prompts, "--prompts"))] if args.prompts else []
     questions = answered_questions(paths.database_path()) if args.from_my_chats else []
     return replace(settings, prompts=tuple(given), chat_questions=tuple(questions))

@@ -39,7 +39,7 @@ def test_pictures_need_no_display(measured: Path) -> None:
     assert picture.read_bytes().startswith(b"%PDF-")
 
 
-@pytest.mark.parametrize(("name", "status", "words"), [("bench.gif", 2, ".png or .pdf"), ("no/b.png", 1, "folder")])
+@pytest.mark.parametrize(("name", "status", "words"), [("bench.gif", 2, ".png or .pdf"), ("no/b.png", 1, "written")])
 def test_a_picture_that_cannot_be_is_refused_first(
     measured: Path, capsys: pytest.CaptureFixture[str], name: str, status: int, words: str
 ) -> None:

@@ -24,7 +24,7 @@ from rdchat.inference.benchmark.differences import divergences, gap_of, score_ga
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.session import ChatSession
-from rdchat.inference.training.data.batched_decoding import answer_states, check_batched_decoding
+from rdchat.inference.training.data.batched_decoding import check_batched_decoding, hidden_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.samples import LogitCurve, Teacher
 from rdchat.inference.verification.capability import check_capability
@@ -125,7 +125,7 @@ _TOLD = [TrainingConversation(0, [3, 4, 5, 6, 7, 8, 9, 10], 3, 0.0)]
 _CALLS: Mapping[str, Callable[[LoadedModel], Any]] = {
     "differences": lambda model: list(divergences(model, _QUERIES, [4, 5, 6])),
     "gap": lambda model: score_gap(model, _QUERIES, [4, 5, 6], 2, 7),
-    "states": lambda model: answer_states(model, _TOLD * 2, HiddenReads()),
+    "states": lambda model: list(hidden_states(model, _TOLD * 2, HiddenReads())),
     "batches": check_batched_decoding,
     "curve": lambda model: [LogitCurve.of(model, TargetEmbeddings(model.network, len(ALPHABET))) for _ in range(2)],
 }

@@ -286,7 +286,7 @@ def _completed(drafted: Sequence[_Row], plain: Sequence[_Row]) -> Iterator[_Row]
     prefill: dict[str, list[float]] = {}
     for row in plain:
         prefill.setdefault(row.precision, []).append(row.number("comprehension_ours"))
-    cells: dict[tuple[str, ...], str] = {}  # numbered in order of appearance
+    cells: dict[tuple[str, ...], str] = {}  # Numbered in order of appearance.
     for row in drafted:
         kind = row.precision, "0" if row.cells["greedy"] == "True" else _APPLE_SAMPLED
         if row.cells["greedy"] not in {"True", "False"}:
@@ -318,7 +318,7 @@ def _result(rows: Sequence[_Row], environment: Mapping[str, Any]) -> BenchResult
     groups: dict[int, str] = {}
     for row in rows:
         prompt = row.count("prompt")
-        if prompt >= len(rows):  # every prompt has a row
+        if prompt >= len(rows):  # Every prompt has a row.
             raise row.error(f"prompt is {prompt}, and the file has {len(rows)} lines")
         groups[prompt] = row.cells.get("group", "").removeprefix(_GUARD)
     try:

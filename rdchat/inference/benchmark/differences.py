@@ -58,7 +58,7 @@ def score_gap(
         cache.tokens.append(token)
     gap = gap_of(logits, len(tokens), request, plain[index], other)
     cache.trim_to(len(before))
-    _fill(model, cache, before)  # if the cache could not be shortened
+    _fill(model, cache, before)  # In case the cache could not be shortened.
     together = model.network(mx.array([last]), cache=cache.layers)[:, -1]
     moved = (together.astype(mx.float32) - logits.astype(mx.float32)) / (request.sampling.temperature or 1)
     return gap, _number(mx.sqrt(mx.mean(mx.square(moved))))

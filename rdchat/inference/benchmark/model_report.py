@@ -123,8 +123,8 @@ class ModelReport:
         facts = {name: value for name, value in environment(self._session.model.info).items() if name not in _PRIVATE}
         record = BenchResult(plan, tuple(runs), facts, done == turns).as_json()
         for mode in record["modes"]:
-            mode.pop("first_difference")  # contains pieces of replies
-            mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # may contain names
+            mode.pop("first_difference")  # It contains pieces of replies.
+            mode["mode_reason"] = mode["mode_reason"] and "it did not run"  # It may contain names.
             if mode.get("drafter"):
                 mode["drafter"] = f"drafter {1 + self._drafters.index(mode['drafter'])}"
         self.facts["bench"] = record

@@ -117,7 +117,7 @@ def stream(
                 recording.statistics, recording.mode_reason = event.statistics, event.mode_reason
                 if recording.pieces:
                     recording.pieces[-1] += event.trailing_text
-    mx.synchronize()  # a call queued beyond the end must not use the next reply's time
+    mx.synchronize()  # A call queued beyond the end must not use the next reply's time.
     return recording
 
 

@@ -60,7 +60,7 @@ class InterleavedRunner:
         self._done = done
         self._cancelled = threading.Event()
         self._total, self._done_runs = plan.runs, 0
-        self._began = 0.0  # time of the first run, without loading
+        self._began = 0.0
         self._events = self._run()
 
     def __iter__(self) -> "InterleavedRunner":
@@ -95,7 +95,7 @@ class InterleavedRunner:
         if any(plan.all_cells[index].draft.mode is Mode.AUTO for index in cells):
             yield self._progress("Measuring this computer (a few minutes, once)")
             while not self._cancelled.is_set() and session.idle():
-                pass  # it measures the cost of target calls, as the app does between replies
+                pass  # It measures the cost of target calls, as the app does between replies.
         yield from missing
         unavailable = {run.cell for run in missing}
         entries = [(index, plan.baseline_of(plan.all_cells[index])) for index in cells if index not in unavailable]

@@ -39,7 +39,7 @@ class RunsFile:
         header = _header(plan, info)
         is_new = not path.exists() or not path.stat().st_size
         if not is_new and path.is_file() and _first_line(path) != header:
-            raise _other_content(path)  # before `JsonLines`, which drops an incomplete last line
+            raise _other_content(path)  # Before `JsonLines` drops an incomplete last line.
         self._lines = JsonLines(path)
         self._turn: list[BenchRun] = []
         if is_new:

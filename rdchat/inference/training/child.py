@@ -26,7 +26,6 @@ from rdchat.inference.api.training import (
     DRAFTER,
     LOADING,
     RESULT,
-    Phase,
     TrainingOrder,
     TrainingProgress,
     TrainingStart,
@@ -68,7 +67,7 @@ def _train(job: Job[Any], order: dict[str, Any], folder: str, questions: list[st
     def report(event: TrainingProgress | TrainingStart) -> None:
         nonlocal held_s
         job.report_progress(asdict(event))
-        held_s += job.wait_while_held()  # while a reply is written
+        held_s += job.wait_while_held()  # It waits while a reply is written.
         job.check()
 
     try:
@@ -91,7 +90,7 @@ def _run(
         report(TrainingProgress(LOADING, progress.fraction, text=progress.stage))
 
     model = load_model(order.model, Dtype(order.dtype), show_loading)
-    unwire_memory()  # the window's process keeps its own model resident
+    unwire_memory()  # The window's process keeps its own model resident.
     show_loading(LoadProgress("Preparing", None))
     make_folder(folder)
     plan = make_plan(model, settings_of(order, folder, questions), resume=True)
@@ -100,7 +99,7 @@ def _run(
     with closing(JsonLines(folder / CURVE)) as curve, closing(DrafterTraining(model, plan, now).run()) as events:
         last_fraction = -1.0
         for event in events:
-            if event.phase is Phase.TRAIN and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
+            if event.loss is not None and (event.accuracy or (event.fraction or 0) - last_fraction >= 1 / _POINTS):
                 last_fraction = event.fraction or 0
                 curve.append({"fraction": event.fraction, "loss": event.loss, "accuracy": event.accuracy})
             report(replace(event, memory_bytes=_memory_bytes()))

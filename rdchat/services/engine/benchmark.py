@@ -25,13 +25,21 @@ from rdchat.services.engine.engine_request import EngineRequest
 
 
 class Benchmark(QObject):
-    """Runs one plan at a time and keeps its results until the next one begins."""
+    """Runs one plan at a time and keeps its results until the next one begins.
+
+    `ended` says whether it was stopped.
+
+    Attributes:
+        plan: The last plan that was started.
+        runs: The runs of the plan so far.
+        progress: None before the engine has begun.
+    """
 
     started = Signal()
     progressed = Signal()
     runs_made = Signal()
     piece_written = Signal(BenchPiece)
-    ended = Signal(bool)  # whether it was stopped
+    ended = Signal(bool)
     failed = Signal(Failure)
 
     def __init__(self, engine: EngineClient, parent: QObject | None = None) -> None:
@@ -40,9 +48,9 @@ class Benchmark(QObject):
         self._request: EngineRequest | None = None
         self._environment: Mapping[str, Any] = {}
         self._complete = False
-        self.plan: BenchPlan | None = None  # the last one that was started
-        self.runs: list[BenchRun] = []  # of the plan, so far
-        self.progress: BenchProgress | None = None  # None before the engine has begun
+        self.plan: BenchPlan | None = None
+        self.runs: list[BenchRun] = []
+        self.progress: BenchProgress | None = None
 
     @property
     def running(self) -> bool:
@@ -82,7 +90,7 @@ class Benchmark(QObject):
 
     def _on_event(self, request: EngineRequest, event: EngineEvent) -> None:
         if request is not self._request:
-            return  # of a plan that was stopped
+            return  # Its plan was stopped.
         match event:
             case BenchRun():
                 self.runs.append(event)
@@ -200,7 +208,7 @@ class Race(Benchmark):
         progress = self.progress
         if progress is None:
             return ""
-        name, prompt, _ = progress.text.rpartition(", prompt")  # there is one
+        name, prompt, _ = progress.text.rpartition(", prompt")  # A race has one prompt.
         if not prompt:
             return f"{progress.text}…"
         return f"{name} ({min(progress.done + 1, progress.total)} of {progress.total})…"

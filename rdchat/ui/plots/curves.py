@@ -39,18 +39,18 @@ class CurvesPlot:
         """See `Plot`. A strip for each point of the first curve says all that was measured there."""
         drawing.heading(self.title, *([self.line] if self.line else ()))
         curves = [curve for curve in self.curves if curve.points]
-        names = _NAME_WIDTH if len(curves) > 1 else 4.0  # room at the right
+        names = _NAME_WIDTH if len(curves) > 1 else 4.0
         frame = Box(_LEFT, drawing.height + 4, drawing.width - _LEFT - names, _HEIGHT - 4)
         top = self._top(max((value for curve in curves for _, value in curve.points), default=0.0))
         dots = [[_dot(point, frame, top) for point in curve.points] for curve in curves]
         self._draw_axes(drawing, frame, top)
-        names_at: list[tuple[float, str]] = []  # height and name
+        names_at: list[tuple[float, str]] = []
         for index, (curve, own) in enumerate(zip(curves, dots, strict=True)):
-            color = shade(drawing.colors, max(1 - 0.2 * index, 0.35))  # the first one is the strongest
+            color = shade(drawing.colors, max(1 - 0.2 * index, 0.35))  # The first one is the strongest.
             drawing.line(own, color, 1.4 if index else 2.2)
             drawing.area(Box(own[-1][0] - 2, own[-1][1] - 2, 4, 4), color)
             names_at.append((own[-1][1], curve.name))
-        below = 0.0  # the name above
+        below = 0.0
         for y, name in sorted(names_at) if len(names_at) > 1 else ():
             below = max(y - 8, below)
             drawing.text(Box(frame.right + 8, below, names - 8, 16), name, "muted", more=-2)

@@ -62,10 +62,11 @@ class Drawing:
     Attributes:
         height: Height so far; the next plot begins here.
         marks: Parts with a tooltip.
+        SIZE: Font size of values and labels, in pixels.
         descriptions: A description of each plot for screen readers.
     """
 
-    SIZE = 13  # of values and labels, in pixels
+    SIZE = 13
 
     def __init__(self, width: float, colors: Colors, font: QFont, painter: QPainter | None = None) -> None:
         self.width, self.height, self.colors = width, 0.0, colors

@@ -40,7 +40,7 @@ def save_picture(plots: Sequence[Plot], path: Path) -> None:
 
 
 def _picture(plots: Sequence[Plot], kind: str) -> bytes:
-    app = QGuiApplication.instance() or QGuiApplication(["rdchat", "-platform", "offscreen"])  # fonts need one
+    app = QGuiApplication.instance() or QGuiApplication(["rdchat", "-platform", "offscreen"])  # Fonts need one.
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
     drawing = _draw(plots, Drawing(_WIDTH, LIGHT, font))
     size = QSizeF(_WIDTH + 2 * _MARGIN, drawing.height + 2 * _MARGIN)
@@ -52,7 +52,7 @@ def _picture(plots: Sequence[Plot], kind: str) -> bytes:
     painter.fillRect(QRectF(QPointF(), size), LIGHT.surface)
     painter.translate(_MARGIN, _MARGIN)
     _draw(plots, Drawing(_WIDTH, LIGHT, font, painter))
-    painter.end()  # before the content is taken: what follows must not be lost
+    painter.end()  # Before the content is taken, so that nothing is lost.
     if isinstance(device, QImage):
         QImageWriter(buffer, b"png").write(device)
     del app
@@ -73,7 +73,7 @@ def _image(size: QSizeF) -> QImage:
 
 def _page(buffer: QBuffer, size: QSizeF) -> QPdfWriter:
     writer = QPdfWriter(buffer)
-    writer.setResolution(72)  # units are points
+    writer.setResolution(72)  # Units are points.
     writer.setPageSize(QPageSize(size, QPageSize.Unit.Point))
     writer.setPageMargins(QMarginsF())
     writer.setTitle("rdchat benchmark")

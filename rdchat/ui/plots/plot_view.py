@@ -86,9 +86,12 @@ class Chart(QWidget):
 
 
 class PlotView(Chart):
-    """Shows plots. The arrow keys go from part to part and show its tooltip, which screen readers read too."""
+    """Shows plots. The arrow keys go from part to part and show its tooltip, which screen readers read too.
 
-    part_reached = Signal(QRect)  # by the keys; the part may be out of view
+    `part_reached` follows; the part may be out of view.
+    """
+
+    part_reached = Signal(QRect)
     margin = LARGE
 
     def __init__(self, theme: Theme, name: str) -> None:
@@ -110,7 +113,7 @@ class PlotView(Chart):
     def show_plots(self, plots: Sequence[Plot]) -> None:
         before, self._plots = len(self.drawing.marks), plots
         if len(self.drawing.marks) != before:
-            self._current = None  # with as many marks as before it is the same picture, and the keys go on
+            self._current = None  # With as many marks as before it is the same picture.
         self.redraw(self.description if self._current is None else self.accessibleDescription())
 
     def sizeHint(self) -> QSize:

@@ -62,7 +62,7 @@ class SpeedBars:
             drawing.text(Box(0, row.y, left - 12, _ROW), label, align="right")
             value, end = ratio(figure.median), left + unit * max(figure.median, figure.high)
             box = Box(end + 5, row.middle - 9, drawing.width_of(value, bold=True) + 6, 18)
-            drawing.area(box, "surface")  # where the line at 1 would run through it
+            drawing.area(box, "surface")  # The line at 1 would run through it.
             drawing.text(box, value, bold=True, align="center")
         drawing.height += _AXIS
         text = " ".join(mark.text for mark in drawing.marks[len(drawing.marks) - len(rows) :])
@@ -86,7 +86,7 @@ def _draw_bar(drawing: Drawing, row: Box, left: float, unit: float, figure: Figu
     low, high = left + figure.low * unit, left + figure.high * unit
     whisker = [((low, row.middle), (high, row.middle))]
     whisker += [((x, row.middle - 4), (x, row.middle + 4)) for x in (low, high)]
-    for color, width in (("surface", 3.6), ("text", 1.2)):  # seen on bar and ground alike
+    for color, width in (("surface", 3.6), ("text", 1.2)):  # Visible on bar and ground alike.
         for line in whisker if figure.n > 1 else ():
             drawing.line(line, color, width)
 
@@ -198,7 +198,7 @@ def _mlx_lm_bar(result: BenchResult, baseline: int) -> Bars:
     """Return mlx-lm's speed over our plain decoding of the same turn."""
     runs = [run for run in result.runs if run.baseline == baseline]
     ours = [run for run in runs if run.cell != MLX_LM and result.plan.all_cells[run.cell].plain]
-    ours.sort(key=lambda run: run.cell, reverse=True)  # the baseline, which has the first index, wins
+    ours.sort(key=lambda run: run.cell, reverse=True)  # The baseline, which has the first index, wins.
     plain = {(run.prompt, run.trial): run for run in ours}
     figure = Figure.of(speed_ratio(run, plain.get((run.prompt, run.trial))) for run in runs if run.cell == MLX_LM)
     return (("mlx-lm, not drafting", figure),) if figure else ()
@@ -222,7 +222,7 @@ def _heat_map(name: str, reports: Sequence[CellReport]) -> HeatMap | None:
     widths, lengths = (tuple(sorted({pair[side] for pair in beams})) for side in (0, 1))
     if values := _medians(beams, "ratio_to_plain"):
         return HeatMap(name, widths, lengths, values)
-    speeds = _medians(beams, "decode_tps")  # one of Apple's files holds no plain decoding
+    speeds = _medians(beams, "decode_tps")  # One of Apple's files holds no plain decoding.
     if not speeds:
         return None
     smallest = min(speeds)

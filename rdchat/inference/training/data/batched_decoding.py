@@ -4,7 +4,7 @@ mlx-lm's batch caches hold the sequences padded on the left, with a position and
 become masks of full caches here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -64,12 +64,12 @@ class BatchedDecoder:
             for cache in parts[-1]:
                 cache.finalize()
             mx.eval([cache.state[:2] for cache in parts[-1]])
-        while len(parts) > 1:  # joined in pairs, which copies less than one after the other
+        while len(parts) > 1:  # Joining in pairs copies less than one after the other.
             for ours, theirs in zip(parts[::2], parts[1::2], strict=False):
                 for cache, other in zip(ours, theirs, strict=True):
                     cache.extend(other)
                     mx.eval(cache.state[:2])
-                    other.keys = other.values = None  # frees their memory
+                    other.keys = other.values = None  # This frees their memory.
             parts = parts[::2]
         return cls(model, parts[0])
 
@@ -123,11 +123,11 @@ def check_batched_decoding(model: LoadedModel) -> None:
         raise _refusal(model, "it keeps more than keys and values between tokens")
     try:
         error, limit = _compare(model)
-    except Exception as failure:  # models may use caches and masks in any way
+    except Exception as failure:  # Models may use caches and masks in any way.
         if is_device_error(failure):
             raise
         raise _refusal(model, " ".join(str(failure).split())[:120]) from failure
-    if not error <= limit:  # also where it is NaN
+    if not error <= limit:  # Also where it is NaN.
         raise _refusal(model, f"its logits in a batch were different (off by {error:.2g} deviations)")
 
 
@@ -161,30 +161,16 @@ def _alone(model: LoadedModel, calls: Sequence[Sequence[int]]) -> npt.NDArray[np
     return on_host(logits[0, -1:])
 
 
-def answer_states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> Halves:
-    """Return (answer tokens, width): the hidden states from which the answers' tokens were chosen, answer by answer."""
-    pairs = zip(_states(model, conversations, reads), conversations, strict=True)
-    return np.concatenate([row[item.answer_start - 1 : -1] for row, item in pairs])
-
-
-def conversation_states(
+def hidden_states(
     model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads
-) -> Halves:
-    """Return (tokens, width): the hidden states at all tokens of conversations, one conversation after another."""
-    return np.concatenate(_states(model, conversations, reads))
-
-
-def _states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> list[Halves]:
-    """Return the hidden states at each conversation's tokens; those of similar length share a call."""
+) -> Iterator[tuple[int, Halves]]:
+    """Yield the index of each conversation with its (tokens, width) states; those of similar length share a call."""
     model.hooks.read(reads)
     order = sorted(range(len(conversations)), key=lambda index: len(conversations[index].tokens))
-    states_by_index: dict[int, Halves] = {}
     for part in parts_of_a_call([len(conversations[index].tokens) for index in order], _STATE_TOKENS):
         group = order[part.start : part.stop]
         model.network(padded([conversations[index].tokens for index in group]))
         assert model.hooks.hidden is not None
         states = fetch(model.hooks.hidden.astype(mx.float16))
-        states_by_index |= {
-            index: row[: len(conversations[index].tokens)] for index, row in zip(group, states, strict=True)
-        }
-    return [states_by_index[index] for index in range(len(conversations))]
+        for index, row in zip(group, states, strict=True):
+            yield index, row[: len(conversations[index].tokens)]

@@ -87,7 +87,7 @@ class TokenSequence:
     def take(self, logits: npt.NDArray[np.float32]) -> None:
         """Choose the token after the last input from its (vocabulary,) logits."""
         if self._fed < len(self.tokens):
-            return  # the template decides the next token
+            return  # The template decides the next token.
         if self._answer_start is None:
             token = sample(logits, _QUESTION_TEMPERATURE, self._draw)
             ended = token in self._template.ends or token == self._template.after[0]
@@ -228,7 +228,7 @@ class DataMaker:
         number = len(self.shards)
         long = number % _LONG_BATCHES == _LONG_BATCHES - 1
         sequences = [self._sequence(number * self.sequences + index, long) for index in range(self.sequences)]
-        shared = self.template.before[:-1]  # the first step feeds a sequence's last token
+        shared = self.template.before[:-1]  # The first step feeds a sequence's last token.
         running = sorted(sequences, key=lambda sequence: len(sequence.tokens))
         decoder = BatchedDecoder.read(self.model, shared, [each.tokens[len(shared) : -1] for each in running])
         while running:

@@ -12,7 +12,6 @@ does not have, is not needed: a remaining mean is a constant input.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
 import mlx.core as mx
@@ -24,7 +23,6 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, Eagle3Network
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.data.batched_decoding import conversation_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.recurrent_objective import output_preconditioner
@@ -92,31 +90,29 @@ class Eagle3Objective(Objective):
 
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
         super().__init__(target, data, recipe, layers)
-        self._starts = [0, *accumulate(map(self.state_tokens, self.conversations))]
         self._squares, self._tokens = np.zeros(0), 0
         self.held_out: list[Sample] = []
 
     @staticmethod
-    def state_tokens(item: TrainingConversation) -> int:
-        """See `Objective`: all tokens are read."""
-        return len(item.tokens)
-
-    read_states = staticmethod(conversation_states)
+    def used_tokens(item: TrainingConversation) -> range:
+        """See `Objective`: the head reads all tokens."""
+        return range(len(item.tokens))
 
     def _states(self, window: int, number: int) -> Halves:
         """Return (tokens, width): the hidden states of a conversation in a window."""
-        first = self.windows.span(window)[0]
-        return self.windows.load(window)[self._starts[number] - first : self._starts[number + 1] - first]
+        first, starts = self.windows.span(window)[0], self.windows.starts
+        return self.windows.load(window)[starts[number] - first : starts[number + 1] - first]
 
     def trunk_states(self, window: int) -> Halves:
-        width, items = self.rows.shape[1], self.conversations
-        parts = [self._states(window, number)[items[number].answer_start - 1 : -1] for number in self.inside(window)]
+        width, numbers = self.rows.shape[1], self.windows.conversations(window)
+        answers = [self.conversations[number].answer_start for number in numbers]
+        parts = [self._states(window, number)[start - 1 : -1] for number, start in zip(numbers, answers, strict=True)]
         return np.concatenate([part[:, :width] for part in parts])
 
     def measure(self, window: int) -> Ints:
         """See `Objective`; samples are conversations."""
         learnt = []
-        for number in self.inside(window):
+        for number in self.windows.conversations(window):
             item, first = self.conversations[number], self.answer_starts[number]
             features = self._states(window, number)[item.answer_start :, self.rows.shape[1] :].astype(np.float64)
             self._squares = (features**2).sum(axis=0) + (self._squares if self._squares.size else 0)
@@ -143,7 +139,7 @@ class Eagle3Objective(Objective):
         mx.eval(self.output_rows)
         mx.random.seed(self.recipe.seed)
         self.network = self._fresh_network()
-        norm = self.network.norm  # logits begin with a standard deviation of 1
+        norm = self.network.norm  # Logits begin with a standard deviation of 1.
         norm.weight = norm.weight * (1 / float(mx.mean(mx.linalg.norm(self.output_rows, axis=-1))))
         mx.eval(self.network.parameters())
         lengths = [len(self.conversations[number].answer) for number in np.concatenate(self.samples).tolist()]
@@ -200,7 +196,7 @@ class Eagle3Objective(Objective):
         hidden = network.fuse(self.scaled(sample)[:-1])
         inputs, residual = layer.inputs(self.embed(tokens[1:]), hidden)
         rows = layer.self_attn.rows(inputs, range(sample.position, sample.position + len(sample.tokens) - 1))
-        before = slice(first - 1, first - 1 + count)  # the row before a root contains the root
+        before = slice(first - 1, first - 1 + count)  # The row before a root contains the root.
         inputs, residual = inputs[before], residual[before]
         mask = mx.arange(len(sample.tokens) - 1) < mx.array(roots)[:, None]
         outputs: list[mx.array] = []

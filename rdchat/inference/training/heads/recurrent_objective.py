@@ -21,7 +21,6 @@ from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.training.data.batched_decoding import answer_states
 from rdchat.inference.training.data.shards import TrainingConversation
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.samples import Halves, Ints
@@ -163,11 +162,9 @@ class RecurrentObjective(Objective):
         self._random = np.random.default_rng(0)
 
     @staticmethod
-    def state_tokens(item: TrainingConversation) -> int:
-        """See `Objective`: only answers are read."""
-        return len(item.answer)
-
-    read_states = staticmethod(answer_states)
+    def used_tokens(item: TrainingConversation) -> range:
+        """See `Objective`: an answer's tokens were chosen from the states before them."""
+        return range(item.answer_start - 1, len(item.tokens) - 1)
 
     def trunk_states(self, window: int) -> Halves:
         return self.windows.load(window)[:, : self.rows.shape[1]]

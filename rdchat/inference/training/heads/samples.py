@@ -5,7 +5,7 @@ Granite scale the products, Gemma caps them with a tanh. The function rises in a
 target serves every family.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -63,56 +63,66 @@ class Answers:
 
 
 class StateWindows:
-    """The hidden states of all shards, loaded some shards at a time, so that memory does not grow with the data.
+    """The hidden states of conversations, loaded for some at a time, so that memory does not grow with the data.
 
     Args:
-        counts: Number of tokens of each shard.
-        read: Returns the (tokens, width) states of a shard, from disk, or computed again.
-        token_limit: Most tokens of a window; a window has at least one shard.
+        tokens: The tokens of each conversation whose states are used.
+        read: Yields the states of some conversations, at all tokens: index in the range, and (tokens, width).
+        token_limit: Limit of the used tokens of a window; a window has at least one conversation.
+
+    Attributes:
+        starts: Index of each conversation's first state among all, then the number of all.
     """
 
-    def __init__(self, counts: Sequence[int], read: Callable[[int], Halves], token_limit: int) -> None:
-        self._read = read
-        self._loaded: tuple[int, Halves] | None = None  # the last window; a single window is read once for all epochs
+    def __init__(
+        self, tokens: Sequence[range], read: Callable[[range], Iterable[tuple[int, Halves]]], token_limit: int
+    ) -> None:
+        self._tokens, self._read = tokens, read
+        # The last window; a single window is read once for all epochs.
+        self._loaded: tuple[int, Halves] | None = None
         self._windows: list[range] = []
-        self._starts = [0, *accumulate(counts)]
+        self.starts = [0, *accumulate(map(len, tokens))]
         first = 0
-        for number in range(1, len(counts) + 1):
-            if number == len(counts) or self._starts[number + 1] - self._starts[first] > token_limit:
+        for number in range(1, len(tokens) + 1):
+            if number == len(tokens) or self.starts[number + 1] - self.starts[first] > token_limit:
                 self._windows.append(range(first, number))
                 first = number
 
     def __len__(self) -> int:
         return len(self._windows)
 
-    def shards(self, window: int) -> range:
-        """Return the shards of a window."""
+    def conversations(self, window: int) -> range:
+        """Return the conversations of a window."""
         return self._windows[window]
 
     def span(self, window: int) -> tuple[int, int]:
-        """Return the index of a window's first token, and that after its last."""
-        shards = self._windows[window]
-        return self._starts[shards.start], self._starts[shards.stop]
+        """Return the index of a window's first state, and that after its last."""
+        numbers = self._windows[window]
+        return self.starts[numbers.start], self.starts[numbers.stop]
+
+    def loading(self, window: int) -> Iterator[float]:
+        """Load a window; yield the finished share after each conversation. Nothing is yielded if it is loaded."""
+        if self._loaded is not None and self._loaded[0] == window:
+            return
+        self._loaded = None  # Freed before the next one is loaded.
+        numbers, (start, stop) = self._windows[window], self.span(window)
+        states: Halves | None = None
+        for done, (index, read) in enumerate(self._read(numbers), start=1):
+            if states is None:
+                states = np.empty((stop - start, read.shape[1]), np.float16)
+            number = numbers[index]
+            used = self._tokens[number]
+            states[self.starts[number] - start : self.starts[number + 1] - start] = read[used.start : used.stop]
+            yield done / len(numbers)
+        assert states is not None, "a window holds a conversation"
+        self._loaded = window, states
 
     def load(self, window: int) -> Halves:
-        """Return the hidden states of a window, (tokens, width); at most one more shard is in memory meanwhile."""
-        if self._loaded is None or self._loaded[0] != window:
-            self._loaded = None  # free it before loading the next one
-            self._loaded = window, self._read_all(window)
+        """Return the hidden states of a window, (tokens, width)."""
+        for _ in self.loading(window):
+            pass
+        assert self._loaded is not None
         return self._loaded[1]
-
-    def _read_all(self, window: int) -> Halves:
-        start, stop = self.span(window)
-        states: Halves | None = None
-        for number in self._windows[window]:
-            part = self._read(number)
-            if len(part) == stop - start:
-                return part
-            if states is None:
-                states = np.empty((stop - start, part.shape[1]), part.dtype)
-            states[self._starts[number] - start : self._starts[number + 1] - start] = part
-        assert states is not None, "a window holds a shard"
-        return states
 
 
 def draft_vocabulary(answers: Answers, size: int) -> Ints:

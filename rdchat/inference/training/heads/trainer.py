@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import accumulate, chain
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -38,7 +38,6 @@ from rdchat.inference.training.heads.samples import (
     draft_vocabulary,
 )
 from rdchat.inference.verification.fetch import fetch
-from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 
@@ -128,13 +127,13 @@ class TrainingData:
     """The data of a training.
 
     Attributes:
-        shards: The conversations.
-        read_states: Returns the (tokens, width) hidden states of a shard; the first columns are the trunk's.
+        conversations: The conversations.
+        read_states: Yields the states of some conversations; see `StateWindows`. The first columns are the trunk's.
         window_tokens: Tokens whose hidden states are in memory at a time.
     """
 
-    shards: Sequence[Sequence[TrainingConversation]]
-    read_states: Callable[[int], Halves]
+    conversations: Sequence[TrainingConversation]
+    read_states: Callable[[range], Iterable[tuple[int, Halves]]]
     window_tokens: int
 
 
@@ -183,33 +182,28 @@ class Objective(ABC):
 
     def __init__(self, target: Target, data: TrainingData, recipe: Recipe, layers: tuple[int, ...]) -> None:
         self.target, self.recipe, self.layers = target, recipe, layers
-        self.conversations = list(chain.from_iterable(data.shards))
+        self.conversations = data.conversations
         self.answers = Answers.of(self.conversations)
         self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)
         self.rows = target.embeddings.output_rows(mx.array(self.vocabulary)).astype(mx.float32)
         self.teacher = Teacher.blank(len(self.answers), len(self.vocabulary))
-        counts = [sum(map(self.state_tokens, shard)) for shard in data.shards]
-        self.windows = StateWindows(counts, data.read_states, data.window_tokens)
+        tokens = [self.used_tokens(item) for item in data.conversations]
+        self.windows = StateWindows(tokens, data.read_states, data.window_tokens)
         self.samples: list[npt.NDArray[np.integer]] = []
-        self._first_of_shard = [0, *accumulate(map(len, data.shards))]
         self.answer_starts = [0, *accumulate(len(item.answer) for item in self.conversations)]
         self._decay = mx.array((recipe.step_decay ** np.arange(recipe.steps)).astype(np.float32))
 
     def prepare(self) -> Generator[TrainingProgress]:
-        """Read all data once and make the head; yield progress after each window."""
+        """Read all data once and make the head; yield progress after each conversation."""
         for window in range(len(self.windows)):
-            start = self.answer_starts[self.inside(window).start]
+            for share in self.windows.loading(window):
+                yield TrainingProgress(Phase.PREPARE, (window + share) / len(self.windows))
+            start = self.answer_starts[self.windows.conversations(window).start]
             self.teacher.fill(start, self.trunk_states(window), self.rows, self.target.curve)
             self.samples.append(self.measure(window))
-            yield TrainingProgress(Phase.PREPARE, (window + 1) / len(self.windows))
         self.make_head()
-
-    def inside(self, window: int) -> range:
-        """Return the conversations of a window."""
-        shards = self.windows.shards(window)
-        return range(self._first_of_shard[shards.start], self._first_of_shard[shards.stop])
 
     def goals(self, roots: npt.NDArray[np.integer]) -> Goals:
         """Return what to predict after some roots, (n,)."""
@@ -249,13 +243,8 @@ class Objective(ABC):
 
     @staticmethod
     @abstractmethod
-    def state_tokens(item: TrainingConversation) -> int:
-        """Return how many hidden states of a conversation are read, one per token."""
-
-    @staticmethod
-    @abstractmethod
-    def read_states(model: LoadedModel, conversations: Sequence[TrainingConversation], reads: HiddenReads) -> Halves:
-        """Return the (tokens, width) hidden states of a shard's conversations."""
+    def used_tokens(item: TrainingConversation) -> range:
+        """Return the tokens of a conversation whose hidden states are used."""
 
     @abstractmethod
     def trunk_states(self, window: int) -> Halves:
@@ -308,9 +297,11 @@ class Trainer:
         self._optimizer.init(objective.network.trainable_parameters())
         self._compile()
 
-    def run(self) -> Iterator[float]:
-        """Train from the current step to the end; yield the loss of each step, in nats."""
+    def run(self) -> Iterator[float | None]:
+        """Train from the current step to the end; yield the loss of each step, in nats, and None while data is read."""
         for step, window, numbers in self._batches():
+            for _ in self.objective.windows.loading(window):
+                yield None
             mx.random.seed((self._recipe.seed << 32) + step)
             loss = self._update(*self.objective.batch(window, numbers))
             mx.eval(self._state, loss)

@@ -80,7 +80,7 @@ def compare_drafters(model: LoadedModel, new: Path, old: str | None, show: Calla
     session, done, columns = ChatSession(model), 0, list[list[float | None]]()
     for drafter in folders:
         draft, replies = replace(_COMPARED, drafter=str(drafter)), list[Statistics]()
-        for prompt in EVERYDAY_PROMPTS:  # each is a group of its own
+        for prompt in EVERYDAY_PROMPTS:  # Each is a group of its own.
             replies.append(_decode(session, prompt, draft, _COMPARED_TOKENS))
             done += 1
             show(done / len(EVERYDAY_PROMPTS) / len(folders))

@@ -15,11 +15,12 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
+from rdchat.inference.training.data.batched_decoding import hidden_states
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
-from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers
+from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
 from rdchat.inference.training.heads.trainer import Objective, Target, Trainer, TrainingData
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.verification.target import LoadedModel
@@ -87,7 +88,7 @@ def make_data(
 def train_head(
     model: LoadedModel,
     plan: TrainingPlan,
-    shards: Sequence[Sequence[TrainingConversation]],
+    conversations: Sequence[TrainingConversation],
     folder: Path,
     now: Callable[[], float],
 ) -> Generator[TrainingProgress, None, tuple[PublishedDrafter, list[int]]]:
@@ -96,7 +97,7 @@ def train_head(
     Args:
         model: The target.
         plan: The plan.
-        shards: The conversations.
+        conversations: The data.
         folder: Folder of the checkpoint.
         now: A clock, in seconds.
 
@@ -105,14 +106,19 @@ def train_head(
         StorageFullError: If the disk is full.
         StorageError: If a file cannot be written.
     """
-    _check_answers(model.info.name, [item for shard in shards for item in shard])
+    _check_answers(model.info.name, conversations)
     kind, recipe = OBJECTIVES[plan.settings.kind], plan.settings.recipe
+
+    def read_states(numbers: range) -> Iterator[tuple[int, Halves]]:
+        return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
+
     model.hooks.read(plan.reads)
-    data = TrainingData(
-        shards, lambda number: kind.read_states(model, shards[number], plan.reads), plan.budget.window_tokens
-    )
+    data = TrainingData(conversations, read_states, plan.budget.window_tokens)
     objective = kind(Target.of(model), data, recipe, plan.reads.layers)
-    yield from objective.prepare()
+    pace = Pace(now)
+    for progress in objective.prepare():
+        if pace.due():
+            yield progress
     trainer = Trainer(objective, recipe)
     yield from _train(trainer, folder / "training.safetensors", now)
     return objective.drafter(plan.binding), [trainer.step, trainer.total]
@@ -130,16 +136,16 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
     saved, evaluated = now(), -math.inf
     losses: list[float] = []
     for loss in trainer.run():
-        if not math.isfinite(loss):
+        if loss is not None and not math.isfinite(loss):
             raise ModelError("The training failed: its loss is no longer a number.", "Try another --seed.")
-        losses.append(loss)
+        losses += [] if loss is None else [loss]
         last = trainer.step == trainer.total
         if last or now() - saved > _SAVE_EVERY:
             trainer.save(checkpoint)
             saved = now()
         if pace.due() or last:
             accuracy: tuple[float, ...] = ()
-            if last or now() - evaluated > _EVALUATE_EVERY:
+            if last or (losses and now() - evaluated > _EVALUATE_EVERY):
                 accuracy, evaluated = trainer.objective.accuracy(), now()
             steps_per_s = (trainer.step - first) / pace.spent_s
             try:
@@ -147,17 +153,17 @@ def _train(trainer: Trainer, checkpoint: Path, now: Callable[[], float]) -> Iter
                     Phase.TRAIN,
                     trainer.step / trainer.total,
                     steps_per_s * trainer.objective.tokens_per_step,
-                    sum(losses) / len(losses),
+                    sum(losses) / len(losses) if losses else None,
                     accuracy,
-                    (trainer.total - trainer.step) / steps_per_s,
+                    (trainer.total - trainer.step) / steps_per_s if steps_per_s else None,
                 )
-            except GeneratorExit:  # a pause; no step is lost
+            except GeneratorExit:  # In a pause no step is lost.
                 trainer.save(checkpoint)
                 raise
             losses = []
 
 
-def _check_answers(name: str, conversations: list[TrainingConversation]) -> None:
+def _check_answers(name: str, conversations: Sequence[TrainingConversation]) -> None:
     answers = Answers.of(conversations)
     trained = ~answers.held_out
     if len(np.unique(answers.tokens[trained])) <= TEACHER_TOKENS or not (answers.left[trained] > 0).any():

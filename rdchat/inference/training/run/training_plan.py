@@ -159,7 +159,7 @@ def eagle3_layers(model: LoadedModel) -> tuple[int, ...]:
 def _check_hidden_states(model: LoadedModel, reads: HiddenReads) -> int:
     """Check that a drafter can work for the model at all; return the width of the hidden states that it reads."""
     name = model.info.name
-    if problem := cannot_verify(model):  # first, since it also finds out whether the trunk returns hidden states
+    if problem := cannot_verify(model):  # It also finds out whether the trunk returns states.
         raise ModelError(problem, _ANOTHER)
     model.hooks.read(reads)
     model.network(mx.array([[0]]))

@@ -82,7 +82,7 @@ class DrafterTraining:
             stack.callback(lock.release)
             stack.enter_context(device_errors("for this training"))
             self._record.write(folder)
-            yield from stack.enter_context(closing(self._phases()))  # saves before the lock is released
+            yield from stack.enter_context(closing(self._phases()))  # It saves before the lock is released.
 
     def _phases(self) -> Generator[TrainingProgress]:
         settings, record = self._plan.settings, self._record
@@ -102,7 +102,7 @@ class DrafterTraining:
         if key not in record.trained:
             yield TrainingProgress(Phase.PREPARE, 0.0, text=self._restart_text(run_folder))
             make_folder(run_folder)
-            trained, steps = yield from train_head(self._model, self._plan, shards, run_folder, self._now)
+            trained, steps = yield from train_head(self._model, self._plan, conversations, run_folder, self._now)
             write_drafter(drafter, trained, "")
             record.trained[key] = steps
             record.write(self._plan.folder)

@@ -164,8 +164,8 @@ class TrainingPage(QWidget):
     def _lay_out(self, theme: Theme) -> None:
         inner, content = QWidget(), QWidget()
         inner.setMaximumWidth(_WIDEST)
-        texts = (self.title, self.step, self.bar, self.figures, self.table, self.notes, self.problem)
-        column(self.form, *texts, within=inner)
+        labels = (self.title, self.step, self.bar, self.figures, self.table, self.notes, self.problem)
+        column(self.form, *labels, within=inner)
         column(inner, self.curves, None, within=content, margins=(LARGE, MEDIUM, LARGE, LARGE))
         top = row(self.back, (self.heading, 1), margins=(MEDIUM, SMALL, MEDIUM, SMALL))
         margins = (LARGE, SMALL, LARGE, MEDIUM)

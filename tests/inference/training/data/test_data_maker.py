@@ -13,7 +13,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.errors import ModelError, StorageError
-from rdchat.inference.training.data.batched_decoding import answer_states
+from rdchat.inference.training.data.batched_decoding import hidden_states
 from rdchat.inference.training.data.data_maker import MAX_ANSWER_TOKENS, DataMaker, chat_template
 from rdchat.inference.training.data.seed_prompts import SeedPrompt, foreign_text, seed_prompt, texts
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
@@ -118,17 +118,14 @@ def test_greedy_answers_are_the_targets_own(model: LoadedModel, whole: Path) -> 
         assert item.answer == chosen[item.answer_start - 1 : -1].tolist()
 
 
-def test_states_are_those_that_the_answers_were_chosen_from(model: LoadedModel, whole: Path) -> None:
+def test_hidden_states_are_those_of_each_conversation_alone(model: LoadedModel, whole: Path) -> None:
     made = read(whole, 1)[0]
-    states = answer_states(model, made, HiddenReads())
-    start = 0
-    for item in made:
+    states = dict(hidden_states(model, made, HiddenReads()))
+    assert sorted(states) == list(range(len(made)))
+    for index, item in enumerate(made):
         model.network(mx.array([item.tokens]), cache=make_prompt_cache(model.network))
         assert model.hooks.hidden is not None
-        expected = np.array(model.hooks.hidden[0, item.answer_start - 1 : -1])
-        np.testing.assert_allclose(states[start : start + len(item.answer)], expected, atol=5e-3)
-        start += len(item.answer)
-    assert start == len(states)
+        np.testing.assert_allclose(states[index], np.array(model.hooks.hidden[0]), atol=5e-3)
 
 
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(

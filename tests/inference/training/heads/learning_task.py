@@ -25,22 +25,21 @@ class Table:
 
 
 class Task:
-    """Answers in which token t is followed by 3 t + 1, of a target whose states say so; in four shards."""
+    """Answers in which token t is followed by 3 t + 1, of a target whose states say so."""
 
     def __init__(self, recipe: Recipe) -> None:
         draw = np.random.default_rng(0)
         table = draw.normal(size=(TOKENS, WIDTH)).astype(np.float32)
-        self._shards = [
-            [self._conversation(number, draw) for number in range(first, first + 15)] for first in range(0, 60, 15)
-        ]
-        answers = [np.concatenate([4 * table[item.answer] for item in shard]) for shard in self._shards]
-        self._states = [states.astype(np.float16) for states in answers]
+        self._conversations = [self._conversation(number, draw) for number in range(60)]
+        self._states = [4 * table[[*item.tokens[1:], 0]].astype(np.float16) for item in self._conversations]
         self._target = Target(Table(mx.array(table)), np.asarray, TOKENS)  # type: ignore[arg-type]
         self._recipe = recipe
 
     def objective(self) -> RecurrentObjective:
         """Return the data and head that are still to be prepared."""
-        data = TrainingData(self._shards, self._states.__getitem__, window_tokens=700)
+        data = TrainingData(
+            self._conversations, lambda numbers: enumerate(self._states[numbers.start : numbers.stop]), 700
+        )
         return RecurrentObjective(self._target, data, self._recipe, ())
 
     @staticmethod
@@ -52,7 +51,8 @@ class Task:
 
     def prepared(self) -> RecurrentObjective:
         objective = self.objective()
-        assert len(list(objective.prepare())) == 2, "two windows"
+        assert len(list(objective.prepare())) == 60
+        assert len(objective.windows) == 2
         return objective
 
     def trainer(self) -> Trainer:

@@ -31,7 +31,7 @@ STATES = states_of([10, 11, 12, 13, 20, 21])
 def objective() -> RecurrentObjective:
     """Return the data of both conversations."""
     target = Target(Table(mx.random.normal((100, WIDTH))), np.asarray, 100)  # type: ignore[arg-type]
-    data = TrainingData([CONVERSATIONS], lambda _: STATES, window_tokens=9)
+    data = TrainingData(CONVERSATIONS, lambda _: enumerate([STATES[:4], STATES[4:]]), window_tokens=9)
     made = RecurrentObjective(target, data, Recipe(steps=3, vocabulary=100), ())
     made.teacher.columns[:], made.teacher.probs[:] = 0, 0
     return made
@@ -61,16 +61,20 @@ def test_nothing_is_learnt_behind_a_token_that_cannot_be_drafted() -> None:
     assert np.array(made.goals(np.array([0, 1, 2])).weights).tolist() == [[1, 0, 0], [0, 0, 0], [1, 0, 0]]
 
 
-def test_windows_cover_all_shards_in_order() -> None:
-    parts = [STATES[:2], STATES[2:3], STATES[3:]]
-    windows = StateWindows([2, 1, 3], parts.__getitem__, token_limit=3)
+def test_windows_cover_the_used_tokens_of_all_conversations_in_order() -> None:
+    """States come in any order, those of similar length together."""
+    parts = [STATES[:3], STATES[2:3], STATES[3:]]
+    used = [range(2), range(1), range(3)]
+    windows = StateWindows(used, lambda numbers: [(n, parts[numbers[n]]) for n in reversed(range(len(numbers)))], 3)
+    assert list(windows.loading(0)) == [0.5, 1.0]
+    assert list(windows.loading(0)) == [], "it is loaded"
     assert [windows.span(window) for window in range(len(windows))] == [(0, 3), (3, 6)]
     assert windows.load(0)[:, 0].tolist() == [10, 11, 12]
     assert windows.load(1)[:, 0].tolist() == [13, 20, 21]
 
 
-def test_a_shard_larger_than_a_window_has_one_of_its_own() -> None:
-    windows = StateWindows([2, 4], [STATES[:2], STATES[2:]].__getitem__, token_limit=1)
+def test_a_conversation_larger_than_a_window_has_one_of_its_own() -> None:
+    windows = StateWindows([range(2), range(4)], lambda _: [], token_limit=1)
     assert [windows.span(window) for window in range(len(windows))] == [(0, 2), (2, 6)]
 
 

@@ -39,7 +39,7 @@ def test_a_rule_is_learnt() -> None:
     trainer = Task(quick()).trainer()
 
     before = tokens_per_call(trainer)
-    losses = list(trainer.run())
+    losses = [loss for loss in trainer.run() if loss is not None]
     assert np.mean(losses[-30:]) < np.mean(losses[:30])
     assert trainer.step == trainer.total == len(losses)
     assert before < 1.3 < 2.8 < tokens_per_call(trainer)
