@@ -1,10 +1,11 @@
-"""A part of the corpus that takes half a minute; `make hostile` runs all of it and watches the window."""
+"""A part of the corpus, a third of it in the quick suite; `make hostile` runs all of it and watches the window."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
+from tests.grids import share
 from tests.hostile.case import Case, Kind
 from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
@@ -32,7 +33,7 @@ _OFTEN = {
     Kind.PROMPTS: ("1 MB", "a turn of the system", "a link to /dev/zero as the prompt's file"),
     Kind.MARKDOWN: ("stars only", "zero bytes"),
     Kind.LABELS: ("zero bytes",),
-    Kind.ARGUMENTS: ("0 closed", "a command of controls"),
+    Kind.ARGUMENTS: ("a command of controls", "0 closed"),
     Kind.BACKUPS: ("a newer version", "a database whose schema is no text", "a FIFO as the backup"),
     Kind.NAMES: ("an export", "no backup"),
     Kind.HUB: (
@@ -41,7 +42,6 @@ _OFTEN = {
     ),
     Kind.IMPORTS: ("conversations.json with bytes changed (3)", "ours.json cut short (1)"),
 }  # fmt: skip
-_LONG = {"arguments: 0 closed"}  # it starts a process of its own that loads a model
 _IN_THE_WINDOW = {
     Kind.TEMPLATES: ("a string doubled 60 times",),
     Kind.STORES: ("a circle of two",),
@@ -68,7 +68,7 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowRunner]:
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=[pytest.mark.slow] if case.id in _LONG else []) for case in _chosen(_OFTEN)],
+    [each for kind, names in _OFTEN.items() for each in share(_chosen({kind: names}))],
     ids=lambda case: case.id,
 )
 def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case: Case) -> None:

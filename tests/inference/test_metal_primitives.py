@@ -41,7 +41,7 @@ SAMPLINGS = {
 # On the CPU everywhere: MLX cannot export the kernels of its own that some models bring for Metal.
 pytestmark = pytest.mark.across_rows
 
-TOKENS, AUTO_TOKENS = 10, 30  # the automatic mode begins with plain steps
+TOKENS, AUTO_TOKENS = 6, 30  # the automatic mode begins with plain steps
 Begin = Callable[[LoadedModel, GenerationRequest], ReplyIterator]
 
 

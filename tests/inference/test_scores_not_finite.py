@@ -17,7 +17,7 @@ from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
 from tests.inference.fakes import ALPHABET, ask, chains_only, shared_llama, with_beams
 from tests.inference.harmed_drafters import HARMS, HEADS, INF, NAN, NEVER_FINITE, harmed_draft_model, harmed_head
@@ -75,7 +75,7 @@ def test_filters_and_penalty_take_any_scores(harm: str, sampling: dict[str, floa
     assert end.token_ids == plain(model, request).token_ids
 
 
-@pytest.mark.parametrize("harm", HARMS)
+@pytest.mark.parametrize("harm", share(HARMS))
 def test_chains_of_any_scores_change_no_token(harm: str) -> None:
     model, request = chains_only(shared_llama()), request_at(0.9)
     prompt = model.encode_chat(request.messages, False)

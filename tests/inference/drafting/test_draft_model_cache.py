@@ -1,6 +1,7 @@
 """A draft model's cache agrees with the conversation after every kind of end, for every kind of cache."""
 
 import importlib
+from collections.abc import Callable
 from dataclasses import replace
 
 import mlx.core as mx
@@ -21,14 +22,14 @@ from tests.inference.plain_replies import ENDING_SEEDS, plain
 pytestmark = pytest.mark.across_rows
 
 
-@pytest.mark.parametrize("max_tokens", range(1, 13))
-def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(max_tokens: int) -> None:
-    target = shared_llama()
-    for draft in (target, shared_near()):
-        pair = Pair.of(target, draft)
-        end = pair.reply(ask(temperature=1.0, max_tokens=max_tokens))
-        assert len(end.token_ids) == max_tokens
-        pair.assert_in_step()
+@pytest.mark.parametrize(("max_tokens", "draft"), grid(range(1, 13), [shared_llama, shared_near]))
+def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(
+    max_tokens: int, draft: Callable[[], LoadedModel]
+) -> None:
+    pair = Pair.of(shared_llama(), draft())
+    end = pair.reply(ask(temperature=1.0, max_tokens=max_tokens))
+    assert len(end.token_ids) == max_tokens
+    pair.assert_in_step()
 
 
 @pytest.mark.slow

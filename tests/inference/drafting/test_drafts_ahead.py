@@ -19,7 +19,7 @@ from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.head import Head, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.block.block_drafters import stored_block
@@ -117,7 +117,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
         np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("name", share(HEADS, 2))
 def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> None:
     """Rows that were computed for a longer path are not seen, and those of the path are kept."""
     model, head = HEADS[name]()

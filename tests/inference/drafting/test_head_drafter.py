@@ -161,17 +161,19 @@ def hidden_of_every_token(model: LoadedModel) -> mx.array:
 
 
 @pytest.mark.parametrize(
-    "sampling",
-    [
-        {"temperature": 0},
-        {"temperature": 0.7},
-        {"temperature": 1.3, "top_p": 1.0},
-        {"temperature": 1, "top_k": 6},
-        {"min_p": 0.05},
-    ],
+    ("sampling", "width"),
+    grid(
+        [
+            {"temperature": 0},
+            {"temperature": 0.7},
+            {"temperature": 1.3, "top_p": 1.0},
+            {"temperature": 1, "top_k": 6},
+            {"min_p": 0.05},
+        ],
+        [1, 4],
+    ),
     ids=str,
 )
-@pytest.mark.parametrize("width", [1, 4])
 def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, position or filter differs from acceptance."""
     model = memoryless_llama()

@@ -13,6 +13,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
 from rdchat.inference.drafting.heads.head import Root, StoredHead
 from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound
 from tests.inference.fakes import ask, chains_only, shared_family, shared_llama
@@ -27,7 +28,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("layout", "temperature", "shape"), TEXTS)
+@pytest.mark.parametrize(("layout", "temperature", "shape"), share(TEXTS))
 def test_the_text_is_that_of_plain_decoding(layout: str, temperature: float, shape: BeamShape, tmp_path: Path) -> None:
     model = shared_llama()
     drafters = HeadModel(model, load_drafter(eagle3_folder(tmp_path, model, layout), model))
@@ -45,7 +46,7 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "dtype", "temperature"), FAMILIES)
+@pytest.mark.parametrize(("family", "dtype", "temperature"), share(FAMILIES, 2))
 def test_families_are_drafted_for(family: str, dtype: str, temperature: float, tmp_path: Path) -> None:
     """As trees, or as chains where the target keeps recurrent state; with weights of 4 bits where the target's are."""
     model = shared_family(family, dtype)

@@ -13,7 +13,7 @@ from rdchat.inference.drafting.checkpoints.mtp_layout import _NAMINGS
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.models.mtp_families import PLAIN
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.drafting.mtp.mtp_targets import CASES, golden_folder, golden_target
 from tests.inference.fakes import ask
 from tests.inference.plain_replies import drafted_by_beams, plain
@@ -43,7 +43,7 @@ def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> No
         assert end.statistics.drafted > 0
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=lambda reading: reading.text)
+@pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 2), ids=lambda reading: reading.text)
 def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
     model = golden_target("glm4_moe")
     drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))

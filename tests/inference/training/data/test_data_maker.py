@@ -19,6 +19,7 @@ from rdchat.inference.training.data.seed_prompts import SeedPrompt, foreign_text
 from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -137,7 +138,7 @@ def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     assert read(tmp_path / "parts", 3) == read(whole, 3)
 
 
-@pytest.mark.parametrize("steps", [1, 40, 70])
+@pytest.mark.parametrize("steps", share([40, 1, 70]))
 def test_a_batch_that_was_interrupted_is_made_again(
     model: LoadedModel, tmp_path: Path, whole: Path, steps: int
 ) -> None:

@@ -29,6 +29,7 @@ from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.verification.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
+from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.time_limits import at_most
@@ -261,7 +262,10 @@ def of_family(name: str) -> LoadedModel:
     return loaded(network_of(module, {"vocab_size": len(ALPHABET), "vocab_size_per_layer_input": 300, **options}))
 
 
-@pytest.mark.parametrize("name", ["qwen2", "gemma3", "phi3", "gpt_oss", "deepseek_v3", "mistral4", "gpt2", "cohere2"])
+FAMILIES = ["deepseek_v3", "gemma3", "qwen2", "mistral4", "phi3", "gpt_oss", "gpt2", "cohere2"]
+
+
+@pytest.mark.parametrize("name", share(FAMILIES))
 def test_drafters_can_be_trained_for_many_families(name: str, settings: TrainingSettings) -> None:
     """What each sequence says is compared with what it says alone; DeepSeek's masks are numbers."""
     make_plan(of_family(name), settings, resume=False)
