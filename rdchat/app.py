@@ -42,7 +42,7 @@ from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.application import Application, ExposureLog
+from rdchat.ui.window.application import Application
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.update_notice import UpdateNotice
@@ -161,7 +161,6 @@ class App:
     def start(self) -> None:
         """Show the window, then load the model."""
         self.window.show()
-        ExposureLog(self.window.windowHandle())
         QTimer.singleShot(0, self.controller.start)
         QTimer.singleShot(_SETTLED_MS, self.window, self.window.windows.prepare)
         QTimer.singleShot(_SETTLED_MS, self.window, self._downloads.resume_downloads)

@@ -69,22 +69,32 @@ _BEGUN = re.compile(rf"({'|'.join(re.escape(opening) for opening, _ in PAIRS)})\
 
 @dataclass(frozen=True, slots=True)
 class Thoughts:
-    """A reply split into thought and answer."""
+    """A reply split into thought and answer.
 
-    thought: str  # the thought, without markers
-    answer: str  # the rest, without markers
-    open: bool  # whether the text ends inside a thought
-    spans: tuple[tuple[int, int], ...] = ()  # ranges of the answer in the text; ends excluded
+    Attributes:
+        thought: The thought, without markers.
+        answer: The rest, without markers.
+        open: Whether the text ends inside a thought.
+        spans: Ranges of the answer in the text; ends excluded.
+    """
+
+    thought: str
+    answer: str
+    open: bool
+    spans: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(slots=True)
 class MarkerTokens:
-    """The control tokens of one reply, where its model has them for markers."""
+    """The control tokens of one reply, where its model has them for markers.
+
+    Attributes:
+        markers: Markers that begin with a control token. Their characters are a marker only where that token stands.
+        offsets: Where control tokens stand in the text.
+    """
 
     markers: frozenset[str] = frozenset()
-    """Markers that begin with a control token. Their characters are a marker only where that token stands."""
     offsets: set[int] = field(default_factory=set)
-    """Where control tokens stand in the text."""
 
     def refuse(self, marker: str, start: int) -> bool:
         """Tell whether the characters of a marker are ordinary text."""
@@ -161,18 +171,22 @@ def _split_shaped(text: str, final: bool, begun: bool) -> Thoughts:
 
 
 class _Parting:
-    """A scan of a text, which can continue when the text has grown."""
+    """A scan of a text, which can continue when the text has grown.
+
+    It holds where the last marker ended and up to where markers are read; whether a thought is open, whether a marker
+    was seen, and what ends the thought (None where unknown); the code fence that is open in the answer, and up to where
+    fences are read.
+    """
 
     def __init__(self, begun: bool, tokens: MarkerTokens | None = None) -> None:
         self.tokens = tokens
         self._text = ""
         self._thoughts: list[tuple[int, int]] = []
         self._answers: list[tuple[int, int]] = []
-        self._end = 0  # end of the last marker
-        self._place = 0  # markers are read up to here
-        self._inside = self._seen = begun  # inside a thought; whether a marker was seen
-        self._closing = None if begun else ""  # what ends the thought; None where unknown
-        self._fence, self._fences_read = "", 0  # open code fence in the answer, and up to where fences are read
+        self._last_end = self._position = 0
+        self._inside = self._seen = begun
+        self._closing = None if begun else ""
+        self._fence, self._fences_read = "", 0
 
     def fork(self) -> "_Parting":
         """Return a copy of this scan, to continue from here."""
@@ -186,18 +200,18 @@ class _Parting:
         If the limit is not the text's end, a marker with only blanks after it waits.
         """
         self._text = text
-        matches = _MARKER.finditer(text, self._place)
+        matches = _MARKER.finditer(text, self._position)
         while (match := next(matches, None)) and match.end() <= limit:
             if limit < len(text) and self._is_blank(match.end(), len(text)):
                 return
-            self._place = match.end()
-            if match.start() < self._end or (self.tokens and self.tokens.refuse(match[0], match.start())):
+            self._position = match.end()
+            if match.start() < self._last_end or (self.tokens and self.tokens.refuse(match[0], match.start())):
                 continue
             self._pass(match[0], match.start(), match.end())
-            if self._end > match.end() + _LONGEST_HEADER:
-                self._place = self._end
-                matches = _MARKER.finditer(text, self._end)
-        self._place = max(self._place, limit - _LONGEST)
+            if self._last_end > match.end() + _LONGEST_HEADER:
+                self._position = self._last_end
+                matches = _MARKER.finditer(text, self._last_end)
+        self._position = max(self._position, limit - _LONGEST)
 
     def _pass(self, marker: str, start: int, end: int) -> None:
         if marker in _HEADER_PARTS:
@@ -220,9 +234,11 @@ class _Parting:
     def _pass_header(self, marker: str, start: int, end: int) -> None:
         """Read the header of one of several messages: it says whether the message is a thought."""
         if marker == "<|message|>":
-            place = max(self._end, start - _LONGEST_HEADER)
-            named = self._text.find("to=", place, start) >= 0  # a regular expression would take a hundred times as long
-            header = _RECIPIENT.search(self._text, place, end) if named else None
+            position = max(self._last_end, start - _LONGEST_HEADER)
+            named = (
+                self._text.find("to=", position, start) >= 0
+            )  # a regular expression would take a hundred times as long
+            header = _RECIPIENT.search(self._text, position, end) if named else None
         else:
             header = _CHANNEL.match(self._text, start)
         if header is not None and (self._inside or not self._is_quoted(header.start())):
@@ -231,11 +247,11 @@ class _Parting:
 
     def _pass_opening(self, marker: str, start: int, end: int) -> None:
         if self._inside:
-            if self._is_blank(self._end, start):
+            if self._is_blank(self._last_end, start):
                 repeated = _REPEATED.match(self._text, start)
-                self._end = repeated.end() if repeated else end
+                self._last_end = repeated.end() if repeated else end
             return  # the model repeats what the template wrote
-        line = self._text.rfind("\n", max(self._end, start - _LONGEST_HEADER), start) + 1 or self._end
+        line = self._text.rfind("\n", max(self._last_end, start - _LONGEST_HEADER), start) + 1 or self._last_end
         is_first = marker not in _FIRST_ONLY or self._is_blank(0, start)
         if is_first and self._is_blank(line, start) and not self._is_quoted(start):
             self._part(line, end, to_thought=True)
@@ -245,7 +261,7 @@ class _Parting:
         """Tell whether a marker begins or ends a whole answer."""
         if self._inside or not (self._seen or marker.startswith("<|")):
             return False
-        return self._is_blank(self._end, start) or self._is_blank(end, len(self._text))
+        return self._is_blank(self._last_end, start) or self._is_blank(end, len(self._text))
 
     def _is_blank(self, start: int, end: int) -> bool:
         return _BLANK.fullmatch(self._text, start, end) is not None
@@ -254,31 +270,31 @@ class _Parting:
         self._read_fences(start)
         self._close(start)
         line_end = _LINE_END.match(self._text, end)
-        self._end = line_end.end() if line_end else end
+        self._last_end = line_end.end() if line_end else end
         self._seen, self._inside = True, to_thought
 
-    def _close(self, place: int) -> None:
-        if place > self._end:
-            (self._thoughts if self._inside else self._answers).append((self._end, place))
+    def _close(self, position: int) -> None:
+        if position > self._last_end:
+            (self._thoughts if self._inside else self._answers).append((self._last_end, position))
 
-    def _is_quoted(self, place: int) -> bool:
+    def _is_quoted(self, position: int) -> bool:
         """Return whether a position of the answer is in code."""
-        self._read_fences(place)
-        return bool(self._fence) or self._text[place - 1 : place] == "`"
+        self._read_fences(position)
+        return bool(self._fence) or self._text[position - 1 : position] == "`"
 
-    def _read_fences(self, place: int) -> None:
-        if self._inside or place <= self._fences_read:
+    def _read_fences(self, position: int) -> None:
+        if self._inside or position <= self._fences_read:
             return
-        start = max(self._fences_read, self._end)
-        first = [_FENCE.match(self._text, start, place)] if start == self._end else []
-        for match in (*first, *_FENCE_IN_LINES.finditer(self._text, start, place)):
+        start = max(self._fences_read, self._last_end)
+        first = [_FENCE.match(self._text, start, position)] if start == self._last_end else []
+        for match in (*first, *_FENCE_IN_LINES.finditer(self._text, start, position)):
             if match is None or (match.start() == start and match is not first[0]):
                 continue
             if not self._fence:
                 self._fence = match[1]
             elif match[1].startswith(self._fence):
                 self._fence = ""
-        self._fences_read = place
+        self._fences_read = position
 
     def result(self, ended: bool) -> Thoughts:
         unclosed = self._inside and not ended
@@ -307,9 +323,9 @@ class _GrowingText(threading.local):
         if self._parts is None or len(text) != len(self._text):
             self._text = text
             self._settled.read(text, len(text) - _SETTLED)
-            shown = text[: len(text) - _unfinished(text)]
+            visible = text[: len(text) - _unfinished(text)]
             parting = self._settled.fork()
-            parting.read(shown, len(shown))
+            parting.read(visible, len(visible))
             self._parts = parting.result(ended=False)
         return self._parts
 
@@ -321,15 +337,15 @@ def _unfinished(text: str) -> int:
     """Return the length of a marker's beginning at the end of a text."""
     end = text[-_LONGEST_HEADER:]
     for start in ("<|start|>", "<|channel|>"):
-        place = end.find(start)
-        if place >= 0 and "<|message|>" not in end[place:] and end[place - 1 : place] != "`":
-            return len(end) - place
+        position = end.find(start)
+        if position >= 0 and "<|message|>" not in end[position:] and end[position - 1 : position] != "`":
+            return len(end) - position
     if len(text) < _LONGEST_HEADER and re.fullmatch(r"\s*(?:t|to|to=[\w<|]*)", text):
         return len(text)
     beginning = len(text) - _LONGEST
-    for place in range(max(0, beginning), len(text)):
-        if text[place] in _FIRST_CHARACTERS and any(
-            literal.startswith(text[place:]) and len(literal) > len(text) - place for literal in _LITERALS
+    for position in range(max(0, beginning), len(text)):
+        if text[position] in _FIRST_CHARACTERS and any(
+            literal.startswith(text[position:]) and len(literal) > len(text) - position for literal in _LITERALS
         ):
-            return len(text) - place
+            return len(text) - position
     return 0

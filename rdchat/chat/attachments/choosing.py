@@ -110,27 +110,19 @@ def ranked(passages: Sequence[Passage], question: str) -> list[int]:
         connection.execute(
             "CREATE VIRTUAL TABLE passages USING fts5 (text, tokenize = 'porter unicode61 remove_diacritics 2')"
         )
-        connection.executemany(
-            "INSERT INTO passages (rowid, text) VALUES (?, ?)",
-            (
-                (index, _spaced(_comparable(each.text)).encode("utf-8", "replace").decode())
-                for index, each in enumerate(passages)
-            ),
-        )
+        spaced = (_UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", _comparable(each.text)) for each in passages)
+        rows = ((index, text.encode("utf-8", "replace").decode()) for index, text in enumerate(spaced))
+        connection.executemany("INSERT INTO passages (rowid, text) VALUES (?, ?)", rows)
         counts = {word: connection.execute(_COUNT, (f'"{word}"',)).fetchone()[0] for word in terms}
         telling = [word for word, count in counts.items() if count <= max(len(passages) // 2, 1)]
         query = " OR ".join(f'"{word}"' for word in telling if counts[word]) or " OR ".join(f'"{w}"' for w in terms)
-        rows = connection.execute(_BEST, (query,)).fetchall()
-    return [row[0] for row in rows]
+        best = connection.execute(_BEST, (query,)).fetchall()
+    return [row[0] for row in best]
 
 
 def _comparable(text: str) -> str:
     """Return a text in the form in which it is compared: ligatures as letters, words without soft hyphens."""
     return unicodedata.normalize("NFKC", _SOFT_HYPHEN.sub("", text))
-
-
-def _spaced(text: str) -> str:
-    return _UNSPACED.sub(lambda run: f" {' '.join(run[0])} ", text)
 
 
 def _terms(word: str) -> Iterator[str]:

@@ -27,6 +27,8 @@ from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.messages import Role
 
 NAME = "ChatGPT"
+MARK = b'"mapping"'
+"""The beginning of a chat's JSON holds it."""
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
 _LEFT_OUT = {
     "code": "tool call",
@@ -49,11 +51,6 @@ _NAMED_BY = ("name", "title", "text", "label", "query", "ticker")
 def is_ours(data: Any) -> bool:
     """Return whether this is a chat of ChatGPT."""
     return isinstance(data, dict) and isinstance(data.get("mapping"), dict)
-
-
-def may_be_ours(beginning: bytes | bytearray) -> bool:
-    """Return whether a chat may be ChatGPT's, from the beginning of its JSON."""
-    return b'"mapping"' in beginning
 
 
 def read(data: Any) -> FullChat:

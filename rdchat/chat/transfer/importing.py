@@ -189,7 +189,7 @@ def recognised(source: SourceFile) -> tuple[str, Chats]:
     if not beginning.lstrip().startswith(b"["):
         return _recognised_file(source, parsed(source.read(), source.name))
     start = beginning.index(b"[") + 1
-    if chatgpt.may_be_ours(beginning):
+    if chatgpt.MARK in beginning:
         return chatgpt.NAME, _listed(source, start, b"[", chatgpt.read)
     # Reading to the end checks that the list is complete.
     if sum(1 for _ in source.values(start, b"[")):
@@ -250,12 +250,8 @@ def _read_jan(thread: SourceFile | None, messages: SourceFile | None) -> FullCha
         raise DamagedChatError(f"There is no {jan.MESSAGES} beside it")
     data = messages.read()
     check_marks(data, messages.name)
-    return jan.read(mapping(_parsed_sibling(thread), jan.THREAD), jan.lines_of(data))
-
-
-def _parsed_sibling(file: SourceFile | None) -> Any:
-    """Return the JSON of a file, None if there is none."""
     try:
-        return None if file is None else parsed(file.read(), file.base)
+        fields = None if thread is None else parsed(thread.read(), thread.base)
     except UnreadableFileError as error:
         raise DamagedChatError(error.message.rstrip(".")) from error
+    return jan.read(mapping(fields, jan.THREAD), jan.lines_of(data))

@@ -1,13 +1,8 @@
-"""Handles events of the system: a file to open, and the first painting of the window on a screen."""
+"""Handles the system's events of the application: a file to open."""
 
-import logging
-
-from PySide6.QtCore import QEvent, QObject, Signal
-from PySide6.QtGui import QFileOpenEvent, QWindow
+from PySide6.QtCore import QEvent, Signal
+from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication
-
-_LOG = logging.getLogger(__name__)
-ON_SCREEN = "The window is on the screen"
 
 
 class Application(QApplication):
@@ -24,23 +19,3 @@ class Application(QApplication):
             self.file_opened.emit(event.file())
             return True
         return super().event(event)
-
-
-class ExposureLog(QObject):
-    """Logs when a window first appears on a screen; `scripts/smoke.py` waits for it where it cannot see the screen."""
-
-    def __init__(self, window: QWindow) -> None:
-        super().__init__(window)
-        window.installEventFilter(self)
-        self._look(window)
-
-    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Look for the first exposure."""
-        if event.type() is QEvent.Type.Expose and isinstance(watched, QWindow):
-            self._look(watched)
-        return False
-
-    def _look(self, window: QWindow) -> None:
-        if window.isExposed():
-            _LOG.info(ON_SCREEN)
-            window.removeEventFilter(self)

@@ -106,12 +106,12 @@ class DownloadButton(IconButton):
         """Resume the downloads of the last run, if there were any; its training is shown."""
         work = BackgroundWork("unfinished downloads", self)
 
-        def build_header(has_unfinished_work: bool | RdchatError) -> None:
+        def resume(has_unfinished_work: bool | RdchatError) -> None:
             work.close(0.0)
             if has_unfinished_work is True:
                 assert self._windows.model_services, "the services resume them when they are built"
 
-        work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), build_header)
+        work.do(lambda: (paths.data_dir() / "training").exists() or has_unfinished(), resume)
 
     def _follow(self, models: "Models") -> None:
         self._models = models

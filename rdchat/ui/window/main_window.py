@@ -1,5 +1,6 @@
 """The main window: sidebar, conversation and speed panel beside each other, with the toolbar and the menus."""
 
+import logging
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,9 @@ from rdchat.ui.window.unsaved_question import UnsavedQuestion
 if TYPE_CHECKING:
     from rdchat.services.models.models import Models
 
+_LOG = logging.getLogger(__name__)
+ON_SCREEN = "The window is on the screen"
+"""Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,
     Appearance.LIGHT: Qt.ColorScheme.Light,
@@ -61,6 +65,7 @@ class MainWindow(QMainWindow):
         super().__init__()
         self._controller, self._theme = controller, theme
         self._opened_by_hand: QWidget | None = None
+        self._was_on_screen = False
         self.windows = SideWindows(controller, theme, self, sources or ModelSources())
         self._unsaved = UnsavedQuestion(controller.recorder, self)
         self.setObjectName("main")
@@ -161,9 +166,13 @@ class MainWindow(QMainWindow):
         self.windowHandle().installEventFilter(self)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Tell the engine whether the window can be seen: macOS also counts one behind others as hidden."""
+        """Show the engine whether the window can be seen: macOS also counts one behind others as hidden."""
         if event.type() is QEvent.Type.Expose and watched is self.windowHandle():
-            self._controller.model_slot.engine.set_hidden(not self.windowHandle().isExposed())
+            exposed = self.windowHandle().isExposed()
+            self._controller.model_slot.engine.set_hidden(not exposed)
+            if exposed and not self._was_on_screen:
+                self._was_on_screen = True
+                _LOG.info(ON_SCREEN)
         return super().eventFilter(watched, event)
 
     def _follow_training(self, models: "Models") -> None:

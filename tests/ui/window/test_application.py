@@ -5,10 +5,12 @@ import subprocess
 import sys
 
 import pytest
-from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.window.application import ON_SCREEN, ExposureLog
+from rdchat.ui.style.theme import Theme
+from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.main_window import ON_SCREEN, MainWindow
+from tests.ui.conftest import Chat
 
 OPENING = """
 from PySide6.QtGui import QFileOpenEvent
@@ -26,12 +28,12 @@ def test_a_file_that_the_system_hands_over_is_told() -> None:
     assert (done.stdout, done.stderr) == ("/models/a b.gguf\n", "")
 
 
-def test_a_window_on_the_screen_is_logged_once(qtbot: QtBot, caplog: pytest.LogCaptureFixture) -> None:
-    window = QWidget()
-    qtbot.addWidget(window)
-    window.winId()
+def test_a_window_on_the_screen_is_logged_once(
+    qtbot: QtBot, theme: Theme, chat: Chat, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "rdchat")
-    ExposureLog(window.windowHandle())
+    window = MainWindow(chat.controller, theme, TranscriptView(theme, unsent=chat.controller.chat.unsent))
+    qtbot.addWidget(window)
     assert ON_SCREEN not in caplog.text
     window.show()
     qtbot.waitUntil(lambda: ON_SCREEN in caplog.text)
