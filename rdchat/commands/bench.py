@@ -216,7 +216,8 @@ def _follow(engine: Engine, measurement: _Measurement, progress: ProgressLine, s
     ):
         for event in runner:
             if isinstance(event, BenchProgress):
-                progress.show(_load_progress(event))
+                left = f", {event.left_text}" if event.left_text else ""
+                progress.show(LoadProgress(f"{event.text}{left}", event.done / event.total if event.total else None))
                 if stored:
                     stored.end_turn()
             elif isinstance(event, BenchRun):
@@ -260,11 +261,6 @@ def _available_modes(engine: Engine, args: argparse.Namespace) -> tuple[Mode, ..
     choices = engine.draft_options(DraftSettings(draft_model=args.draft_model, drafter=drafter)).modes
     modes = [option.mode for option in choices if option.available or named.get(option.mode)]
     return tuple(sorted(modes, key=lambda mode: mode is not Mode.OFF))  # Plain decoding first.
-
-
-def _load_progress(progress: BenchProgress) -> LoadProgress:
-    left = f", {progress.left_text}" if progress.left_text else ""
-    return LoadProgress(f"{progress.text}{left}", progress.done / progress.total if progress.total else None)
 
 
 def _switch(text: str) -> bool:

@@ -134,8 +134,8 @@ class CellReport:
             return f"not run. {self.mode_reason}"
         if self.first_difference:
             return self.first_difference.describe(self.dtype)
-        times = ((words, f"{count} time{'' if count == 1 else 's'}") for words, count in self.chosen.items())
-        chosen = "; ".join(f"{_choice_text(words)}, {counted}" for words, counted in times)
+        times = ((choice, f"{count} time{'' if count == 1 else 's'}") for choice, count in self.chosen.items())
+        chosen = "; ".join(f"{_choice_text(choice)}, {counted}" for choice, counted in times)
         return f"ended with {chosen}." if chosen else ""
 
     def as_json(self, *, drafter: bool) -> dict[str, Any]:

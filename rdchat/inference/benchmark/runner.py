@@ -176,9 +176,9 @@ class InterleavedRunner:
         return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft)
 
     def _run_of(
-        self, session: ChatSession, index: int, baseline: int, place: tuple[int, int], recording: Recording
+        self, session: ChatSession, index: int, baseline: int, turn: tuple[int, int], recording: Recording
     ) -> BenchRun:
-        prompt, trial = place
+        prompt, trial = turn
         return BenchRun(
             cell=index,
             prompt=prompt,

@@ -5,7 +5,7 @@ makes an instruction-tuned model write questions (Xu et al. 2024, "Magpie", arXi
 """
 
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import dataclass, field
 
 import mlx.core as mx
 import numpy as np
@@ -211,7 +211,6 @@ class DataMaker:
     template: Template
     seed_prompt: Callable[[int, Sequence[str], bool], SeedPrompt]
     shards: ShardFolder
-    _: KW_ONLY
     seed: int
     sequences: int
     passages: list[str] = field(default_factory=list)

@@ -89,7 +89,7 @@ class ShardFolder:
         if tokens.ndim != 1 or tokens.dtype.kind != "u" or (tokens >= self._vocabulary_size).any():
             raise ValueError("it has tokens that the model does not have")
         lengths, starts = facts[:, 1], facts[:, 2]
-        if facts.dtype.kind != "i" or (starts < 0).any() or (starts > lengths).any() or lengths.sum() != len(tokens):
+        if facts.dtype.kind != "i" or (starts < 1).any() or (starts > lengths).any() or lengths.sum() != len(tokens):
             raise ValueError("the lengths of its conversations do not match its tokens")
         if temperatures.shape != facts.shape[:1]:
             raise ValueError("its conversations have no temperatures")

@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError, file_error
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
-from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
+from rdchat.inference.api.training import DEFAULT_TOKENS
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
 from rdchat.inference.models.model_files import TargetBinding
@@ -63,7 +63,6 @@ class TrainingSettings:
     def __post_init__(self) -> None:
         bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
         require(_MIN_TOKENS <= self.tokens <= _MAX_TOKENS, "tokens", self.tokens, bounds)
-        require(self.kind in TRAINED_KINDS, "kind", self.kind, " or ".join(TRAINED_KINDS))
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")

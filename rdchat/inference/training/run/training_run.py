@@ -60,8 +60,16 @@ class DrafterTraining:
             ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
             OutOfMemoryError: If there was not enough memory; the work done is kept.
         """
+        folder = self._plan.folder
+        make_folder(folder)
+        _check_files(folder)
+        lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
         try:
-            yield from self._run()
+            with ExitStack() as stack:
+                stack.callback(lock.release)
+                stack.enter_context(device_errors("for this training"))
+                self._record.write(folder)
+                yield from stack.enter_context(closing(self._phases()))  # It saves before the lock is released.
         except (RdchatError, MemoryError):
             raise
         except Exception as error:
@@ -69,20 +77,8 @@ class DrafterTraining:
                 raise
             _LOG.exception("A training could not continue")
             raise StorageError(
-                f"The training cannot continue: its data in {self._plan.folder} is damaged.",
-                "Delete that folder to start again.",
+                f"The training cannot continue: its data in {folder} is damaged.", "Delete that folder to start again."
             ) from error
-
-    def _run(self) -> Generator[TrainingProgress]:
-        folder = self._plan.folder
-        make_folder(folder)
-        _check_files(folder)
-        lock = FileLock(folder / "lock", "the training data", "Wait until it is done, or stop it.")
-        with ExitStack() as stack:
-            stack.callback(lock.release)
-            stack.enter_context(device_errors("for this training"))
-            self._record.write(folder)
-            yield from stack.enter_context(closing(self._phases()))  # It saves before the lock is released.
 
     def _phases(self) -> Generator[TrainingProgress]:
         settings, record = self._plan.settings, self._record
