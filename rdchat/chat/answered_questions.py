@@ -3,12 +3,13 @@
 from pathlib import Path
 
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.errors import StorageError
 
 _QUESTIONS = f"""
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
-    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.{KEPT} ORDER BY m.id
+    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.{NOT_DELETED}
+    ORDER BY m.id
 """  # only the first question of a chat: later ones depend on what came before
 
 

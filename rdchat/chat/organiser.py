@@ -8,18 +8,17 @@ from typing import Any
 from rdchat.chat.conversation import Conversation, Folder
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_bin import erase_message, erasing_messages, expiry_limit
-from rdchat.chat.storage.rows import (
-    FOLDER_COLUMNS,
-    conversations,
-    folder_from,
-    text_column,
-)
+from rdchat.chat.storage.rows import FOLDER_COLUMNS, conversations, folder_from, text_column
 from rdchat.chat.storage.whole_chat import inserting, read_chat
 from rdchat.chat.titles import NEW_FOLDER, tidy_title
 from rdchat.errors import StorageError
 from rdchat.work.job import Job
 
-_GONE = "This folder no longer exists.", "Choose another one."
+_WITHOUT_TITLE = """
+    SELECT id FROM conversations WHERE title_by = 'prompt' AND deleted_at IS NULL AND unlisted = 0
+    ORDER BY updated_at DESC LIMIT 20
+"""
+_NO_FOLDER = "This folder no longer exists.", "Choose another one."
 _NESTED = "A folder in a folder cannot hold others.", "Move it out first."
 
 
@@ -76,13 +75,9 @@ class ChatOrganiser:
         )
         return changed > 0 and bool(tidy)
 
-    def without_title(self, most: int = 20) -> list[int]:
-        """Return the chats whose title the model may still make, newest first."""
-        sql = (
-            "SELECT id FROM conversations WHERE title_by = 'prompt' AND deleted_at IS NULL AND unlisted = 0"
-            " ORDER BY updated_at DESC LIMIT ?"
-        )
-        return [row[0] for row in self._database.rows(sql, most)]
+    def without_title(self) -> list[int]:
+        """Return the newest chats whose title the model may still make, newest first."""
+        return [row[0] for row in self._database.rows(_WITHOUT_TITLE)]
 
     def copy(
         self,
@@ -107,12 +102,12 @@ class ChatOrganiser:
             chat = read_chat(connection, conversation_id, last_id)
         except StorageError as error:
             raise StorageError("This chat no longer exists.", "Choose another one.") from error
-        about = replace(chat.about, title=tidy_title(title), created_at=now, updated_at=now)
-        about = replace(about, pinned_at=None, archived=False)
+        conversation = replace(chat.about, title=tidy_title(title), created_at=now, updated_at=now)
+        conversation = replace(conversation, pinned_at=None, archived=False)
         if last_id is not None:  # the model would get nothing of a branch that ends with a cut
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))
-        copy_id = yield from inserting(connection, replace(chat, about=about))
+        copy_id = yield from inserting(connection, replace(chat, about=conversation))
         connection.execute("UPDATE conversations SET unlisted = 0 WHERE id = ?", (copy_id,))
         return copy_id
 
@@ -146,8 +141,8 @@ class ChatOrganiser:
 
     def _erasing(self) -> Generator[None]:
         database = self._database
-        gone = database.connection.execute("SELECT id FROM conversations WHERE unlisted = 1 AND unlisted <> 0")
-        for chat in gone.fetchall():
+        rows = database.connection.execute("SELECT id FROM conversations WHERE unlisted = 1 AND unlisted <> 0")
+        for chat in rows.fetchall():
             yield from erasing_chat(database, chat[0])
             database.connection.execute("DELETE FROM conversations WHERE id = ? AND unlisted = 1", chat)
             yield
@@ -158,13 +153,13 @@ class ChatOrganiser:
     def folders(self) -> list[Folder]:
         """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
         rows = self._database.rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")
-        found = [folder_from(row) for row in rows]
-        top = {folder.id for folder in found if folder.parent_id is None}
-        placed = [
+        folders = [folder_from(row) for row in rows]
+        top = {folder.id for folder in folders if folder.parent_id is None}
+        shown_folders = [
             folder if folder.parent_id in top else Folder(folder.id, folder.name, None, folder.expanded)
-            for folder in found
+            for folder in folders
         ]
-        return sorted(placed, key=lambda folder: (folder.name.casefold(), folder.id))
+        return sorted(shown_folders, key=lambda folder: (folder.name.casefold(), folder.id))
 
     def deleted_folders(self) -> list[Folder]:
         """Return the folders in the bin, the last one deleted first."""
@@ -175,10 +170,10 @@ class ChatOrganiser:
 
     def folder(self, folder_id: int) -> Folder:
         """Return one folder; StorageError where it is deleted or never was."""
-        found = next((folder for folder in self.folders() if folder.id == folder_id), None)
-        if found is None:
-            raise StorageError(*_GONE)
-        return found
+        folder = next((each for each in self.folders() if each.id == folder_id), None)
+        if folder is None:
+            raise StorageError(*_NO_FOLDER)
+        return folder
 
     def create_folder(self, name: str = NEW_FOLDER, parent_id: int | None = None) -> Folder:
         """Make a folder, at the top or in another one; StorageError if it would be nested twice."""

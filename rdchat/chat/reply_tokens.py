@@ -5,15 +5,15 @@ from collections.abc import Iterator, Sequence
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.message_tree import NOT_DELETED
 
 ALL = 2**62  # larger than any message's id
 _SAVE = "INSERT OR REPLACE INTO reply_tokens (message_id, tokenizer, ids) SELECT id, ?, ? FROM messages WHERE id = ?"
 _NEWEST = f"""
     SELECT m.id, t.ids, iif(t.ids IS NULL, m.text, '') FROM messages m JOIN conversations c ON c.id = m.conversation_id
     LEFT JOIN reply_tokens t ON t.message_id = m.id AND t.tokenizer = ? AND length(t.ids) % 4 = 0
-    WHERE m.role = 'assistant' AND m.status <> 'streaming' AND m.{KEPT} AND c.deleted_at IS NULL AND c.unlisted = 0
-        AND m.id > ?
+    WHERE m.role = 'assistant' AND m.status <> 'streaming' AND m.{NOT_DELETED}
+        AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.id > ?
     ORDER BY m.id DESC
 """
 

@@ -74,13 +74,13 @@ class ReplyTrace:
             self.rounds.append(TracedRound(len(self.tokens)))
         return len(self.rounds)
 
-    def end(self, kept: int, trailing_text: str = "") -> None:
+    def end(self, count: int, trailing_text: str = "") -> None:
         """Keep only the first `kept` tokens, and give the last one the text that no event carried."""
-        del self.tokens[kept:]
-        while self.rounds and self.rounds[-1].first >= kept:
+        del self.tokens[count:]
+        while self.rounds and self.rounds[-1].first >= count:
             self.rounds.pop()
         if self.rounds:
-            self.rounds[-1].count = min(self.rounds[-1].count, kept - self.rounds[-1].first)
+            self.rounds[-1].count = min(self.rounds[-1].count, count - self.rounds[-1].first)
         if self.tokens and trailing_text:
             self.tokens[-1] = replace(self.tokens[-1], text=self.tokens[-1].text + trailing_text)
 
@@ -107,9 +107,9 @@ def encode(trace: ReplyTrace) -> bytes:
     """Return a trace as a packed stream: 50 ms for 2,000 tokens."""
     texts: dict[int, str] = {}
     lines: list[Any] = [{"version": _VERSION, "begins_at": trace.begins_at}]
-    places = range(len(trace.tokens))
-    for _, group in groupby(places, key=lambda place: (number := trace.tokens[place].round, number or place)):
-        tokens = [trace.tokens[place] for place in group]
+    indexes = range(len(trace.tokens))
+    for _, group in groupby(indexes, key=lambda index: (number := trace.tokens[index].round, number or index)):
+        tokens = [trace.tokens[index] for index in group]
         tree = trace.rounds[tokens[0].round - 1].tree if tokens[0].round else None
         plain = [[t.token_id, t.text, _CODES[t.drafter], t.position, _rounded(t.log_prob)] for t in tokens]
         in_round = 1 if tokens[0].round else 0
@@ -172,8 +172,8 @@ def _is_sane_tree(tree: RoundTree | None) -> bool:
     nodes = len(tree.tokens)
     return (
         nodes == len(tree.parents) == len(tree.drafters) == len(tree.log_probs)
-        and all(type(parent) is int and -1 <= parent < place for place, parent in enumerate(tree.parents))
-        and all(type(place) is int and 0 <= place < nodes for place in tree.path)
+        and all(type(parent) is int and -1 <= parent < index for index, parent in enumerate(tree.parents))
+        and all(type(index) is int and 0 <= index < nodes for index in tree.path)
         and all(type(text) is str for text in (*tree.texts, tree.correction_text))
         and all(_is_log_prob(each) for each in (*tree.log_probs, tree.correction_log_prob))
     )

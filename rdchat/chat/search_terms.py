@@ -40,7 +40,7 @@ class WordMatcher:
 
     def __init__(self, search: str) -> None:
         words = split_words(search)
-        made = (_pattern(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1))
+        made = (_pattern(word, unfinished=index == len(words)) for index, word in enumerate(words, start=1))
         patterns = [pattern for pattern in made if pattern]  # an accent alone cannot be searched
         self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]
         self._any = re.compile("|".join(patterns)) if patterns else None
@@ -56,18 +56,18 @@ class WordMatcher:
         folded, _ = _folded(text)
         return all(pattern.search(folded) for pattern in self._each)
 
-    def spans(self, text: str, most: int = 1000) -> list[tuple[int, int]]:
+    def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
         """Return start and end of the words in the text, at most `most`."""
         if self._any is None:
             return []
-        folded, places = _folded(text)
-        found: list[tuple[int, int]] = []
+        folded, indexes = _folded(text)
+        spans: list[tuple[int, int]] = []
         for match in self._any.finditer(folded):
             begin, end = match.span()
-            found.append((begin, end) if places is None else (places[begin], places[end - 1] + 1))
-            if len(found) >= most:
+            spans.append((begin, end) if indexes is None else (indexes[begin], indexes[end - 1] + 1))
+            if len(spans) >= limit:
                 break
-        return found
+        return spans
 
 
 def _pattern(word: str, *, unfinished: bool) -> str:
@@ -85,7 +85,7 @@ def _folded(text: str) -> tuple[str, list[int] | None]:
     folded = [_fold(character) for character in text]
     if "" not in folded:
         return "".join(folded), None
-    return "".join(folded), [place for place, character in enumerate(folded) if character]
+    return "".join(folded), [index for index, character in enumerate(folded) if character]
 
 
 @cache

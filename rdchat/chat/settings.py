@@ -86,11 +86,13 @@ class Settings:
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
         require(MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE, "text size", self.text_size, sizes)
-        most = MAX_DOWNLOADS
-        require(1 <= self.downloads_at_once <= most, "downloads at once", self.downloads_at_once, f"from 1 to {most}")
+        maximum = MAX_DOWNLOADS
+        require(
+            1 <= self.downloads_at_once <= maximum, "downloads at once", self.downloads_at_once, f"from 1 to {maximum}"
+        )
         require(1 <= self.server_port < 2**16, "server port", self.server_port, "from 1 to 65535")
-        kept = self.prefix_cache_bytes
-        require(kept is None or kept >= 0, "kept chats bytes", kept, "at least 0")
+        cache_bytes = self.prefix_cache_bytes
+        require(cache_bytes is None or cache_bytes >= 0, "kept chats bytes", cache_bytes, "at least 0")
         if self.seed is not None:
             check_seed(self.seed)
 
@@ -172,10 +174,10 @@ class SettingsStore:
             data = None
         if isinstance(data, dict):
             return data
-        kept = set_aside(self.path, "damaged")
+        moved = set_aside(self.path, "damaged")
         self.notice = Notice(
             "Your settings could not be read",
-            f"Their file is damaged. It was kept as {kept}, and rdchat uses the default settings.",
+            f"Their file is damaged. It was kept as {moved}, and rdchat uses the default settings.",
         )
         return {}
 

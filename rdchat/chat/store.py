@@ -114,10 +114,10 @@ class ConversationStore(Database):
 
     def conversation(self, conversation_id: int) -> Conversation:
         """Return one conversation; StorageError if it does not exist or is deleted."""
-        found = conversations(self.rows, "id = ? AND deleted_at IS NULL", conversation_id)
-        if not found:
+        rows = conversations(self.rows, "id = ? AND deleted_at IS NULL", conversation_id)
+        if not rows:
             raise StorageError("This chat no longer exists.", "Choose another one, or start a new chat.")
-        return found[0]
+        return rows[0]
 
     def find(self, conversation_ids: Sequence[int]) -> dict[int, Conversation]:
         """Return some conversations by id, including archived ones, without unlisted and deleted ones."""
@@ -126,8 +126,8 @@ class ConversationStore(Database):
 
     def newest_conversation(self) -> Conversation | None:
         """Return the newest conversation outside the archive; None if there is none."""
-        found = conversations(self.rows, f"{_HERE} AND archived_at IS NULL ORDER BY {_NEWEST_FIRST} LIMIT 1")
-        return found[0] if found else None
+        rows = conversations(self.rows, f"{_HERE} AND archived_at IS NULL ORDER BY {_NEWEST_FIRST} LIMIT 1")
+        return rows[0] if rows else None
 
     def has_title(self, title: str) -> bool:
         """Return whether a conversation has this title."""
@@ -211,8 +211,8 @@ class ConversationStore(Database):
 
     def file_text(self, file: AttachedFile) -> str:
         """Return the text of an attached file; any thread may call this."""
-        found = self.rows("SELECT text FROM file_texts WHERE digest = ?", file.digest)
-        return str(found[0][0]) if found else "(The text of this file is lost.)"
+        rows = self.rows("SELECT text FROM file_texts WHERE digest = ?", file.digest)
+        return str(rows[0][0]) if rows else "(The text of this file is lost.)"
 
     def add_message(
         self,

@@ -29,8 +29,8 @@ def title_from_prompt(prompt: str) -> str:
     title = next((line for line in lines if line), "") or tidy_title(prompt)
     if len(title) > _LONGEST_MADE:
         cut = title[:_LONGEST_MADE]
-        words, space, _ = cut.rpartition(" ")
-        title = (words if space and len(words) > _LONGEST_MADE // 2 else cut).rstrip(" ,;:.-") + "…"
+        complete, space, _ = cut.rpartition(" ")
+        title = (complete if space and len(complete) > _LONGEST_MADE // 2 else cut).rstrip(" ,;:.-") + "…"
     return title or NEW_CHAT
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.chat.storage.connections import COMPANIONS, reading
-from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
 from rdchat.chat.store import ConversationStore
@@ -144,7 +144,7 @@ def _chats(search: str) -> list[dict[str, Any]]:
     """Return the chats as JSON; dates are seconds since the epoch, None if unknown."""
     condition, parameters = search_condition(search)
     where = "deleted_at IS NULL AND unlisted = 0" + (f" AND {condition}" if condition else "")
-    count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {KEPT})"  # noqa: S608
+    count = f"(SELECT count(*) FROM messages WHERE conversation_id = conversations.id AND {NOT_DELETED})"  # noqa: S608
     columns = f"{CONVERSATION_COLUMNS}, {count}"
     sql = f"SELECT {columns} FROM conversations WHERE {where} ORDER BY updated_at DESC, id DESC"  # noqa: S608  constants
     with reading(paths.database_path()) as connection:

@@ -36,7 +36,7 @@ _CHECK_FOLDER = "Check the permissions of its folder."
 _OPEN_ONCE = "Open the app once, then try again."
 _DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and starts a new one."
 _CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and its folder."
-_WORDS = {
+_MESSAGES = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
     sqlite3.SQLITE_READONLY: _CLOSED,
@@ -88,10 +88,10 @@ def _not_ours(path: Path, reason: str) -> StorageError:
 
 
 def _move_aside(path: Path) -> Notice:
-    kept = set_aside(path, "damaged", COMPANIONS)
+    moved = set_aside(path, "damaged", COMPANIONS)
     return Notice(
         "Your chats could not be read",
-        f"Their file is damaged. It was kept as {kept}, and rdchat started with an empty list.",
+        f"Their file is damaged. It was kept as {moved}, and rdchat started with an empty list.",
     )
 
 
@@ -174,7 +174,7 @@ def _storage_error(error: sqlite3.Error, path: Path) -> StorageError:
     if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
         return StorageLockedError(f"Another program is using {path}.", "Close that program, then try again.")
     other = "{path} could not be read or written: {error}.", "Check the disk, then try again."
-    message, hint = _WORDS.get(code, other)
+    message, hint = _MESSAGES.get(code, other)
     return StorageError(message.format(path=path, error=error), hint)
 
 

@@ -67,7 +67,7 @@ class Database:
         self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
-        self._lock = FileLock(self._beside(".lock"))
+        self._lock = FileLock(self._companion(".lock"))
         self._thread = SerialThread("store writer")
         self._opening = self._thread.do(lambda _job: self._open(migrations))
         if wait:
@@ -252,16 +252,16 @@ class Database:
 
     def _use(self, connection: sqlite3.Connection) -> None:
         self.connection, self._is_open = connection, True
-        self._file, self._log = file_id(self.path), file_id(self._beside("-wal"))
+        self._file, self._log = file_id(self.path), file_id(self._companion("-wal"))
 
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing to a file without a name."""
         if file_id(self.path) == self._file:
-            self._log = file_id(self._beside("-wal"))
+            self._log = file_id(self._companion("-wal"))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.is_in_place():
-            self._lock, lost = FileLock(self._beside(".lock")), self._lock
+            self._lock, lost = FileLock(self._companion(".lock")), self._lock
             lost.release()
         notice = restore_file(self.connection, self.path, COMPANIONS, self._log)
         self._reconnect()
@@ -293,5 +293,5 @@ class Database:
                 error, what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."
             ) from error
 
-    def _beside(self, ending: str) -> Path:
+    def _companion(self, ending: str) -> Path:
         return self.path.with_name(self.path.name + ending)

@@ -112,11 +112,11 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
 def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> bool:
     """Return whether the schema is exactly what these migrations make; takes 4 ms."""
     try:
-        found, wanted = _schema(connection), _fresh_schema(tuple(migrations))
+        present, expected = _schema(connection), _fresh_schema(tuple(migrations))
     except UnicodeDecodeError:  # in SQLite's message, which quotes a statement of the schema
         return False
     roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE rootpage <> 0").fetchall()
-    return found == wanted and len(set(roots)) == len(roots)
+    return present == expected and len(set(roots)) == len(roots)
 
 
 def primary_code(error: sqlite3.Error) -> int:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rdchat.chat.storage.connections import rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import ACTIVATE, KEPT, LATEST, SIBLINGS, MessageTree
+from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NOT_DELETED, SIBLINGS, MessageTree
 from rdchat.errors import StorageError
 
 BIN_DAYS = 30  # days in the bin
@@ -14,15 +14,16 @@ _DAY_S = 86_400.0
 _DOUBTFUL_DAYS = 365  # this long after its expiry a date is doubtful: the clock jumped, or the app was not opened
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
-    SELECT id, :root, :now FROM messages WHERE id = :first AND {KEPT}
+    SELECT id, :root, :now FROM messages WHERE id = :first AND {NOT_DELETED}
     UNION ALL SELECT id, :root, :now FROM messages
-        WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1 AND {KEPT}
+        WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1
+        AND {NOT_DELETED}
 """  # a span from `MessageTree.below`
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
 """
-_GONE = "This message no longer exists.", "Open the chat again."
+_NO_MESSAGE = "This message no longer exists.", "Open the chat again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,18 +51,18 @@ class MessageBin:
 
         def delete(connection: sqlite3.Connection) -> DeletedMessage:
             row = connection.execute(
-                f"SELECT conversation_id, parent_id FROM messages WHERE id = ? AND {KEPT}", (message_id,)
+                f"SELECT conversation_id, parent_id FROM messages WHERE id = ? AND {NOT_DELETED}", (message_id,)
             ).fetchone()
             if row is None:
-                raise StorageError(*_GONE)
+                raise StorageError(*_NO_MESSAGE)
             conversation_id, parent_id = row
             (listed_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
             tree, count = MessageTree(rows_of(connection), conversation_id), 0
-            about = {"root": message_id, "now": self._clock(), "chat": conversation_id}
+            parameters = {"root": message_id, "now": self._clock(), "chat": conversation_id}
             for first, end in tree.below(message_id):
-                count += connection.execute(_HIDE, about | {"first": first, "end": end}).rowcount
-            left = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
-            next_id = max(map(tree.latest_below, left))[1] if left else parent_id
+                count += connection.execute(_HIDE, parameters | {"first": first, "end": end}).rowcount
+            remaining = [row[0] for row in connection.execute(SIBLINGS, (message_id,))]
+            next_id = max(map(tree.latest_below, remaining))[1] if remaining else parent_id
             if next_id is not None:
                 connection.execute(ACTIVATE, (next_id,))
             return DeletedMessage(message_id, listed_id, count)

@@ -13,26 +13,26 @@ _SPANS_AT_ONCE = 200  # in a statement: every build of SQLite accepts 999 parame
 _BEYOND = 2**62  # larger than any id
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
-KEPT = f"id NOT IN {_DELETED}"
+NOT_DELETED = f"id NOT IN {_DELETED}"
 _PLACE = f"""
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
-        AND s.role = m.role AND s.id < m.id AND s.{KEPT}),
+        AND s.role = m.role AND s.id < m.id AND s.{NOT_DELETED}),
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
-        AND s.role = m.role AND s.{KEPT})
+        AND s.role = m.role AND s.{NOT_DELETED})
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
 
 # an index covers these two queries: the messages of a long chat are spread over megabytes of the file
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
 CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
-LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY activated DESC LIMIT 1"
+LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {NOT_DELETED} ORDER BY activated DESC LIMIT 1"
 _LATEST_OF = f"""
-    SELECT activated, id FROM messages WHERE conversation_id = ? AND ({{within}}) AND {KEPT}
+    SELECT activated, id FROM messages WHERE conversation_id = ? AND ({{within}}) AND {NOT_DELETED}
     ORDER BY activated DESC LIMIT 1
 """
 SIBLINGS = f"""
     SELECT s.id FROM messages m JOIN messages s
-        ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role AND s.{KEPT}
+        ON s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id AND s.role = m.role AND s.{NOT_DELETED}
     WHERE m.id = ? ORDER BY s.id
 """
 NEXT_ACTIVATED = "SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?"
@@ -78,8 +78,8 @@ class MessageTree:
         runs: list[range] = []
         passed: set[int] = set()
         step: int | None = message_id
-        while step is not None and (place := bisect_right(self._firsts, step)):
-            first = self._firsts[place - 1]
+        while step is not None and (index := bisect_right(self._firsts, step)):
+            first = self._firsts[index - 1]
             if first in passed:
                 break
             passed.add(first)
@@ -100,8 +100,8 @@ class MessageTree:
         while waiting:
             if (first := waiting.pop()) in spans:
                 continue
-            place = bisect_right(self._firsts, first)
-            end = spans[first] = self._firsts[place] if place < len(self._firsts) else _BEYOND
+            index = bisect_right(self._firsts, first)
+            end = spans[first] = self._firsts[index] if index < len(self._firsts) else _BEYOND
             waiting += (child for _, child in children[bisect_left(children, (first,)) : bisect_left(children, (end,))])
         return sorted(spans.items())
 
@@ -122,12 +122,12 @@ def repair_tree(connection: sqlite3.Connection) -> Notice | None:
     Returns:
         A notice for the person, or None if nothing was wrong.
     """
-    loose = [row[0] for row in connection.execute(_STRAYS)]
+    strays = [row[0] for row in connection.execute(_STRAYS)]
     if connection.execute(_UNUSUAL).fetchone()[0]:
-        loose += _heads_of_cycles(dict(connection.execute("SELECT id, parent_id FROM messages").fetchall()), loose)
-    if not loose:
+        strays += _heads_of_cycles(dict(connection.execute("SELECT id, parent_id FROM messages").fetchall()), strays)
+    if not strays:
         return None
-    connection.executemany("UPDATE messages SET parent_id = NULL WHERE id = ?", [(each,) for each in loose])
+    connection.executemany("UPDATE messages SET parent_id = NULL WHERE id = ?", [(each,) for each in strays])
     return Notice(
         "Some messages were moved",
         "The file of your chats links them wrongly, so parts of those chats may appear as"
@@ -135,9 +135,9 @@ def repair_tree(connection: sqlite3.Connection) -> Notice | None:
     )
 
 
-def _heads_of_cycles(parents: dict[int, int | None], loose: Iterable[int]) -> list[int]:
+def _heads_of_cycles(parents: dict[int, int | None], strays: Iterable[int]) -> list[int]:
     """Return the oldest message of every cycle; those in `loose` no longer have a parent."""
-    parents = parents | dict.fromkeys(loose)
+    parents = parents | dict.fromkeys(strays)
     heads: list[int] = []
     walk_of: dict[int, int] = {}  # the message whose walk visited it first
     for start in parents:

@@ -12,7 +12,7 @@ from typing import Any
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.search_terms import WordMatcher, is_indexed, spellings, split_words
 from rdchat.chat.storage.connections import open_reader
-from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.schema import SUMMARY
 
@@ -25,7 +25,7 @@ _READ = 20_000  # characters of a message that are read for a snippet
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
 _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
 _AMONG = "id IN (SELECT value FROM json_each(?))"
-_WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {KEPT})"
+_WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {NOT_DELETED})"
 _MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"  # an index covers this
 _TEXT = """
     SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
@@ -137,18 +137,18 @@ class SearchReader:
                 message_id, count = counted.get(row[0], (None, 0))
                 snippet = ""
                 if message_id is not None:
-                    about = (matcher.search.split()[0].lower(), _READ, _READ, message_id)
-                    texts = connection.execute(_TEXT, about).fetchone() or ()
+                    parameters_of_text = (matcher.search.split()[0].lower(), _READ, _READ, message_id)
+                    texts = connection.execute(_TEXT, parameters_of_text).fetchone() or ()
                     snippet = _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
                 hits.append(ChatHit(conversation_from(row), count, snippet))
             return SearchAnswer(query, tuple(hits), found, is_part)
 
     def messages_with(self, conversation_id: int, words: str) -> MessageMatches:
         """Search the messages of one conversation. Raises sqlite3.Error."""
-        found, parameters = _messages_with(words, _ALL)
-        if not found:
+        messages, parameters = _messages_with(words, _ALL)
+        if not messages:
             return MessageMatches(conversation_id, words)
-        sql = f"SELECT id FROM ({found}) WHERE conversation_id = ? ORDER BY id"
+        sql = f"SELECT id FROM ({messages}) WHERE conversation_id = ? ORDER BY id"
         with self._opened() as connection:
             ids = tuple(row[0] for row in connection.execute(sql, (*parameters, conversation_id)))
         return MessageMatches(conversation_id, words, ids)
@@ -188,15 +188,15 @@ def _snippet(text: str, matcher: WordMatcher) -> str:
     """Return one line of a text around its first hit, without Markdown marks."""
     first = _first_hit(text, matcher)
     near = text[max(0, first - _NEAR) : first + _NEAR]
-    shown = _MARKS.sub(lambda mark: mark[mark.lastgroup] if mark.lastgroup else "", near)
-    if not matcher.spans(shown, 1):  # the hit is in what Markdown hides, such as an address
-        shown = near
-    first = _first_hit(shown, matcher)
+    visible = _MARKS.sub(lambda mark: mark[mark.lastgroup] if mark.lastgroup else "", near)
+    if not matcher.spans(visible, 1):  # the hit is in what Markdown hides, such as an address
+        visible = near
+    first = _first_hit(visible, matcher)
     begin = max(0, first - _BEFORE)
     if begin:
-        space = shown.find(" ", begin, first)
+        space = visible.find(" ", begin, first)
         begin = begin if space < 0 else space + 1
-    line = " ".join(shown[begin : first + _AFTER].split())
+    line = " ".join(visible[begin : first + _AFTER].split())
     return f"…{line}" if begin else line
 
 
@@ -225,7 +225,7 @@ def search_condition(search: str) -> tuple[str, list[str]]:
     return f"(id IN ({titles}) OR id IN (SELECT conversation_id FROM ({messages})))", parameters + more
 
 
-def _messages_with(search: str, most: int) -> tuple[str, list[str]]:
+def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
     """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
 
     A message is found by its text, by the name of one of its files, or by its summary. At most `most` texts are looked
@@ -235,18 +235,20 @@ def _messages_with(search: str, most: int) -> tuple[str, list[str]]:
     words, literal = _phrases(search)
     if not (words or literal):
         return "", []
-    source, limit = "messages m", f"ORDER BY m.id DESC LIMIT {most}"
+    source, limit = "messages m", f"ORDER BY m.id DESC LIMIT {limit_count}"
     if words:
-        newest = f"SELECT rowid FROM messages_index WHERE messages_index MATCH ? ORDER BY rowid DESC LIMIT {most}"
+        newest = (
+            f"SELECT rowid FROM messages_index WHERE messages_index MATCH ? ORDER BY rowid DESC LIMIT {limit_count}"
+        )
         source, limit = f"({newest}) found CROSS JOIN messages m ON m.id = found.rowid", ""
-    where = " AND ".join([f"m.{KEPT}", *["instr(m.text, ?) > 0"] * len(literal)])
+    where = " AND ".join([f"m.{NOT_DELETED}", *["instr(m.text, ?) > 0"] * len(literal)])
     in_texts = f"SELECT m.id, m.conversation_id FROM {source} WHERE {where} {limit}"
     in_names, names = _condition(search, "files_index", "name")
     in_summaries, summaries = _condition(search, "summaries_index", SUMMARY, "id")
     files = f"SELECT message_id FROM message_files WHERE {in_names}"
     # not from the view: an untrusted schema may not call JSON functions there
     cuts = f"SELECT id FROM messages WHERE context_cut IS NOT NULL AND {in_summaries}"
-    others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({files}) OR id IN ({cuts})) AND {KEPT}"
+    others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({files}) OR id IN ({cuts})) AND {NOT_DELETED}"
     parameters = [*([words] if words else []), *literal, *names, *summaries]
     return f"SELECT * FROM ({in_texts}) UNION {others}", parameters
 
@@ -263,7 +265,7 @@ def _phrases(search: str) -> tuple[str, list[str]]:
     """Return a query for the index, perhaps empty, and the words that the index does not cover."""
     words = split_words(search)
     phrases = [
-        _phrase(word, unfinished=place == len(words)) for place, word in enumerate(words, start=1) if is_indexed(word)
+        _phrase(word, unfinished=number == len(words)) for number, word in enumerate(words, start=1) if is_indexed(word)
     ]
     return " AND ".join(phrases), [word for word in words if not is_indexed(word)]
 

@@ -62,10 +62,10 @@ def _with_ending(path: Path, ending: str) -> Path:
 def file_id(path: Path) -> tuple[int, int] | None:
     """Return the identity of the file at `path`, or None if there is none; takes 2 µs."""
     try:
-        found = path.stat()
+        status = path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def restore_file(
@@ -112,12 +112,12 @@ def restore_file(
 
 
 def copy_database(
-    connection: sqlite3.Connection, path: Path, tell: Callable[[float], object] = lambda _share: None
+    connection: sqlite3.Connection, path: Path, report: Callable[[float], object] = lambda _share: None
 ) -> None:
     """Copy a database as it is at one moment; `tell` gets the share copied, and an exception from it ends the copy."""
 
     def step(_status: int, remaining: int, total: int) -> None:
-        tell(1 - remaining / max(total, 1))
+        report(1 - remaining / max(total, 1))
 
     with closing(sqlite3.connect(path, autocommit=True)) as target:
         connection.execute("BEGIN")

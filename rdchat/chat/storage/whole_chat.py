@@ -13,7 +13,7 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, printa
 from rdchat.chat.conversation import Conversation, Message, MessagePath, MessageStatus
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import CUTS, KEPT, MESSAGE, MessageTree, messages_of
+from rdchat.chat.storage.message_tree import CUTS, MESSAGE, NOT_DELETED, MessageTree, messages_of
 from rdchat.chat.storage.rows import (
     CONVERSATION_COLUMNS,
     MESSAGE_COLUMNS,
@@ -46,7 +46,7 @@ _FOLDER = """
     LEFT JOIN folders around ON around.id = folder.parent_id AND around.deleted_at IS NULL
     WHERE folder.id = ? AND folder.deleted_at IS NULL
 """
-_MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? AND {KEPT} ORDER BY id"
+_MESSAGES = f"SELECT {MESSAGE_COLUMNS} FROM messages WHERE conversation_id = ? AND {NOT_DELETED} ORDER BY id"
 _INSERT = """
     INSERT INTO conversations
         (title, created_at, updated_at, unlisted, system_prompt, sampling, thinking, answer_shape, folder_id, pinned_at,
@@ -80,10 +80,10 @@ class MessageReader:
 
     def read(self, ids: Sequence[int]) -> list[Message]:
         """Read messages on any thread; raises StorageError."""
-        found: list[Message] = []
+        messages: list[Message] = []
         for some in batched(ids, _AT_ONCE):
-            found += map(message_from, self._database.rows(messages_of(len(some)), self._conversation_id, *some))
-        return with_files(found, self._database.rows)
+            messages += map(message_from, self._database.rows(messages_of(len(some)), self._conversation_id, *some))
+        return with_files(messages, self._database.rows)
 
 
 def read_message(rows: Rows, message_id: int) -> Message:
@@ -126,7 +126,7 @@ def _file_from(row: Sequence[Any]) -> AttachedFile:
 def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[tuple[AttachedFile, str]]) -> None:
     """Store the files of a new message; a text that is already stored is not stored again."""
     first = connection.execute("SELECT count(*) FROM message_files WHERE message_id = ?", (message_id,)).fetchone()[0]
-    for place, (file, text) in enumerate(files, start=first):
+    for position, (file, text) in enumerate(files, start=first):
         connection.execute(
             "INSERT INTO file_texts (digest, text) VALUES (?, ?) ON CONFLICT DO NOTHING",
             (file.digest, text_column(text)),
@@ -135,7 +135,7 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
             "INSERT INTO message_files"
             " (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
             " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
-            (place, file.digest, file.kind, file.characters, text_column(file.taken),
+            (position, file.digest, file.kind, file.characters, text_column(file.taken),
              text_column(file.note), text_column(file.name), message_id),
         )  # fmt: skip
 
@@ -211,22 +211,22 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
     row = connection.execute(_CHAT, (conversation_id,)).fetchone()
     if row is None:
         raise StorageError(f"There is no chat {conversation_id}.", "`rdchat chats list` shows all chats.")
-    about, rows = conversation_from(row), rows_of(connection)
+    conversation, rows = conversation_from(row), rows_of(connection)
     messages = [message_from(row) for row in rows(_MESSAGES, conversation_id)]
     if last_id is not None:
         path = set(MessageTree(rows, conversation_id).path_to(last_id))
         messages = [message for message in messages if message.id in path]
     read = {message.id: message for message in with_files(messages, rows)}
-    places = {each: place for place, each in enumerate(parents_first({each.id: each.parent_id for each in messages}))}
+    indexes = {each: index for index, each in enumerate(parents_first({each.id: each.parent_id for each in messages}))}
     return FullChat(
-        replace(about, id=0),
+        replace(conversation, id=0),
         tuple(
-            replace(read[each], id=place, conversation_id=0, parent_id=places.get(read[each].parent_id or 0))
-            for each, place in places.items()
+            replace(read[each], id=index, conversation_id=0, parent_id=indexes.get(read[each].parent_id or 0))
+            for each, index in indexes.items()
         ),
-        traces={places[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in places},
+        traces={indexes[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in indexes},
         texts=file_texts(rows, conversation_id),
-        folder=tuple(name for name in connection.execute(_FOLDER, (about.folder_id,)).fetchone() or () if name),
+        folder=tuple(name for name in connection.execute(_FOLDER, (conversation.folder_id,)).fetchone() or () if name),
     )
 
 
@@ -235,26 +235,31 @@ def inserting(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, 
 
     The chat stays unlisted (2). It needs dates; a reply that is being written becomes an interrupted one.
     """
-    about = chat.about
-    prompt = None if about.system_prompt is None else text_column(about.system_prompt)
-    archived_at = about.updated_at if about.archived else None
-    choices = (prompt, json_column(about.sampling), about.thinking_choice, json_column(about.answer_shape))
-    places = (about.folder_id, about.pinned_at, archived_at)
-    values = (text_column(about.title), about.created_at, about.updated_at, *choices, *places)
+    conversation = chat.about
+    prompt = None if conversation.system_prompt is None else text_column(conversation.system_prompt)
+    archived_at = conversation.updated_at if conversation.archived else None
+    choices = (
+        prompt,
+        json_column(conversation.sampling),
+        conversation.thinking_choice,
+        json_column(conversation.answer_shape),
+    )
+    location = (conversation.folder_id, conversation.pinned_at, archived_at)
+    values = (text_column(conversation.title), conversation.created_at, conversation.updated_at, *choices, *location)
     cursor = connection.execute(_INSERT, values)
     assert cursor.lastrowid is not None
     chat_id, ids = cursor.lastrowid, list[int]()
     yield chat_id
     order = sorted(chat.messages, key=lambda message: message.activated)
     activated = {message.id: number for number, message in enumerate(order, start=1)}
-    for place, message in enumerate(chat.messages):
+    for index, message in enumerate(chat.messages):
         parent_id = None if message.parent_id is None else ids[message.parent_id]
         streaming = message.status is MessageStatus.STREAMING
         status = MessageStatus.INTERRUPTED if streaming else message.status
-        new = replace(message, conversation_id=chat_id, parent_id=parent_id, activated=activated[place], status=status)
+        new = replace(message, conversation_id=chat_id, parent_id=parent_id, activated=activated[index], status=status)
         ids.append(insert_message(connection, message_row(new)))
         add_files(connection, ids[-1], ((file, chat.texts[file.digest]) for file in message.files))
-        if place in chat.traces:
-            connection.execute(_INSERT_TRACE, (ids[-1], chat.traces[place]))
+        if index in chat.traces:
+            connection.execute(_INSERT_TRACE, (ids[-1], chat.traces[index]))
         yield chat_id
     return chat_id

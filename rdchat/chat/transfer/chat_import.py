@@ -9,7 +9,7 @@ from typing import Any
 
 from rdchat.chat.organiser import erasing_chat
 from rdchat.chat.storage.database import Database
-from rdchat.chat.storage.message_tree import KEPT
+from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.rows import text_column
 from rdchat.chat.storage.whole_chat import FullChat, inserting
 from rdchat.chat.titles import NEW_CHAT, NEW_FOLDER, tidy_title, title_from_prompt
@@ -152,7 +152,7 @@ class KnownChats:
         self._imported.update(keys)
 
     def _contents(self, conversation: int) -> bytes:
-        sql = f"SELECT role, text, {_DIGESTS} FROM messages WHERE conversation_id = ? AND {KEPT}"
+        sql = f"SELECT role, text, {_DIGESTS} FROM messages WHERE conversation_id = ? AND {NOT_DELETED}"
         return _hash_of(self._connection.execute(sql, (conversation,)).fetchall())
 
 

@@ -174,9 +174,9 @@ class ChatContext(QObject):
         It is a background request: any other request to the engine stops it.
         """
         assert self._plan is not None, "a summary is planned first"
-        most, thoughts = self._plan.most, self._plan.thoughts
+        max_tokens, thoughts = self._plan.max_tokens, self._plan.thoughts
         messages = summary_request(self._plan.pieces[self._progress.part], earlier)
-        sampling = SamplingParams(temperature=0.0, max_tokens=most + thoughts)
+        sampling = SamplingParams(temperature=0.0, max_tokens=max_tokens + thoughts)
         thinking = None if thoughts else ThinkingChoice.OFF
         self._in_thought = False
         self._progress = SummaryProgress(self._progress.part + 1, self._progress.parts)
@@ -229,15 +229,15 @@ class ChatContext(QObject):
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
         chat = self._chat
         title, before, typed = chat.conversation.title if chat.conversation else "", chat.id, chat.typed.strip()
-        asked, files = (typed, []) if typed else self._unanswered()
+        question, files = (typed, []) if typed else self._unanswered()
         chat.begin(
             f"{title} (continued)", with_summary(chat.system_prompt_of(chat.about), summary), chat.about.sampling
         )
         self._notify(_CONTINUES)
-        if asked or files:
+        if question or files:
             chat.files.follow(before, chat.id)
             chat.files.restore(files)
-            chat.set_typed(asked)
+            chat.set_typed(question)
 
     def _fail(self, why: Notice) -> None:
         self._begin(Doing.NOTHING)

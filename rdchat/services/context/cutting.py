@@ -36,7 +36,7 @@ class SummaryPlan:
 
     message_id: int  # the last message that is summarised
     pieces: Sequence[str]  # the text
-    most: int  # maximum tokens of the summary
+    max_tokens: int  # maximum tokens of the summary
     thoughts: int = 0  # maximum tokens of thinking before it; 0 if thinking is switched off
 
 
@@ -48,15 +48,15 @@ def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: boo
     Raises:
         PromptTooLongError: If the context is too small for a summary.
     """
-    most = min(_LONGEST_SUMMARY, budget.limit // 4)
-    last = _last_answered(prompt.path) if whole else cut_position(prompt, budget, count, most)
+    max_tokens = min(_LONGEST_SUMMARY, budget.limit // 4)
+    last = _last_answered(prompt.path) if whole else cut_position(prompt, budget, count, max_tokens)
     text = "" if last is None else text_before(prompt.path, last)
     if last is None or not text:
         return None
     thoughts = min(_LONGEST_THOUGHT, budget.limit // 4) if budget.thinks else 0
     has_thought = any(m.parts.thought for m in prompt.path if m.role is Role.ASSISTANT)
-    room = budget.limit - 2 * most - (thoughts if has_thought else 0)
-    return SummaryPlan(last, pieces_of(text, count, room), most, thoughts)
+    room = budget.limit - 2 * max_tokens - (thoughts if has_thought else 0)
+    return SummaryPlan(last, pieces_of(text, count, room), max_tokens, thoughts)
 
 
 def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
@@ -70,27 +70,27 @@ def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_token
         count: Returns the tokens of a conversation.
         summary_tokens: Tokens reserved for the summary of the turns that are left out.
     """
-    places = _places(prompt)
+    indexes = _cut_indexes(prompt)
     room = budget.limit - budget.reserve - summary_tokens
-    first = bisect_left(places, True, key=lambda place: _tokens(prompt, place, count) <= room)
-    if first < len(places):
-        return prompt.path[places[first]].id
-    if places and _tokens(prompt, places[-1], count) + summary_tokens < budget.limit:
-        return prompt.path[places[-1]].id
+    first = bisect_left(indexes, True, key=lambda index: _tokens(prompt, index, count) <= room)
+    if first < len(indexes):
+        return prompt.path[indexes[first]].id
+    if indexes and _tokens(prompt, indexes[-1], count) + summary_tokens < budget.limit:
+        return prompt.path[indexes[-1]].id
     return None
 
 
 def text_before(path: Sequence[Message], message_id: int) -> str:
     """Return the chat up to a message as plain text; an earlier summary replaces the messages that it covers."""
-    end = next(place for place, message in enumerate(path) if message.id == message_id) + 1
+    end = next(index for index, message in enumerate(path) if message.id == message_id) + 1
     before = path[:end]
     earlier = cut_of(before)
     summary = earlier.context_cut.summary if earlier and earlier.context_cut else ""
     parts = [f"Summary of what came before: {summary}"] if summary else []
     for message in uncut(before):
-        said = message.text if message.role is Role.USER else message.parts.answer
-        if said.strip():
-            parts.append(f"{'Person' if message.role is Role.USER else 'Assistant'}: {said.strip()}")
+        text = message.text if message.role is Role.USER else message.parts.answer
+        if text.strip():
+            parts.append(f"{'Person' if message.role is Role.USER else 'Assistant'}: {text.strip()}")
     return "\n\n".join(parts)
 
 
@@ -125,20 +125,22 @@ def summary_request(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
     return (ChatMessage(Role.USER, f"{SUMMARY_WISH}\n\n---\n{before}{piece}\n---"),)
 
 
-def _places(prompt: ChatPrompt) -> list[int]:
+def _cut_indexes(prompt: ChatPrompt) -> list[int]:
     """Return the indexes of messages that the path can be cut after: a question follows them."""
     path = prompt.path
-    places = range(len(path) - len(uncut(path)), len(path))
-    asked = bool(prompt.typed.strip())
-    return [place for place in places if (path[place + 1].role is Role.USER if place + 1 < len(path) else asked)]
+    indexes = range(len(path) - len(uncut(path)), len(path))
+    has_question = bool(prompt.typed.strip())
+    return [
+        index for index in indexes if (path[index + 1].role is Role.USER if index + 1 < len(path) else has_question)
+    ]
 
 
 def _last_answered(path: Sequence[Message]) -> int | None:
     return next((m.id for m in reversed(path) if m.role is Role.ASSISTANT and m.text.strip()), None)
 
 
-def _tokens(prompt: ChatPrompt, place: int, count: Count) -> int:
-    path = [replace(prompt.path[place], context_cut=ContextCut()), *prompt.path[place + 1 :]]
+def _tokens(prompt: ChatPrompt, index: int, count: Count) -> int:
+    path = [replace(prompt.path[index], context_cut=ContextCut()), *prompt.path[index + 1 :]]
     return _count(count, replace(prompt, path=path).turns())
 
 

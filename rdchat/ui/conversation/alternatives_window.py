@@ -34,8 +34,8 @@ def made_text(message: Message) -> str:
         parts.append(formatting.counted(statistics.generated_tokens, "token") + last_part)
     if made_with is not None and made_with.system_prompt is not None:
         parts.append("own system prompt")
-    words = " · ".join(part for part in parts if part)
-    return words[:1].upper() + words[1:]
+    text = " · ".join(part for part in parts if part)
+    return text[:1].upper() + text[1:]
 
 
 class AlternativePane(QWidget):
@@ -49,7 +49,7 @@ class AlternativePane(QWidget):
         step = self.step_requested.emit
         self.previous = IconButton("previous", f"Previous version, {side}", theme, None, partial(step, -1))
         self.next = IconButton("next", f"Next version, {side}", theme, None, partial(step, 1))
-        self.place = ThemedLabel(theme, "", "muted", -1, tabular=True)
+        self.position = ThemedLabel(theme, "", "muted", -1, tabular=True)
         self.model = ElidedLabel(theme, bold=True)
         self.made = ElidedLabel(theme, "", "muted", -1)
         parser = PlainParser() if role is Role.USER else MarkdownParser()
@@ -62,7 +62,7 @@ class AlternativePane(QWidget):
             "Use This One", "Shows this one in the chat and continues from it", self.use_requested.emit
         )
         self.use.setAccessibleName(f"Use This One, {side}")
-        parts = ((self.model, 1), self.previous, self.place, self.next)
+        parts = ((self.model, 1), self.previous, self.position, self.next)
         head = row(*parts, spacing=TIGHT, margins=(MEDIUM, SMALL, SMALL, 0))
         about = row(self.made, margins=(MEDIUM, 0, MEDIUM, SMALL))
         foot = row(None, self.use, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
@@ -73,7 +73,7 @@ class AlternativePane(QWidget):
         is_prompt = message.role is Role.USER
         self.model.setText("Your message" if is_prompt else message.model or "Reply")
         self.made.setText(made_text(message))
-        self.place.setText(f"{message.sibling + 1} of {message.siblings}")
+        self.position.setText(f"{message.sibling + 1} of {message.siblings}")
         self.previous.setEnabled(message.sibling > 0)
         self.next.setEnabled(message.sibling + 1 < message.siblings)
         self.use.setEnabled(not in_use)
@@ -114,9 +114,9 @@ class AlternativesWindow(SideWindow):
         self.note = ThemedLabel(theme, "", "muted", -1)
         self._comparison = BackgroundWork("compare", self)
         self._scrolling = False
-        for place, pane in enumerate(self.panes):
-            pane.step_requested.connect(partial(self._step, place))
-            pane.use_requested.connect(partial(self._use, place))
+        for index, pane in enumerate(self.panes):
+            pane.step_requested.connect(partial(self._step, index))
+            pane.use_requested.connect(partial(self._use, index))
             pane.text.drawn.connect(self._compare)
         bars = [pane.area.verticalScrollBar() for pane in self.panes]
         for bar, other in (bars, bars[::-1]):
@@ -145,9 +145,9 @@ class AlternativesWindow(SideWindow):
         if len(ids) < 2:
             self.close()
         elif self._all != before:
-            kept = [each for each in self._ids if each in ids]
-            others = [each for each in ids if each not in kept]
-            self._ids = sorted([*kept, *others][:2], key=ids.index) if len(kept) < 2 else kept
+            remaining = [each for each in self._ids if each in ids]
+            others = [each for each in ids if each not in remaining]
+            self._ids = sorted([*remaining, *others][:2], key=ids.index) if len(remaining) < 2 else remaining
             self._show()
 
     def _show(self) -> None:
@@ -157,27 +157,27 @@ class AlternativesWindow(SideWindow):
         for pane, message_id in zip(self.panes, self._ids, strict=False):  # there are none of a chat that is gone
             pane.show_message(messages[message_id], in_use=message_id in in_use)
 
-    def _step(self, place: int, step: int) -> None:
+    def _step(self, index: int, step: int) -> None:
         ids = [each.id for each in self._all]
-        self._ids[place] = ids[max(0, min(ids.index(self._ids[place]) + step, len(ids) - 1))]
-        self.panes[place].area.verticalScrollBar().setValue(0)
+        self._ids[index] = ids[max(0, min(ids.index(self._ids[index]) + step, len(ids) - 1))]
+        self.panes[index].area.verticalScrollBar().setValue(0)
         self._show()
 
-    def _use(self, place: int) -> None:
+    def _use(self, index: int) -> None:
         self.close()
-        self._chat.show_alternative(self._ids[place], 0)
+        self._chat.show_alternative(self._ids[index], 0)
 
     def _compare(self) -> None:
         texts = [pane.visible_text for pane in self.panes]
         self._comparison.replace(lambda _job: differences(*texts), partial(self._mark, texts))
 
-    def _mark(self, texts: list[str], found: tuple[Spans, Spans] | None) -> None:
+    def _mark(self, texts: list[str], spans: tuple[Spans, Spans] | None) -> None:
         if texts == [pane.visible_text for pane in self.panes]:  # else one of them was drawn on since
-            for pane, spans in zip(self.panes, found or ([], []), strict=True):
-                pane.text.body.marks.show(spans)
+            for pane, spans_of_pane in zip(self.panes, spans or ([], []), strict=True):
+                pane.text.body.marks.show(spans_of_pane)
             little = f"These {self._what} have little in common"
             same = f"Both {self._what} are the same"
-            self.note.setText(little if found is None else "Words that differ are marked" if any(found) else same)
+            self.note.setText(little if spans is None else "Words that differ are marked" if any(spans) else same)
 
     def _scroll_other(self, other: QScrollBar, bar: QScrollBar, _value: int) -> None:
         """Keep both at the same share of their height."""

@@ -38,12 +38,12 @@ class Banner(QWidget):
         self._picture = PlainLabel()
         self.progress = ThemedLabel(theme, "", "muted", -1)
         self.progress.hide()
-        words = column(ThemedLabel(theme, text, bold=bool(detail), wraps=True), spacing=2)
+        texts = column(ThemedLabel(theme, text, bold=bool(detail), wraps=True), spacing=2)
         if detail:
-            words.addWidget(ThemedLabel(theme, detail, "muted", -1, wraps=True, selectable=True))
-        words.addWidget(self.progress)
+            texts.addWidget(ThemedLabel(theme, detail, "muted", -1, wraps=True, selectable=True))
+        texts.addWidget(self.progress)
         self.buttons: list[QPushButton] = []
-        self._box = row((words, 1))
+        self._box = row((texts, 1))
         close = IconButton("close", "Close", theme)
         close.setAccessibleName("Close this notice")
         close.clicked.connect(self.dismissed)
@@ -84,8 +84,8 @@ class Banner(QWidget):
 class BannerArea(QWidget):
     """The two newest banners, the newest below; others wait until one is closed. One replaces that of its key."""
 
-    def __init__(self, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self) -> None:
+        super().__init__()
         banners = QWidget()
         banners.setMaximumWidth(TEXT_WIDTH)  # as the messages below
         self._layout = column(within=banners, spacing=TIGHT)
@@ -113,8 +113,8 @@ class BannerArea(QWidget):
 
     def _show_newest(self) -> None:
         banners = list(self._keyed.values())
-        for place, banner in enumerate(reversed(banners)):
-            banner.setVisible(place < _MAX_SHOWN)
+        for index, banner in enumerate(reversed(banners)):
+            banner.setVisible(index < _MAX_SHOWN)
         self.setVisible(bool(banners))
 
     def banner(self, key: str) -> Banner | None:

@@ -79,7 +79,7 @@ class ComposerField(PromptField):
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         room = self.viewport().width() - 4 * TIGHT
-        fitting = (words for words in _PLACEHOLDERS if self.fontMetrics().horizontalAdvance(words) <= room)
+        fitting = (text for text in _PLACEHOLDERS if self.fontMetrics().horizontalAdvance(text) <= room)
         self.setPlaceholderText(next(fitting, _PLACEHOLDERS[-1]))
         super().resizeEvent(event)
 
@@ -122,8 +122,8 @@ class Composer(QWidget):
     stop_requested = Signal()
     files_pasted = Signal(list)  # paths
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
         self._state = EngineState.LOADING
         self._waits = False  # what is sent now waits for another reply
@@ -196,9 +196,9 @@ class Composer(QWidget):
         self._state, self._waits = state, waits
         self._refresh_button()
 
-    def show_note(self, words: str) -> None:
+    def show_note(self, text: str) -> None:
         """Say below the field why nothing was sent; an empty string removes that."""
-        self.note.show_text(words)
+        self.note.show_text(text)
 
     def give_back(self, text: str, reason: str) -> None:
         """Put back text that was not sent, unless something else was typed since, and say why."""

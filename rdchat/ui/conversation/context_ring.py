@@ -16,11 +16,11 @@ _FULL_CIRCLE = 360 * 16  # Qt's angles
 class ContextRing(QWidget):
     """A ring and a share in per cent; the tokens are its tooltip. Without a count it takes no room."""
 
-    def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
-        super().__init__(parent)
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
         self._theme = theme
         self._share = 0.0  # of the context; 1 where the chat does not fit
-        self.words = ""  # beside the ring
+        self.text = ""  # beside the ring
         self.setFont(control_font(-1, tabular=True))
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.hide()
@@ -29,18 +29,18 @@ class ContextRing(QWidget):
     def show_use(self, use: ContextUse | None) -> None:
         """Show a count, or nothing where there is none."""
         self.setVisible(use is not None and use.tokens != 0)
-        self.words = ""
+        self.text = ""
         if use is not None:
             self._share = use.tokens / use.limit if use.tokens is not None and use.fits else 1.0
             percent = "<1%" if 0 < self._share < 0.01 else f"{min(int(self._share * 100), 99)}%"
-            self.words = percent if use.fits else "Too long"
+            self.text = percent if use.fits else "Too long"
             self.setAccessibleName(context_text(use))
             set_tip(self, context_text(use))
         self.updateGeometry()
         self.update()
 
     def sizeHint(self) -> QSize:
-        return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.words) + 2, _HEIGHT)
+        return QSize(_RING + TIGHT + self.fontMetrics().horizontalAdvance(self.text) + 2, _HEIGHT)
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors, share = self._theme.colors, self._share
@@ -54,7 +54,7 @@ class ContextRing(QWidget):
         painter.setPen(QPen(ink, _STROKE, Qt.PenStyle.SolidLine, Qt.PenCapStyle.FlatCap))
         painter.drawArc(ring, 90 * 16, -round(share * _FULL_CIRCLE))
         painter.setPen(colors.muted if share < _NEARLY else ink)
-        painter.drawText(self.rect().adjusted(_RING + TIGHT, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, self.words)
+        painter.drawText(self.rect().adjusted(_RING + TIGHT, 0, 0, 0), Qt.AlignmentFlag.AlignVCenter, self.text)
 
 
 def context_text(use: ContextUse) -> str:

@@ -1,7 +1,7 @@
 """The middle of the window: notices, the transcript or what stands in its place, and the composer."""
 
 from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QStackedWidget, QWidget
+from PySide6.QtWidgets import QStackedWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.services.chat_controller import ChatController
@@ -26,10 +26,8 @@ class ConversationView(Ground):
     choose_model_requested = Signal()
     larger_model_requested = Signal(str)  # its hub id
 
-    def __init__(
-        self, controller: ChatController, theme: Theme, transcript: TranscriptView, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(theme, "surface", parent)
+    def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
+        super().__init__(theme, "surface")
         self._controller, self._chat, self._model = controller, controller.chat, controller.model_slot
         self.transcript = transcript
         self.welcome = WelcomeView(theme)
@@ -65,7 +63,7 @@ class ConversationView(Ground):
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.composer.shape.show_shape(chat.about.answer_shape))
         chats.store_replaced.connect(self._forget_messages)
-        chats.conversations_changed.connect(self._on_list_changed)
+        chats.conversations_changed.connect(lambda: None if chats.query.words else self._find_searched())
         self._controller.replies.state_changed.connect(self._show_state)
         for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
             changed.connect(self._show_waiting_messages)
@@ -91,8 +89,8 @@ class ConversationView(Ground):
         transcript.file_requested.connect(self.files.view)
         transcript.cut_undo_requested.connect(controller.context.undo)
         self.find_bar.version_requested.connect(lambda message_id: self._chat.show_alternative(message_id, 0))
-        for asked in (transcript.regenerate_requested, transcript.continue_requested):
-            asked.connect(self._go_on_writing)
+        for requested in (transcript.regenerate_requested, transcript.continue_requested):
+            requested.connect(lambda _id: self.composer.setFocus())
 
     def _connect_pages(self) -> None:
         controller, meter = self._controller, self._controller.context.meter
@@ -115,7 +113,7 @@ class ConversationView(Ground):
         self._controller.edit_message(message_id, text)
         if not self._chat.has(message_id):
             self._chat.unsent.save(self._chat.id, message_id, "")
-            self._go_on_writing()
+            self.composer.setFocus()
 
     # What is shown
 
@@ -133,10 +131,6 @@ class ConversationView(Ground):
         """Show no messages: the store is another one now."""
         with QSignalBlocker(self.transcript):  # where the reader was in the old chat is no place in a new one
             self.transcript.set_messages(())
-
-    def _on_list_changed(self) -> None:
-        if not self._controller.chats.query.words:
-            self._find_searched()
 
     def _find_searched(self) -> None:
         """Find the words of the sidebar's search in the open chat."""
@@ -182,10 +176,10 @@ class ConversationView(Ground):
         self.stack.setCurrentWidget(self.transcript if is_begun else self.welcome)
         self.notices.show_model()
 
-    def _show_waiting(self, words: str) -> None:
+    def _show_waiting(self, text: str) -> None:
         last_id = self._chat.path.ids[-1] if self._chat.path else None
         if last_id is not None and last_id == self._chat.streaming_id:
-            self.transcript.set_waiting(last_id, words)
+            self.transcript.set_waiting(last_id, text)
 
     # The composer
 
@@ -201,6 +195,3 @@ class ConversationView(Ground):
     def _take_example(self, prompt: str) -> None:
         self.composer.set_text(prompt)
         self.composer.setFocus()
-
-    def _go_on_writing(self) -> None:
-        self.composer.setFocus()  # the button that was pressed is hidden while the reply is written

@@ -19,7 +19,7 @@ def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
     A span is begin and end in UTF-16 units.
     """
     words = [list(_WORD.finditer(text)) for text in (one, other)]
-    first, second = ([word[0] for word in found] for found in words)
+    first, second = ([word[0] for word in matches] for matches in words)
     exact = max(len(first), len(second)) <= _EXACT
     matcher = SequenceMatcher(None, first, second, autojunk=not exact)
     if matcher.ratio() < _LITTLE:

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
-from PySide6.QtWidgets import QWidget
 
 from rdchat.chat.search_terms import WordMatcher
 from rdchat.chat.storage.search import MessageMatches
@@ -29,21 +28,18 @@ class FindBar(Ground):
         finder: Searches.
         transcript: Shows the messages and marks the words.
         theme: The appearance to follow.
-        parent: The Qt parent.
     """
 
     version_requested = Signal(int)  # a message of another version of the chat
 
-    def __init__(
-        self, finder: ChatSearch, transcript: TranscriptView, theme: Theme, parent: QWidget | None = None
-    ) -> None:
-        super().__init__(theme, "window", parent)
+    def __init__(self, finder: ChatSearch, transcript: TranscriptView, theme: Theme) -> None:
+        super().__init__(theme, "window")
         self._finder, self._transcript = finder, transcript
         self._chat: int | None = None
         self._path: list[int] = []
         self._here: list[int] = []  # found messages, in the order of the path
         self._elsewhere: tuple[int, ...] = ()
-        self._place = -1  # of the message that is gone to
+        self._index = -1  # of the message that is gone to
         self._followed = False  # it was opened by a search of all chats, and closes with it
         self._pending_match = False  # the answer under way is gone to
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
@@ -72,15 +68,15 @@ class FindBar(Ground):
         self.field.setFocus(Qt.FocusReason.ShortcutFocusReason)
         self.field.selectAll()
 
-    def follow(self, words: str) -> None:
+    def follow(self, text: str) -> None:
         """Search for the words of a search of all chats; empty once that has ended."""
-        if not words:
+        if not text:
             if self._followed:
                 self.close_bar()
             return
         self._followed = True
-        if self.field.text() != words or self.isHidden():
-            self.field.setText(words)
+        if self.field.text() != text or self.isHidden():
+            self.field.setText(text)
             self.show()
         self._look(go_there=True)
 
@@ -90,7 +86,7 @@ class FindBar(Ground):
         had_focus = focused is not None and self.isAncestorOf(focused)
         self.field.typing.stop()
         self.hide()
-        self._followed, self._here, self._elsewhere, self._place = False, [], (), -1
+        self._followed, self._here, self._elsewhere, self._index = False, [], (), -1
         self._transcript.hits.mark(WordMatcher(""))
         if had_focus:
             self._transcript.setFocus()
@@ -110,7 +106,7 @@ class FindBar(Ground):
             else:
                 self.open()
         elif self._here and not self._transcript.hits.step(by):
-            self._go((self._place + by) % len(self._here), last=by < 0)
+            self._go((self._index + by) % len(self._here), last=by < 0)
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -135,41 +131,45 @@ class FindBar(Ground):
     def _look(self, *, go_there: bool) -> None:
         self.field.typing.stop()
         self._pending_match = go_there
-        words = self.field.text().strip()
-        self._transcript.hits.mark(WordMatcher(words))
-        if self._chat is None or not words:
-            self._show_matches(MessageMatches(self._chat or 0, words))
+        text = self.field.text().strip()
+        self._transcript.hits.mark(WordMatcher(text))
+        if self._chat is None or not text:
+            self._show_matches(MessageMatches(self._chat or 0, text))
         else:
-            self._finder.find_in(self._chat, words)
+            self._finder.find_in(self._chat, text)
 
-    def _show_matches(self, found: MessageMatches) -> None:
-        if found.conversation_id != (self._chat or 0) or found.words != self.field.text().strip() or self.isHidden():
+    def _show_matches(self, matches: MessageMatches) -> None:
+        if (
+            matches.conversation_id != (self._chat or 0)
+            or matches.words != self.field.text().strip()
+            or self.isHidden()
+        ):
             return
-        ids, kept = set(found.ids), self._here[self._place] if 0 <= self._place < len(self._here) else None
+        ids, current = set(matches.ids), self._here[self._index] if 0 <= self._index < len(self._here) else None
         self._here = [message_id for message_id in self._path if message_id in ids]
         self._elsewhere = tuple(sorted(ids - set(self._path)))
         is_current, self._pending_match = self._pending_match, False
         if self._here and is_current:
             self._go(len(self._here) - 1)  # the newest, as the sidebar shows it
         else:
-            self._place = self._here.index(kept) if kept in self._here else -1
+            self._index = self._here.index(current) if current in self._here else -1
             self._show_count()
 
-    def _go(self, place: int, *, last: bool = False) -> None:
-        self._place = place
+    def _go(self, index: int, *, last: bool = False) -> None:
+        self._index = index
         self._show_count()
-        self._transcript.hits.show(self._here[place], last=last)
+        self._transcript.hits.show(self._here[index], last=last)
 
     def _show_count(self) -> None:
         count, others = len(self._here), len(self._elsewhere)
-        words = f"Message {self._place + 1:,} of {count:,}" if self._place >= 0 else counted(count, "message")
+        label = f"Message {self._index + 1:,} of {count:,}" if self._index >= 0 else counted(count, "message")
         if not self.field.text().strip():
-            words = ""
+            label = ""
         elif not count:
-            words = "Not found"
-        self.count.setText(words)
+            label = "Not found"
+        self.count.setText(label)
         set_tip(self.count, "Messages that contain every word" if count else "")
-        self.count.setAccessibleName(words)
+        self.count.setAccessibleName(label)
         for button in (self.previous, self.next):
             button.setEnabled(count > 0)
         where = f"{counted(others, 'message')} in other versions of this chat (an edited question or another reply)"

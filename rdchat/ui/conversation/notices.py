@@ -1,7 +1,6 @@
 """The banners above the transcript: what the services tell the person, and what can be done about it."""
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Sequence
 
 from PySide6.QtCore import QObject
 
@@ -17,6 +16,9 @@ from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.style import formatting
 from rdchat.ui.style.theme import Theme
+
+type Action = tuple[str, Callable[[], object]] | tuple[str, Callable[[], object], str]
+"""The text of a button, what it does, and perhaps a tooltip."""
 
 _DANGER = ("warning", "danger")
 _DOING = {
@@ -42,12 +44,14 @@ class Notices(QObject):
         self.area = BannerArea()
         super().__init__(self.area)
         self._controller, self._composer, self._theme = controller, composer, theme
-        self._outgrown: tuple[ContextUse | None, Doing] | None = None  # as the banner says it
-        self._put_away = False  # the banner of a chat that is too long was closed by hand
+        # The state in the banner of a chat that is too long, and whether the person has closed it.
+        self._outgrown: tuple[ContextUse | None, Doing] | None = None
+        self._put_away = False
         self._choose_model = choose_model
-        self._failure: Failure | None = None  # that was shown last
-        self._unloaded = False  # the banner that no model is loaded was shown
-        self._offered: Step | None = None  # to be undone
+        # The failure and the unloading of a model that were shown last, and the step that can be undone.
+        self._failure: Failure | None = None
+        self._unloaded = False
+        self._offered: Step | None = None
         controller.notice_raised.connect(self.show_notice)
         controller.storage.failed.connect(self.show_storage_failure)
         controller.storage.recovered.connect(lambda: self.area.close_banner("storage"))
@@ -65,14 +69,15 @@ class Notices(QObject):
         title: str,
         detail: str = "",
         *sign: str,
-        actions: Mapping[str, Callable[[], object]] = MappingProxyType({}),
+        actions: Sequence[Action] = (),
         lasts_ms: int | None = None,
-    ) -> None:
-        """Show a banner in the place of an earlier one of its key; `sign` is an icon and its colour."""
+    ) -> Banner:
+        """Show a banner instead of an earlier one of its key; `sign` is an icon and its colour."""
         banner = Banner(self._theme, title, detail, *sign)
-        for text, act in actions.items():
-            banner.add_action(text, act)
+        for action in actions:
+            banner.add_action(*action)
         self.area.show_banner(banner, key, lasts_ms)
+        return banner
 
     def show_notice(self, notice: Notice) -> None:
         self._show(f"notice {notice.title}", notice.title, notice.detail)
@@ -80,9 +85,9 @@ class Notices(QObject):
     def show_storage_failure(self, notice: Notice) -> None:
         self._show("storage", notice.title, notice.detail, *_DANGER)
 
-    def show_refused_model(self, words: str) -> None:
+    def show_refused_model(self, text: str) -> None:
         """Say why a file that was dropped is no model."""
-        self._show("dropped model", "This cannot be loaded as a model", words, *_DANGER)
+        self._show("dropped model", "This cannot be loaded as a model", text, *_DANGER)
 
     # Models
 
@@ -98,21 +103,20 @@ class Notices(QObject):
         if not unloaded:
             self.area.close_banner("unloaded")
         elif not self._unloaded:
-            words = "Its memory is free for other apps. Sending a message loads it again."
-            self._show("unloaded", "The model was unloaded", words, actions={"Load It Again": slot.retry})
+            detail = "Its memory is free for other apps. Sending a message loads it again."
+            self._show("unloaded", "The model was unloaded", detail, actions=[("Load It Again", slot.retry)])
         self._unloaded = unloaded
 
     def _show_failure(self, failure: Failure) -> None:
         slot, detail = self._controller.model_slot, f"{failure.message} {failure.hint}".strip()
-        banner = Banner(self._theme, "The model did not load", detail, *_DANGER)
-        banner.add_action("Choose Another Model…", self._choose_model)
+        actions: list[Action] = [("Choose Another Model…", self._choose_model)]
         if slot.chosen is not None:
-            banner.add_action("Use the Default Model", lambda: slot.load(None))
-        banner.add_action("Try Again", slot.retry)
+            actions.append(("Use the Default Model", lambda: slot.load(None)))
+        actions.append(("Try Again", slot.retry))
         if failure.can_load_anyway:
             tip = "The computer may become slow, and the system may quit rdchat"
-            banner.add_action("Load Anyway", slot.load_anyway, tip)
-        self.area.show_banner(banner, "model")
+            actions.append(("Load Anyway", slot.load_anyway, tip))
+        self._show("model", "The model did not load", detail, *_DANGER, actions=actions)
 
     def _show_borrowed(self) -> None:
         """Say which model writes one reply, and which one comes back then."""
@@ -120,8 +124,8 @@ class Notices(QObject):
         if (loan := borrowed.loan) is None:
             self.area.close_banner("borrowed")
             return
-        words, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} is loaded again afterwards."
-        self._show("borrowed", words, detail, "model", actions={"Keep This Model": borrowed.stay})
+        title, detail = f"{loan.borrowed.name} writes this one reply", f"{loan.own_name} is loaded again afterwards."
+        self._show("borrowed", title, detail, "model", actions=[("Keep This Model", borrowed.stay)])
 
     def offer_larger_model(self, memory: DeviceMemory, show: Callable[[str], object]) -> None:
         """Offer a larger model than the default one, which this memory holds; `show` is called with its hub id."""
@@ -134,8 +138,8 @@ class Notices(QObject):
             self.area.close_banner("larger model")
             return
         size = formatting.file_size(offered.weight_bytes)
-        words = f"The default model is small. {offered.name}, a download of {size}, fits {formatting.MACHINE}."
-        banner = Banner(self._theme, words, icon="model")
+        title = f"The default model is small. {offered.name}, a download of {size}, fits {formatting.MACHINE}."
+        banner = Banner(self._theme, title, icon="model")
         banner.dismissed.connect(larger.decline)
         tip = "Shows it in the Models window. Nothing is downloaded until you choose to."
         banner.add_action("Get a Larger One…", lambda: show(offered.repository), tip, closes=False)
@@ -145,7 +149,7 @@ class Notices(QObject):
 
     def _offer_undo(self, done: str) -> None:
         self._offered = self._controller.chats.order.history.last
-        self._show("undo", done, actions={"Undo": self._controller.chats.undo}, lasts_ms=UNDO_MS)
+        self._show("undo", done, actions=[("Undo", self._controller.chats.undo)], lasts_ms=UNDO_MS)
 
     def _end_offer(self) -> None:
         """Offer no longer to undo what something else was done after: the button would take that back."""
@@ -167,34 +171,25 @@ class Notices(QObject):
             self.area.close_banner("context")
             self._composer.show_note("")  # that it was not sent, as it was too long
         elif not self._put_away or doing is not Doing.NOTHING:
-            banner = self._outgrown_banner(use, doing)
-            banner.dismissed.connect(self._put_outgrown_away)
-            self.area.show_banner(banner, "context")
+            self._outgrown_banner(use, doing).dismissed.connect(self._put_outgrown_away)
 
     def _outgrown_banner(self, use: ContextUse, doing: Doing) -> Banner:
-        """Say by how much the chat is too long, and offer what can be done, or say what is being done."""
+        """Show by how much the chat is too long with the choice of remedies, or the remedy under way."""
         context = self._controller.context
         if doing is not Doing.NOTHING:
-            banner = Banner(self._theme, _DOING[doing], "", "waiting", "muted")
-            banner.add_action("Stop", context.stop, "The chat stays as it is")
-            return banner
+            stop = ("Stop", context.stop, "The chat stays as it is")
+            return self._show("context", _DOING[doing], "", "waiting", "muted", actions=[stop])
         takes = "" if use.tokens is None else f"It has {use.tokens:,} tokens. "
         shorten = "Shorten it" if use.typed else "Edit it to shorten it"
         remedy = "Choose how to shorten it." if use.can_cut else f"{shorten}, or choose another model."
         title = f"This {'chat' if use.can_cut else 'message'} is too long for this model ({use.limit:,} tokens)"
-        banner = Banner(self._theme, title, f"{takes}{remedy}", "warning", "warning")
-        actions = (
-            (
-                "Leave Out the Oldest",
-                context.leave_out,
-                "They stay in the chat, but are not sent to the model",
-            ),
+        actions: list[Action] = [
+            ("Leave Out the Oldest", context.leave_out, "They stay in the chat, but are not sent to the model"),
             ("Summarise the Oldest", context.summarise, "A summary of them is sent to the model instead"),
             ("Start a New Chat", context.start_anew, "Starts a new chat with a summary; this one stays as it is"),
-        )
-        for action in actions if use.can_cut else ():
-            banner.add_action(*action)
-        return banner
+        ]
+        sign = ("warning", "warning")
+        return self._show("context", title, f"{takes}{remedy}", *sign, actions=actions if use.can_cut else ())
 
     def _show_summary_progress(self, progress: SummaryProgress) -> None:
         part = f"Part {progress.part} of {progress.parts}: " if progress.parts > 1 else ""

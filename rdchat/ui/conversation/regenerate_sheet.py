@@ -92,13 +92,13 @@ class RegenerateSheet(QDialog):
 
     def offer_drafters(self) -> None:
         """Add models that a search found since."""
-        known = {self._choice(place) for place in range(self.model.count())}
+        known = {self._choice(index) for index in range(self.model.count())}
         for choice in self._find_models():
             if choice not in known:
                 self.model.addItem(choice[0], choice)
 
-    def _choice(self, place: int) -> ModelChoice | None:
-        data = self.model.itemData(place)
+    def _choice(self, index: int) -> ModelChoice | None:
+        data = self.model.itemData(index)
         return tuple(data) if data else None
 
     def _refresh(self) -> None:

@@ -24,8 +24,8 @@ class WaitingList(QWidget):
         super().__init__()
         self._theme = theme
         self.setAccessibleName("Waiting messages")
-        self.words = ThemedLabel(theme, "", "muted", -1)
-        self._shown: list[QWidget] = []
+        self.title = ThemedLabel(theme, "", "muted", -1)
+        self._visible: list[QWidget] = []
         self._rows = QWidget()
         self._lines = column(within=self._rows, spacing=0)
         self._area = scrolled(self._rows)
@@ -33,21 +33,21 @@ class WaitingList(QWidget):
             widget.setAutoFillBackground(False)
         self._card = QWidget()
         self._card.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
-        column(self.words, self._area, within=self._card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
+        column(self.title, self._area, within=self._card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
         row(None, (self._card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT, LARGE, 0))
         self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
         theme.changed.connect(self.update)
         self.hide()
 
-    def show_messages(self, messages: list[WaitingMessage], words: str) -> None:
+    def show_messages(self, messages: list[WaitingMessage], title: str) -> None:
         """Show these messages; `words` say what they wait for."""
-        self.words.setText(words)
-        for line in self._shown:
+        self.title.setText(title)
+        for line in self._visible:
             self._lines.removeWidget(line)
             line.hide()
             line.deleteLater()
-        self._shown = [self._row(message) for message in messages]
-        for line in self._shown:
+        self._visible = [self._row(message) for message in messages]
+        for line in self._visible:
             self._lines.addWidget(line)
             line.show()
         self._area.setFixedHeight(_ROW * min(len(messages), _MAX_ROWS))

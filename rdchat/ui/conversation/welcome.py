@@ -38,8 +38,8 @@ class WelcomeView(QWidget):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         examples = QGridLayout()
         examples.setSpacing(SMALL)
-        for place, (name, prompt) in enumerate(EXAMPLES):
-            examples.addWidget(self._example(name, prompt), place // 2, place % 2)
+        for index, (name, prompt) in enumerate(EXAMPLES):
+            examples.addWidget(self._example(name, prompt), index // 2, index % 2)
         content, ground = QWidget(), Ground(theme, "surface")
         content.setMaximumWidth(_WIDTH)
         parts = (picture, MEDIUM, title, TIGHT, greeting, LARGE, examples)

@@ -41,7 +41,7 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
     opened = compared(qtbot, chat, window, "One", "The **cat** sat.", "The dog sat.")
     left, right = opened.panes
     assert [marked(pane) for pane in opened.panes] == [["cat"], ["dog"]]
-    assert [pane.place.text() for pane in opened.panes] == ["2 of 3", "3 of 3"]
+    assert [pane.position.text() for pane in opened.panes] == ["2 of 3", "3 of 3"]
     assert left.model.text() == "tiny"
     assert left.made.text().startswith("Temperature 0.7 · ")
     assert (left.use.isEnabled(), right.use.text(), right.use.isEnabled()) == (True, "In use", False)
@@ -75,7 +75,7 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
 ) -> None:
     opened = compared(qtbot, chat, window, "One", "Two", "Three")
     chat.controller.delete_message(chat.controller.chat.path[-1].id)
-    assert [pane.place.text() for pane in opened.panes] == ["1 of 2", "2 of 2"]
+    assert [pane.position.text() for pane in opened.panes] == ["1 of 2", "2 of 2"]
     chat.controller.delete_message(chat.controller.chat.path[-1].id)
     assert not opened.isVisible()
 

@@ -14,11 +14,11 @@ def test_the_ring_follows_what_is_typed(qtbot: QtBot, window: MainWindow, chat: 
     composer = window.conversation.composer
     assert not composer.meter.isVisible()
     qtbot.keyClicks(composer.field, "one two three four")
-    qtbot.waitUntil(lambda: composer.meter.words == "25%")
+    qtbot.waitUntil(lambda: composer.meter.text == "25%")
     assert composer.meter.isVisible()
     assert "5 of the model's 20 tokens" in composer.meter.accessibleName()
     qtbot.keyClicks(composer.field, " word" * 16)
-    qtbot.waitUntil(lambda: composer.meter.words == "Too long")
+    qtbot.waitUntil(lambda: composer.meter.text == "Too long")
     qtbot.keyClick(composer.field, Qt.Key.Key_A, Qt.KeyboardModifier.ControlModifier)
     qtbot.keyClick(composer.field, Qt.Key.Key_Delete)
     qtbot.waitUntil(lambda: not composer.meter.isVisible())
@@ -29,7 +29,7 @@ def test_a_share_is_never_rounded_to_all_or_nothing(qtbot: QtBot, theme: Theme) 
     qtbot.addWidget(ring)
     for tokens, words in ((3, "<1%"), (999, "99%"), (1000, "Too long"), (None, "Too long")):
         ring.show_use(ContextUse(tokens, 1000, "x", None))
-        assert ring.words == words
+        assert ring.text == words
     ring.show_use(None)
-    assert ring.words == ""
+    assert ring.text == ""
     assert ring.isHidden()

@@ -43,7 +43,7 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
         qtbot.keyClicks(conversation.composer.field, text)
         qtbot.keyClick(conversation.composer.field, Qt.Key.Key_Return)
     assert conversation.waiting.isVisible()
-    assert conversation.waiting.words.text() == "Sent when the reply is finished"
+    assert conversation.waiting.title.text() == "Sent when the reply is finished"
     press(window, "Edit")
     assert conversation.composer.text == "Two"
     press(window, "Remove")
@@ -68,7 +68,7 @@ def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat
     assert (activity(first), activity(second)) == ("a reply is being written", "a message is waiting")
     place = rows.index(rows.index_of(("chat", first)) or 0)
     assert place.data(Qt.ItemDataRole.AccessibleTextRole) == "One, a reply is being written"
-    assert window.conversation.waiting.words.text() == "Sent when the reply in another chat is finished"
+    assert window.conversation.waiting.title.text() == "Sent when the reply in another chat is finished"
     assert not window.conversation.welcome.isVisible(), "the chat has begun"
     chat.controller.chat.open(first)
     assert not window.conversation.waiting.isVisible()
