@@ -15,6 +15,8 @@ from PySide6.QtCore import QFile
 from PySide6.QtGui import QCursor, QGuiApplication
 from pytestqt.qtbot import QtBot
 from send2trash import plat_other
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 from rdchat import host, machine, paths
 from rdchat.services.app.event_loop import collect_if_due
@@ -24,6 +26,13 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 os.environ["TMPDIR"] = str(temporary_folder())  # else MLX would compile anew for each test's own cache folder
 _numbers = count()
 _PATIENCE_MS = 60_000  # of what waits for a condition or a signal: only what never comes takes it
+# They share packages that take seconds to import.
+_ON_ONE_WORKER = (
+    "tests/server/test_openai_client.py",
+    "tests/server/test_anthropic_client.py",
+    "tests/server/test_other_programs.py",
+    "tests/cases/test_agents.py",
+)
 _INSTALLED_MODEL = paths.default_model_dir()  # where `make setup` put it, before the folders are moved
 
 
@@ -52,6 +61,20 @@ def _let_threads_finish_their_slices() -> None:
     if sys.platform == "linux":
         with suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+
+
+class _Files(LoadFileScheduling):
+    """Gives a worker one file after the other, and one worker all of `_ON_ONE_WORKER`."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return _ON_ONE_WORKER[0] if file in _ON_ONE_WORKER else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadFileScheduling | None:
+    """Distribute files, where nothing else was asked for."""
+    return _Files(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_finish() -> None:
