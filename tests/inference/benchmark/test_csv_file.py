@@ -9,12 +9,12 @@ import pytest
 from rdchat.errors import RdchatError
 from rdchat.inference.api.benchmark import BenchRun, Difference
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.inference.api.requests import Mode
+from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_file import COLUMNS, PLAIN_COLUMNS, RECURRENT_COLUMNS, read_csv
 from rdchat.inference.benchmark.result import BenchResult
 from rdchat.ui.plots.speedups import HeatMap, SpeedBars, plots_of
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
-from tests.inference.benchmark.runs import LOOKUP, plan, run
+from tests.inference.benchmark.runs import LOOKUP, beam, plan, run
 
 
 def maps_of(found: BenchResult) -> list[HeatMap]:
@@ -63,6 +63,16 @@ def test_a_mode_that_could_not_run_has_no_figures(tmp_path: Path) -> None:
     found = read_csv([path])
     assert found.runs[1] == missing
     assert [report.mode_reason for report in found.reports] == ["It cannot."]
+
+
+def test_plain_decoding_of_a_precision_that_was_not_compared_is_left_out(tmp_path: Path) -> None:
+    """A benchmark that was stopped between two settings could be exported, but not opened."""
+    asked = plan(beam(2, 3, Dtype.FLOAT32), beam(2, 3, Dtype.FLOAT16))
+    compared = (run(asked, 0, 10, dtype="float32"), run(asked, 2, 20, dtype="float32"))
+    alone = run(asked, 1, 10, baseline=1, dtype="float16")
+    found = read_csv([written(tmp_path / "runs.csv", BenchResult(asked, (*compared, alone), {"cores": 2}))])
+    assert [one.dtype for one in found.runs] == ["float32", "float32"]
+    assert [report.cell.dtype for report in found.reports] == [Dtype.FLOAT32]
 
 
 def test_a_reply_as_long_as_a_context_can_be_read_back(tmp_path: Path) -> None:
