@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace, result: BenchResult) -> None:
-    """Write the CSV file, if one is wanted and anything was run, and show the figures even if that fails."""
+    """Write the CSV file, if one was named and anything was run, and show the figures even if that fails."""
     try:
         if args.csv and result.runs:
             path = Path(args.csv)

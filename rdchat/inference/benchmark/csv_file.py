@@ -154,7 +154,7 @@ def _guarded(text: str) -> str:
 def read_csv(paths: Sequence[Path]) -> BenchResult:
     """Read a benchmark: one file of ours, or one or both of Apple's.
 
-    If only Apple's file of recurrent drafting is given, the plain one beside it is read too.
+    If only Apple's file of recurrent drafting is given, the plain one in the same folder is read too.
 
     Raises:
         RdchatError: If a file cannot be read or is invalid; the message says which line, and what is wrong.

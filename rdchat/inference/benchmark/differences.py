@@ -143,14 +143,14 @@ class Divergences:
 def count_divergences(session: ChatSession, mode: Mode, temperature: float, tokens: int) -> Iterator[Divergences]:
     """Decode everyday replies with drafts and compare them; yield the count so far after each.
 
-    Plain decoding follows the tokens of each reply; each place where it would have chosen another token counts.
+    Plain decoding follows the tokens of each reply; each position where it would have chosen another token counts.
     Sampling is the app's, with its default filters.
 
     Args:
         session: Its caches are emptied.
         mode: How to draft; replies drafted in another way do not count.
         temperature: 0 is greedy.
-        tokens: The most tokens of a reply.
+        tokens: Limit of the tokens of a reply.
     """
     model, compared = session.model, 0
     differences: list[Difference] = []

@@ -26,7 +26,7 @@ class ModelReport:
         session: Of the loaded model.
         seconds: The approximate time for all measurements; a part that has begun is finished, at least partly.
         cancelled: Called between calls of the model.
-        drafters: Folders and hub ids of drafters to measure beside the model's own.
+        drafters: Folders and hub ids of drafters to measure besides the model's own.
 
     Attributes:
         facts: The model, how it verifies drafts, the measured costs of its calls, divergences and a benchmark. No name,

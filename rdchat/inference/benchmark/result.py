@@ -129,7 +129,7 @@ class CellReport:
 
     @property
     def note(self) -> str:
-        """A note beside the figures, which begins in lower case; often empty."""
+        """A note on the figures, which begins in lower case; often empty."""
         if self.mode_reason:
             return f"not run. {self.mode_reason}"
         if self.first_difference:

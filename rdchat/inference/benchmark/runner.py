@@ -158,7 +158,7 @@ class InterleavedRunner:
     def _recorded(
         self, session: ChatSession, request: GenerationRequest, cell: int
     ) -> Generator[BenchPiece, None, Recording | None]:
-        """Make a reply; yield its text as it is written, if the plan says so."""
+        """Make a reply; yield its text as it is written, if the plan streams."""
         if not self._plan.streams:
             return record(session, request, self._cancelled.is_set)
         return (yield from stream(session, request, self._cancelled.is_set, cell))

@@ -1,8 +1,9 @@
 """Runs benchmarks and races on the engine thread.
 
 A race is a benchmark of one prompt, answered plainly and drafted. The engine has one thread, and two replies at once
-would take each other's time. So each is written alone, after a warm-up, and its text is told as it comes. Then a replay
-shows both side by side, from the recorded moments of their tokens. Which goes first changes from race to race.
+would take each other's time. So each is written alone, after a warm-up, and its text is shown as it comes. Then a
+replay shows both side by side, from the recorded moments of their tokens. Which reply is first changes from race to
+race.
 """
 
 from bisect import bisect_right

@@ -68,7 +68,7 @@ class ReplayView(QWidget):
         self.text.insertPlainText(text)
 
     def wait(self) -> None:
-        """Say that the other reply is being written."""
+        """Show that the other reply is being written."""
         self.state.setText("Done" if self.text.toPlainText() else "Waiting for its turn")
 
     def show_moment(self, clock_ms: float) -> None:

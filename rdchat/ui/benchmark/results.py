@@ -179,7 +179,7 @@ def _cell(figure: Figure | None, kind: FigureKind) -> TableCell:
 
 
 def export(result: BenchResult, path: Path) -> None:
-    """Write a benchmark as CSV, JSON or a picture, as the ending of the file's name says.
+    """Write a benchmark as CSV, JSON or a picture, by the ending of the file's name.
 
     Raises:
         RdchatError: If the name has another ending, or the file cannot be written.

@@ -36,7 +36,7 @@ class CurvesPlot:
     shares: bool
 
     def draw(self, drawing: Drawing) -> None:
-        """See `Plot`. A strip for each point of the first curve says all that was measured there."""
+        """See `Plot`. The tooltip at each point of the first curve lists all that was measured there."""
         drawing.heading(self.title, *([self.line] if self.line else ()))
         curves = [curve for curve in self.curves if curve.points]
         names = _NAME_WIDTH if len(curves) > 1 else 4.0

@@ -53,7 +53,7 @@ class TokenSequence:
         number: Number of the conversation; with the seed it decides the random draws.
         template: Tokens around the question.
         question: Token ids of the seed prompt.
-        more_tokens: Most tokens that the target may add to the question; 0 if it is whole.
+        more_tokens: Limit of the tokens that the target may add to the question; 0 if it is complete.
         temperature: Temperature of the answer.
         seed: Seed of the training.
 
@@ -129,7 +129,7 @@ class TokenSequence:
 def sample(logits: npt.NDArray[np.float32], temperature: float, draw: np.random.Generator) -> int:
     """Draw a token from the nucleus of 0.95 (Holtzman et al. 2020, arXiv 1904.09751); at temperature 0 take the argmax.
 
-    Done on the host in a tenth of a millisecond; noise for a whole vocabulary takes ten times as long on a CPU.
+    Done on the host in a tenth of a millisecond; noise for all of a vocabulary takes ten times as long on a CPU.
 
     Args:
         logits: (vocabulary,).

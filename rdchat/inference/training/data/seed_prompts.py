@@ -1,6 +1,6 @@
 """Seed prompts: the questions for which the target writes training data.
 
-A seed prompt is a whole question, or the beginning of one, which the target finishes in the user's turn. Passages to
+A seed prompt is a complete question, or the beginning of one, which the target finishes in the user's turn. Passages to
 summarise, rewrite or ask about are earlier answers of the target, or texts written for this purpose, since a small
 target writes neither long texts nor other languages well.
 

@@ -1,4 +1,4 @@
-"""Training of an EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) by the training-time test, on whole conversations.
+"""Training of an EAGLE-3 head (Li et al. 2025, arXiv 2503.01840) by the training-time test, on complete conversations.
 
 Below every root at once the head takes the same steps as in a draft: the first one on the target's features, the others
 on its own outputs. A row sees the true rows up to its root's and the earlier rows of its own draft. The layer is called

@@ -1,7 +1,7 @@
 """Trains a head of any kind, resumable to the step, on an objective: answers, teacher and distillation loss.
 
 The loss is a distillation of the target's top-k tokens. For features f and output rows E the cross entropy with the
-target's probabilities p is `log Z(f) - sum_i p_i E_i f`. The softmax denominator Z sums over the whole draft
+target's probabilities p is `log Z(f) - sum_i p_i E_i f`. The softmax denominator Z sums over all of the draft
 vocabulary.
 """
 
@@ -284,7 +284,7 @@ class Trainer:
 
     Attributes:
         step: Steps done.
-        total: Steps of the whole training.
+        total: Steps of the training.
     """
 
     def __init__(self, objective: Objective, recipe: Recipe) -> None:

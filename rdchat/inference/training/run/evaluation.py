@@ -1,4 +1,4 @@
-"""Measures a trained drafter by decoding: on held-out questions, and beside the drafter used before."""
+"""Measures a trained drafter by decoding: on held-out questions, and against the drafter used before."""
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace

@@ -25,7 +25,7 @@ from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
-# Longer questions of the person's own are left out, because their whole batch would wait for them.
+# Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
 
@@ -194,7 +194,7 @@ def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _data_key(settings: TrainingSettings, sequences: int) -> str:
-    """Return a name for this kind of data; questions from chats do not change it, since chats change meanwhile."""
+    """Return a name for this kind of data; questions from chats do not change it, since chats change."""
     chats = ["chats"] if settings.chat_questions else []
     facts = json.dumps([settings.seed, sequences, settings.prompts, *chats])
     return hashlib.sha256(facts.encode()).hexdigest()[:12]

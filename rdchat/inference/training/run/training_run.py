@@ -58,7 +58,7 @@ class DrafterTraining:
             StorageFullError: If the disk is full.
             StorageError: If a file cannot be written, or is damaged.
             ModelError: If there is nothing to learn from the model's answers, or learning does not succeed.
-            OutOfMemoryError: If there was not enough memory; the work done is kept.
+            OutOfMemoryError: If there was not enough memory; the work done is stored.
         """
         folder = self._plan.folder
         make_folder(folder)

@@ -24,7 +24,7 @@ class TrainingRecord:
 
     Attributes:
         order: The order.
-        data_folder: Where its data is kept; empty before that is known.
+        data_folder: Folder of its data; empty before that is known.
         model_folder: The model's folder; empty before that is known.
         made_data: Whether all of that data was made for this training.
         paused: Whether the person paused it; else it stopped when the app did.
@@ -42,7 +42,7 @@ class TrainingRecord:
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
-    """Loss, in nats, and share of right tokens by place, at a fraction of the training phase."""
+    """Loss, in nats, and share of right tokens by position, at a fraction of the training phase."""
 
     fraction: float
     loss: float
@@ -153,13 +153,13 @@ def _data_bytes(record: TrainingRecord) -> int:
 
 
 def _remove_data() -> None:
-    """Remove data that was set aside for that, also by an app that was killed meanwhile."""
+    """Remove data that was set aside for that, also by an app that was killed before it could."""
     for folder in _trainings().glob(f"*/{_REMOVED}*"):
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def add_point(points: list[CurvePoint], point: CurvePoint) -> None:
-    """Add a point in its place: a training that resumes from its checkpoint repeats the last steps."""
+    """Insert a point in order: a training that resumes from its checkpoint repeats the last steps."""
     while points and points[-1].fraction >= point.fraction:
         points.pop()
     points.append(point)

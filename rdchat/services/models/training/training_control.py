@@ -97,7 +97,7 @@ class TrainingControl(QObject):
 
     @property
     def folder(self) -> Path:
-        """Where the training is kept."""
+        """The folder of the training."""
         return self._folder.path
 
     def start(self, order: TrainingOrder) -> None:
@@ -162,7 +162,7 @@ class TrainingControl(QObject):
         return child
 
     def _go_on(self) -> None:
-        """Read the questions of chats where they are wanted, and start the process."""
+        """Read the questions of chats, if the order includes them, and start the process."""
         assert self.record is not None
         self.plan = self.progress = None
         self._keep(paused=False, problem="", hint="")

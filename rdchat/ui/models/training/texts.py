@@ -92,7 +92,7 @@ def figures(progress: TrainingProgress) -> str:
 
 
 def costs(plan: TrainingStart) -> str:
-    """Return the most disk and memory that a training takes."""
+    """Return the limits of disk and memory that a training takes."""
     disk, limit = file_size(plan.disk_bytes), memory(plan.memory_bytes)
     room = f"The answers take up to {disk} of disk space, besides the drafter and its checkpoint."
     return f"{room} Training uses up to {limit} of memory."
@@ -118,7 +118,7 @@ def curves(points: Sequence[CurvePoint]) -> list[CurvesPlot]:
 
 
 def is_worse(comparison: Comparison) -> bool:
-    """Tell whether the old drafter is better."""
+    """Return whether the old drafter is better."""
     change = _change(_of_all(comparison))
     return change is not None and change < -_SAME
 
