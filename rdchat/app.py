@@ -123,11 +123,7 @@ class App:
     """
 
     def __init__(
-        self,
-        qt: QApplication,
-        store: ConversationStore,
-        settings: SettingsStore,
-        engine_factory: Callable[[], Engine],
+        self, qt: QApplication, store: ConversationStore, settings: SettingsStore, engine_factory: Callable[[], Engine]
     ) -> None:
         self._store = store
         theme = Theme(qt, settings.settings.text_size)

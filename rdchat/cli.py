@@ -36,10 +36,7 @@ _COMMANDS: _Commands = {
         {
             "list": ("list the chats, newest first", "chats:list_chats --json"),
             "export": ("write chats to files", "chats:export --force"),
-            "import": (
-                "import chats from rdchat, ChatGPT, LM Studio or Jan",
-                "chats:import_chats --json",
-            ),
+            "import": ("import chats from rdchat, ChatGPT, LM Studio or Jan", "chats:import_chats --json"),
             "backup": ("write all chats and settings to one file", "chats:backup --force --json"),
             "restore": ("replace all chats and settings by a backup", "chats:restore --json"),
         },
@@ -48,10 +45,7 @@ _COMMANDS: _Commands = {
     "models": (
         "find, download, list, verify and delete models and drafters",
         {
-            "install-default": (
-                "download and convert the default model",
-                "models.listing:install",
-            ),
+            "install-default": ("download and convert the default model", "models.listing:install"),
             "search": ("search the Hugging Face hub for models", "models.hub_actions:search --json"),
             "download": (
                 "download a model into the Hugging Face cache, or resume a download",

@@ -23,10 +23,7 @@ class FileLock:
     """
 
     def __init__(
-        self,
-        path: Path,
-        what: str = "the chats",
-        hint: str = "Quit rdchat first, or use its open window.",
+        self, path: Path, what: str = "the chats", hint: str = "Quit rdchat first, or use its open window."
     ) -> None:
         self._path = path
         try:

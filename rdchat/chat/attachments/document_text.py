@@ -253,8 +253,7 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
             raise refused(_EMPTY, name)
     if sum(map(len, texts)) > MAX_CHARACTERS:
         raise FileRefusedError(
-            f"{name} is too long: rdchat reads up to {MAX_CHARACTERS // 10**6} million characters.",
-            _TOO_LARGE,
+            f"{name} is too long: rdchat reads up to {MAX_CHARACTERS // 10**6} million characters.", _TOO_LARGE
         )
     return {"kind": kind.value, "texts": [text.encode("utf-8", "replace").decode() for text in texts], "note": note}
 
@@ -277,10 +276,7 @@ def _bytes_of(path: Path, name: str) -> bytes:
         except OSError as error:
             raise _unopened(error, name) from error
     if len(data) > MAX_BYTES:
-        raise FileRefusedError(
-            f"{name} is too large: rdchat reads up to {MAX_BYTES >> 20} MB.",
-            _TOO_LARGE,
-        )
+        raise FileRefusedError(f"{name} is too large: rdchat reads up to {MAX_BYTES >> 20} MB.", _TOO_LARGE)
     if not data:
         raise refused(_EMPTY, name)
     return data

@@ -12,17 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, parents_first
-from rdchat.chat.transfer.foreign_chats import (
-    ForeignChat,
-    Json,
-    checked_text,
-    date,
-    items,
-    joined,
-    mapping,
-    name,
-    thinking,
-)
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, joined, mapping, name, string, thinking
 from rdchat.chat.transfer.reports import counted_parts
 from rdchat.inference.api.messages import Role
 
@@ -108,8 +98,8 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     without = chat.without
     metadata = mapping(message.get("metadata"), "A message's metadata")
     content = mapping(message.get("content"), "A message's content")
-    kind = checked_text(content.get("content_type"), "The kind of a message")
-    author = checked_text(mapping(message.get("author"), "An author").get("role"), "A message's role")
+    kind = string(content.get("content_type"), "The kind of a message")
+    author = string(mapping(message.get("author"), "An author").get("role"), "A message's role")
     is_hidden = metadata.get("is_visually_hidden_from_conversation")
     if author == "assistant" and str(message.get("recipient")).startswith("canmore.") and not is_hidden:
         return _canvas(content, chat)
@@ -131,7 +121,7 @@ def _content(message: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     lost = taken.without | _attachments(metadata)
     chat.damage = chat.damage or taken.damage
     without.update(lost)
-    text = text or checked_text(content.get("text"), "A message")
+    text = text or string(content.get("text"), "A message")
     if author == "user" and lost and not text.strip():
         # The reply needs something to refer to.
         text = f"[{counted_parts(lost)}]"
@@ -173,7 +163,7 @@ def _visible_text(field: str) -> str:
 def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     """Return the document that a call writes into a canvas; None for changes of a part, and for comments."""
     parts = [each for each in items(content.get("parts"), "A canvas") if isinstance(each, str)]
-    call = _object(checked_text(content.get("text"), "A canvas") or "".join(parts))
+    call = _object(string(content.get("text"), "A canvas") or "".join(parts))
     updates = call.get("updates")
     if isinstance(updates, list) and len(updates) == 1 and isinstance(updates[0], dict):
         call |= {"content": updates[0].get("replacement")} if updates[0].get("pattern") == ".*" else {}
@@ -184,7 +174,7 @@ def _canvas(content: Json, chat: ForeignChat) -> tuple[Role | None, str]:
     language = str(call.get("type")).partition("/")[2]
     title = f"**{name(call.get('name')) or 'Canvas'}**\n\n"
     return Role.ASSISTANT, title + (
-        f"````{language}\n{checked_text(text, 'A canvas')}\n````" if language else checked_text(text, "A canvas")
+        f"````{language}\n{string(text, 'A canvas')}\n````" if language else string(text, "A canvas")
     )
 
 
@@ -211,12 +201,12 @@ def _attachments(metadata: Json) -> Counter[str]:
     counts: Counter[str] = Counter()
     for each in items(metadata.get("attachments"), "A message's attachments"):
         fields = mapping(each, "An attachment")
-        kind = checked_text(fields.get("mimeType") or fields.get("mime_type"), "The kind of an attachment")
+        kind = string(fields.get("mimeType") or fields.get("mime_type"), "The kind of an attachment")
         counts[_MEDIA.get(kind.partition("/")[0], "attachment")] += 1
     return counts
 
 
 def _thoughts(content: Json) -> str:
     thoughts = [mapping(each, "A thought") for each in items(content.get("thoughts"), "Its thoughts")]
-    parts = [checked_text(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
+    parts = [string(each.get(field), "A thought") for each in thoughts for field in ("summary", "content")]
     return thinking(joined(part for part in parts if part.strip()))

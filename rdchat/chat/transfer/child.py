@@ -60,7 +60,11 @@ class TransferProcess:
             arguments: Arguments of the task. Paths become absolute, because the process may run in another folder.
         """
         job: Job[T] = Job(on_progress, on_end)
-        return self._start(job, do, arguments, end=job.end, read=lambda answer: from_plain(result, _checked(answer))[0])
+
+        def end(outcome: Any) -> None:
+            job.end(from_plain(result, outcome)[0] if isinstance(outcome, dict) else outcome)
+
+        return self._start(job, do, arguments, end)
 
     def import_files(
         self, database: Database, paths: Sequence[Path], on_progress: OnProgress, on_end: OnEnd | None = None
@@ -69,20 +73,12 @@ class TransferProcess:
         job: Job[ImportReport] = Job(on_progress, on_end)
         writer = ImportWriter(database)
         arguments = {"database": database.path, "paths": [str(path.absolute()) for path in paths]}
-        end = partial(writer.end, on_end=job.end)
-        return self._start(job, "import_files", arguments, end=end, read=_checked, take=writer.take)
+        return self._start(job, "import_files", arguments, partial(writer.end, on_end=job.end), writer.take)
 
     def _start[T](
-        self,
-        job: Job[T],
-        do: str,
-        arguments: dict[str, Any],
-        *,
-        end: OnEnd,
-        read: Callable[[Any], Any],
-        take: Callable[[Any], object] | None = None,
+        self, job: Job[T], do: str, arguments: dict[str, Any], end: OnEnd, take: OnEnd | None = None
     ) -> Job[T]:
-        """Run a task. `take` gets the frames besides progress, `end` an error or the result of `read` on the answer."""
+        """Run a task. `take` gets the frames besides progress, `end` the answer or an error."""
 
         def on_progress(frame: Any) -> None:
             if "text" not in frame and take is not None:
@@ -94,7 +90,7 @@ class TransferProcess:
         is_foreign = do in (import_files.__name__, prepare.__name__)
         limits = Limits(memory_bytes=_MEMORY_BYTES if is_foreign else None, cancel_s=_CANCEL_S)
         on_end = lambda outcome: end(_as_text(outcome))  # noqa: E731
-        child_job = self.child.submit(do, request, limits, read=read, on_progress=on_progress, on_end=on_end)
+        child_job = self.child.submit(do, request, limits, read=_checked, on_progress=on_progress, on_end=on_end)
         job.when_cancelled(child_job.cancel)
         return job
 

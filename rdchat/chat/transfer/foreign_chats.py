@@ -55,7 +55,7 @@ def items(value: Any, what: str) -> list[Any]:
     return value
 
 
-def checked_text(value: Any, what: str) -> str:
+def string(value: Any, what: str) -> str:
     """Return a text that can be stored; empty for null."""
     if value is None:
         return ""
@@ -163,7 +163,7 @@ class ForeignChat:
     def text_of(self, content: Any, between: str = "\n\n") -> str:
         """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""
         if isinstance(content, str):
-            return checked_text(content, "A message")
+            return string(content, "A message")
         texts = []
         for each in items(content, "A message's content"):
             with self.skip_damaged("part"):
@@ -172,13 +172,13 @@ class ForeignChat:
 
     def _part(self, data: Any) -> str:
         if isinstance(data, str):
-            return checked_text(data, "A message")
+            return string(data, "A message")
         part = mapping(data, "A part of a message")
         kind = next((part[each] for each in ("type", "type_", "content_type") if each in part), None)
         text = part.get("text")
         # ChatGPT stores spoken text in parts of other kinds.
         if kind in ("text", "reasoning") or isinstance(text, str):
-            text = checked_text(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
+            text = string(text if isinstance(text, str) else mapping(text, "A message").get("value"), "A message")
         if not isinstance(kind, str):
             raise DamagedChatError("A part of a message has the wrong type")
         if isinstance(text, str):
@@ -202,6 +202,6 @@ class ForeignChat:
 
 def role_of(value: Any, roles: Mapping[str, Role | None]) -> Role | None:
     """Return a message's role; raise DamagedChatError for an unknown one."""
-    if checked_text(value, "A message's role") not in roles:
+    if string(value, "A message's role") not in roles:
         raise DamagedChatError("A message has an unknown role")
     return roles[value]

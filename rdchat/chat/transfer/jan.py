@@ -9,7 +9,7 @@ from typing import Any
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
-from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, checked_text, date, items, mapping, name, role_of
+from rdchat.chat.transfer.foreign_chats import ForeignChat, Json, date, items, mapping, name, role_of, string
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 
@@ -52,7 +52,7 @@ def read(thread: Json, lines: list[Any]) -> FullChat:
     assistant = mapping(next(iter(assistants), None), "An assistant")
     model = mapping(assistant.get("model"), "Its model")
     wrote = name(model.get("id")) or name(thread.get("model_id"))
-    chat = ForeignChat(system_prompt=checked_text(assistant.get("instructions"), "Its instructions"))
+    chat = ForeignChat(system_prompt=string(assistant.get("instructions"), "Its instructions"))
     for line in lines:
         with chat.skip_damaged("message"):
             _add(chat, line, wrote)

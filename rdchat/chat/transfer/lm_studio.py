@@ -10,13 +10,13 @@ from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import (
     ForeignChat,
     Json,
-    checked_text,
     date,
     items,
     joined,
     mapping,
     name,
     role_of,
+    string,
     thinking,
 )
 from rdchat.inference.api.events import FinishReason
@@ -68,7 +68,7 @@ def read(data: Json) -> FullChat:
     """
     fields = _fields(data.get("perChatPredictionConfig"))
     prompt = fields.get("llm.prediction.systemPrompt") or data.get("systemPrompt")
-    chat = ForeignChat(system_prompt=checked_text(prompt, "Its system prompt"))
+    chat = ForeignChat(system_prompt=string(prompt, "Its system prompt"))
     parent: int | None = None
     for entry in items(data.get("messages"), "Its list of messages"):
         with chat.skip_damaged("message"):

@@ -39,7 +39,7 @@ from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.reply_trace import packed_trace, plain_trace
 from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
-from rdchat.chat.transfer.foreign_chats import Json, checked_text, date, items, mapping, name
+from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, string
 from rdchat.files.plain_data import from_plain, plain
 from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import Role
@@ -111,10 +111,10 @@ def read(data: Any) -> FullChat:
     prompt, sampling, thinking = (chat.get(each) for each in ("system_prompt", "sampling", "thinking"))
     conversation = Conversation(
         0,
-        checked_text(chat.get("title"), "Its title"),
+        string(chat.get("title"), "Its title"),
         date(chat.get("created_at")),
         date(chat.get("updated_at")),
-        None if prompt is None else checked_text(prompt, "Its system prompt"),
+        None if prompt is None else string(prompt, "Its system prompt"),
         from_plain(SamplingParams(), sampling)[0] if isinstance(sampling, dict) else None,
         pinned_at=0.0 if chat.get("pinned") is True else None,
         archived=chat.get("archived") is True,
@@ -134,14 +134,14 @@ def read(data: Any) -> FullChat:
             traces[index] = trace
         readable = {"statistics": message.statistics, "drafting": message.drafting, "trace": trace}
         without.update(_LOST[part] for part, value in readable.items() if plain.get(part) is not None and value is None)
-    names = tuple(checked_text(each, "Its folder") for each in folder)[:_NESTED]
+    names = tuple(string(each, "Its folder") for each in folder)[:_NESTED]
     return FullChat(conversation, tuple(messages), traces, texts, names, without)
 
 
 def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
     """Return the message at an index; the texts of its files are added to `texts`."""
     parent, seed, activated = (data.get(each) for each in ("parent", "seed", "activated"))
-    if checked_text(data.get("role"), "A message's role") not in _ROLES:
+    if string(data.get("role"), "A message's role") not in _ROLES:
         raise DamagedChatError("A message has an unknown role")
     if parent is not None and (type(parent) is not int or not 0 <= parent < index):
         raise DamagedChatError("A message has a wrong parent")
@@ -151,11 +151,11 @@ def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
         "id": index,
         "conversation_id": 0,
         "parent_id": parent,
-        "text": checked_text(data.get("text"), "A message"),
+        "text": string(data.get("text"), "A message"),
         "created_at": date(data.get("created_at")),
         "model": name(data.get("model")),
         "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
-        "error": checked_text(data.get("error"), "What a message failed of"),
+        "error": string(data.get("error"), "What a message failed of"),
         "edited": data.get("edited") is True,
         "activated": activated if type(activated) is int else index,
     }
@@ -170,12 +170,12 @@ def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
 
 def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
     file = mapping(data, "A file")
-    text = checked_text(file.get("text"), "A file's text")
+    text = string(file.get("text"), "A file's text")
     if len(text) > MAX_CHARACTERS:
         raise DamagedChatError("The text of a file is too long")
-    kind = FileKind(file["kind"]) if checked_text(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
+    kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
     called, taken, note = (
-        checked_text(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note")
+        string(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note")
     )
     read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text

@@ -69,11 +69,7 @@ def tokens_of(text: str, count: Count) -> TokenCount:
 
 
 def fitting_passages(
-    passages: Sequence[Passage],
-    order: Sequence[int],
-    room: int,
-    per_token: float,
-    count: Callable[[Part], TokenCount],
+    passages: Sequence[Passage], order: Sequence[int], room: int, per_token: float, count: Callable[[Part], TokenCount]
 ) -> tuple[Part, TokenCount]:
     """Take the best passages until three quarters of the room are filled; at least one, though it may not fit.
 
