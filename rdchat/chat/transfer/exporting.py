@@ -44,8 +44,8 @@ def as_markdown(chat: FullChat, system_prompt: str, sampling: SamplingParams, *,
 
     Args:
         chat: The chat.
-        system_prompt: That of the preferences, for chats without their own.
-        sampling: That of the preferences.
+        system_prompt: That of the settings, for chats without their own.
+        sampling: That of the settings.
         details: Whether to add dates, settings and statistics.
     """
     prompt = system_prompt if chat.about.system_prompt is None else chat.about.system_prompt
@@ -215,8 +215,8 @@ def export_chats(
         kind: `json`; `markdown` for one chat in a file; `folder` for a Markdown file per chat.
         chats: Their ids; None for all.
         details: Whether Markdown includes settings and statistics.
-        system_prompt: That of the preferences, for chats without their own.
-        sampling: That of the preferences.
+        system_prompt: That of the settings, for chats without their own.
+        sampling: That of the settings.
 
     Raises:
         StorageError: If a chat is gone, the file cannot be written, or the folder already exists.

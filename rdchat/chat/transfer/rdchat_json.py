@@ -74,8 +74,8 @@ def write_chats(file: IO[str], chats: Iterable[FullChat], system_prompt: str, sa
     Args:
         file: Text, open for writing.
         chats: Each is read when it is needed.
-        system_prompt: That of the preferences.
-        sampling: That of the preferences.
+        system_prompt: That of the settings.
+        sampling: That of the settings.
     """
     preferences = {"system_prompt": system_prompt, "sampling": asdict(sampling)}
     head = {"format": FORMAT, "version": VERSION, "rdchat": __version__, "exported_at": time.time()}

@@ -50,8 +50,9 @@ class SettingsPage(QWidget):
         """Add a small text as wide as the fields; without a text it is hidden."""
         label = ThemedLabel(self._theme, text, color, -1, wraps=True)
         label.setFixedWidth(_NOTE_WIDTH)
-        label.setHidden(not text)
         self.add_line(label)
+        if not text:
+            label.hide()
         return label
 
     def check_box(self, text: str, setting: str, change: Change | None = None) -> QCheckBox:

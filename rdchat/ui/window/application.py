@@ -4,6 +4,9 @@ from PySide6.QtCore import QEvent, Signal
 from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication
 
+ON_SCREEN = "The window is on the screen"
+"""Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
+
 
 class Application(QApplication):
     """The process's Qt application; macOS sends it the files that are double-clicked, or dropped on the Dock's icon.

@@ -20,6 +20,7 @@ from rdchat.ui.style.layouts import splitter
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.window.application import ON_SCREEN
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header
 from rdchat.ui.window.menus import WindowActions, menus
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
     from rdchat.services.models.models import Models
 
 _LOG = logging.getLogger(__name__)
-ON_SCREEN = "The window is on the screen"
-"""Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,
     Appearance.LIGHT: Qt.ColorScheme.Light,

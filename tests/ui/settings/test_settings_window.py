@@ -1,8 +1,9 @@
 from pathlib import Path
 
 import pytest
-from PySide6.QtCore import QObject, QUrl, Signal, Slot
+from PySide6.QtCore import QEvent, QObject, QUrl, Signal, Slot
 from PySide6.QtGui import QDesktopServices
+from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
@@ -33,6 +34,30 @@ def test_what_is_in_force_is_shown(preferences: SettingsWindow) -> None:
     assert preferences.seed.text() == ""
     assert preferences.form.sampling() == SamplingParams()
     assert preferences.model.text() == "smollm2-135m-instruct (default)"
+
+
+def test_its_notes_are_never_windows_of_their_own(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
+    """They were shown before they had a parent, and took the keyboard from the message field."""
+    shown: list[QWidget] = []
+    watch = Watch(shown)
+    QApplication.instance().installEventFilter(watch)
+    window = SettingsWindow(chat.controller, theme)
+    QApplication.instance().removeEventFilter(watch)
+    qtbot.addWidget(window)
+    assert shown == []
+
+
+class Watch(QObject):
+    """Collects the windows that are shown."""
+
+    def __init__(self, shown: list[QWidget]) -> None:
+        super().__init__()
+        self._shown = shown
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        if event.type() is QEvent.Type.Show and isinstance(watched, QWidget) and watched.isWindow():
+            self._shown.append(watched)
+        return False
 
 
 def test_changes_apply_at_once_and_are_kept(chat: Chat, preferences: SettingsWindow, tmp_path: Path) -> None:
