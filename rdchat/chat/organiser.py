@@ -152,21 +152,17 @@ class ChatOrganiser:
 
     def folders(self) -> list[Folder]:
         """Return the folders by name; one whose parent is gone or nested itself is shown at the top."""
-        rows = self._database.rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NULL")
-        folders = [folder_from(row) for row in rows]
+        folders = self._folders("deleted_at IS NULL")
         top = {folder.id for folder in folders if folder.parent_id is None}
-        shown_folders = [
-            folder if folder.parent_id in top else Folder(folder.id, folder.name, None, folder.expanded)
-            for folder in folders
-        ]
-        return sorted(shown_folders, key=lambda folder: (folder.name.casefold(), folder.id))
+        nested = [folder if folder.parent_id in top else replace(folder, parent_id=None) for folder in folders]
+        return sorted(nested, key=lambda folder: (folder.name.casefold(), folder.id))
 
     def deleted_folders(self) -> list[Folder]:
         """Return the folders in the bin, the last one deleted first."""
-        rows = self._database.rows(
-            f"SELECT {FOLDER_COLUMNS} FROM folders WHERE deleted_at IS NOT NULL ORDER BY deleted_at DESC, id DESC"
-        )
-        return [folder_from(row) for row in rows]
+        return self._folders("deleted_at IS NOT NULL ORDER BY deleted_at DESC, id DESC")
+
+    def _folders(self, where: str) -> list[Folder]:
+        return [folder_from(row) for row in self._database.rows(f"SELECT {FOLDER_COLUMNS} FROM folders WHERE {where}")]
 
     def folder(self, folder_id: int) -> Folder:
         """Return one folder; StorageError where it is deleted or never was."""

@@ -70,7 +70,7 @@ class Transfers:
 
         def end(outcome: object) -> None:
             if not isinstance(outcome, RdchatError):
-                self._controller.chats.drop(chats, self._controller.replies.chats_being_written)
+                self._controller.chats.drop(chats)
             on_end(outcome)
 
         self._begin(lambda _progress, end: self._store.delete_conversations(chats, end), on_progress, end)

@@ -238,12 +238,8 @@ def inserting(connection: sqlite3.Connection, chat: FullChat) -> Generator[int, 
     conversation = chat.about
     prompt = None if conversation.system_prompt is None else text_column(conversation.system_prompt)
     archived_at = conversation.updated_at if conversation.archived else None
-    choices = (
-        prompt,
-        json_column(conversation.sampling),
-        conversation.thinking_choice,
-        json_column(conversation.answer_shape),
-    )
+    sampling, answer_shape = json_column(conversation.sampling), json_column(conversation.answer_shape)
+    choices = (prompt, sampling, conversation.thinking_choice, answer_shape)
     location = (conversation.folder_id, conversation.pinned_at, archived_at)
     values = (text_column(conversation.title), conversation.created_at, conversation.updated_at, *choices, *location)
     cursor = connection.execute(_INSERT, values)

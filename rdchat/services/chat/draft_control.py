@@ -32,9 +32,14 @@ class DraftControl(QObject):
 
     Attributes:
         settings: The loaded model's; the defaults where none is loaded or it has none of its own.
+        exact_times: Whether stages wait for their results, so that the time ledger is exact.
+        loading: Whether the drafter is being loaded.
+        checking: Whether the options are being asked for; a reply under way delays the answer.
+        last_problem: Why the last reply was not drafted to its end although the mode asks for it.
     """
 
-    changed = Signal()  # settings, options, or when they apply
+    # The settings, the options, or when they take effect.
+    changed = Signal()
     exact_times_changed = Signal()
     loading_changed = Signal()
 
@@ -43,13 +48,13 @@ class DraftControl(QObject):
         self._model, self._read, self._save = model, read, save
         self.settings = DraftSettings()
         self._options: dict[Mode, ModeOption] = {}
-        self._running: tuple[EngineRequest, DraftSettings] | None = None  # a reply, and the settings that it began with
-        self.exact_times = False  # stages wait for their results, so that the time ledger is exact
-        self.loading = False  # what drafts is being loaded beside the model
-        self.checking = False  # an answer about options is on its way; a reply under way holds it up
-        self._search: FolderSearch | None = None  # for drafters
-        self._fits: dict[str, DrafterFit] = {}  # by drafter; of the loaded model
-        self.last_problem = ""  # why the last reply was not drafted to its end although that was asked for
+        # The reply under way, and the settings that it began with.
+        self._running: tuple[EngineRequest, DraftSettings] | None = None
+        self.exact_times = self.loading = self.checking = False
+        # The search for drafters, and which of them fit the loaded model.
+        self._search: FolderSearch | None = None
+        self._fits: dict[str, DrafterFit] = {}
+        self.last_problem = ""
         model.load_started.connect(self._forget_options)
         model.failed.connect(self._forget_options)
         model.unload_started.connect(self._forget_options)
@@ -125,10 +130,10 @@ class DraftControl(QObject):
         settings, before = replace(settings, profile=False, trace=False), self.settings
         if not self.ready or settings == before:
             return
-        kept, model = self._read(), self._model_name()
-        others = tuple(item for item in kept.drafts if item.model != model)
+        all_settings, model = self._read(), self._model_name()
+        others = tuple(item for item in all_settings.drafts if item.model != model)
         self.last_problem = ""
-        self._save(replace(kept, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
+        self._save(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
         self.settings = settings
         self._update_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
@@ -199,10 +204,10 @@ class DraftControl(QObject):
         self._fits = {fit.drafter: fit for fit in event.drafters}
         was, now = before.get(mode), self._options.get(mode)
         if was and now and now.available and not was.available:
-            self.last_problem = ""  # it is mended
+            self.last_problem = ""
         self.changed.emit()
         if event.drafters and self._fits.keys() < set(self._candidates):
-            self.refresh_options()  # an answer covers some of many drafters
+            self.refresh_options()  # An answer covers some of many drafters.
 
     def _set_loading(self, loading: bool) -> None:
         if loading != self.loading:
@@ -214,14 +219,14 @@ class DraftControl(QObject):
         self._set_loading(False)
         self.read_settings()
         self.checking, self._options, self._fits, self.last_problem = False, {}, {}, ""
-        self._running = None  # it is stopped, and its problems are not the next model's
+        self._running = None
         self.changed.emit()
 
     @Slot(ModelInfo)
     def _on_loaded(self, _info: ModelInfo) -> None:
         self.read_settings()
         self.changed.emit()
-        self._check_options()  # before a reply that waited for the model: it says what it waits for
+        self._check_options()  # Before a reply that waited for the model: it shows what it waits for.
         self.look_for_drafters()
 
 

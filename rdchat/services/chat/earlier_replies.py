@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from rdchat.inference.drafting.reply_index import ReplyIndex
 
 _LOG = logging.getLogger(__name__)
-_CHECK_MS = 15_000  # after a change of the chats
+# After a change of the chats.
+_CHECK_MS = 15_000
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "merges.txt", "tekken.json")
 _MAX_FILE_BYTES = 1 << 28
 
@@ -69,7 +70,7 @@ class EarlierReplyIndex(QObject):
     def add(self, message_id: int, ids: Sequence[int]) -> None:
         """Store the token ids of a reply that has ended, and draft from it too."""
         if self.index is not None:
-            with suppress(StorageError):  # the next check tries again
+            with suppress(StorageError):  # The next check tries again.
                 self._tokens.save(message_id, self.index.tokenizer, ids)
                 self.index.add(message_id, ids)
                 self.changed.emit()
@@ -154,7 +155,7 @@ def _updated(
         if count >= MAX_TOKENS:
             break
     if index is not None:
-        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0  # a full one lacks older replies
+        oldest = min(index.messages, default=0) if count >= BUILT_TOKENS else 0  # A full index lacks older replies.
         if index.messages == {message_id for message_id in replies if message_id >= oldest}:
             return index
     return ReplyIndex(replies, key)

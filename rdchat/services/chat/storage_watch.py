@@ -19,7 +19,8 @@ class StorageWatch(QObject):
 
     def __init__(self, parent: QObject | None = None) -> None:
         super().__init__(parent)
-        self._failures = 0  # since the last write that worked
+        # Since the last write that worked.
+        self._failures = 0
 
     def report(self, error: StorageError) -> None:
         self._failures += 1
@@ -33,10 +34,10 @@ class StorageWatch(QObject):
         except StorageError as error:
             self.report(error)
 
-    def read[T, U](self, look: Callable[[], T], otherwise: U) -> T | U:
+    def read[T, U](self, read: Callable[[], T], otherwise: U) -> T | U:
         """Return what is read, or something else where that fails."""
         try:
-            return look()
+            return read()
         except StorageError as error:
             self.report(error)
             return otherwise
@@ -61,7 +62,7 @@ class SettingsControl(QObject):
     """The settings in force, and the one way to change them.
 
     Args:
-        store: Where they are kept.
+        store: Stores them.
         storage: Reports a failure to save them; they are in force all the same.
         parent: The Qt parent.
     """

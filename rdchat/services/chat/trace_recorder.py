@@ -18,25 +18,27 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class _Unsaved:
-    """A trace on its way into the store."""
+    """A trace on its way into the store; `packed` is empty until it is packed."""
 
     message_id: int
     trace: ReplyTrace
-    packed: bytes = b""  # empty until it is packed
+    packed: bytes = b""
 
 
 class TraceRecorder(QObject):
     """Appends tokens to the traces of replies. A trace that cannot be stored or read counts as not recorded."""
 
-    tokens_added = Signal(int, object)  # message id, Sequence[TokenEvent]
-    trace_ended = Signal(int)  # message id
+    # The id of the message, and a sequence of `TokenEvent`.
+    tokens_added = Signal(int, object)
+    trace_ended = Signal(int)
 
     def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._store = store
         self._live: dict[int, ReplyTrace] = {}
         self._unsaved: list[_Unsaved] = []
-        self._packing = BackgroundWork("traces", self)  # packing the trace of 2,000 tokens takes 50 ms
+        # Packing the trace of 2,000 tokens takes 50 ms.
+        self._packing = BackgroundWork("traces", self)
 
     def begin(self, message_id: int, begins_at: int) -> None:
         """Begin the trace of a reply that has `begins_at` characters already; 0 replaces an older trace."""
@@ -47,11 +49,11 @@ class TraceRecorder(QObject):
             trace.add(tokens)
             self.tokens_added.emit(message_id, tokens)
 
-    def end(self, message_id: int, kept: int | None = None, trailing_text: str = "") -> None:
-        """End a trace after its first `kept` tokens, all where that is None, and store it soon."""
+    def end(self, message_id: int, count: int | None = None, trailing_text: str = "") -> None:
+        """End a trace after its first `count` tokens, all where that is None, and store it soon."""
         if (trace := self._live.pop(message_id, None)) is None:
             return
-        trace.end(len(trace.tokens) if kept is None else kept, trailing_text)
+        trace.end(len(trace.tokens) if count is None else count, trailing_text)
         if trace.tokens:
             unsaved = _Unsaved(message_id, trace)
             self._unsaved.append(unsaved)
@@ -59,7 +61,7 @@ class TraceRecorder(QObject):
         self.trace_ended.emit(message_id)
 
     def is_live(self, message_id: int) -> bool:
-        """Tell whether a reply is being written."""
+        """Return whether a reply is being written."""
         return message_id in self._live
 
     def trace(self, message_id: int) -> ReplyTrace | None:
@@ -71,10 +73,10 @@ class TraceRecorder(QObject):
             parts[:0] = self._stored(message_id)
         if not parts:
             return None
-        whole = ReplyTrace()
+        joined = ReplyTrace()
         for part in parts:
-            whole.join(part)
-        return whole
+            joined.join(part)
+        return joined
 
     @Slot()
     def save(self) -> None:
@@ -118,7 +120,7 @@ class TraceRecorder(QObject):
         self.save()
 
     def _take_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
-        """Keep a packed trace until it is stored; drop one that could not be packed, so that it holds up no other."""
+        """Hold a packed trace until it is stored; drop one that could not be packed, so that others are stored."""
         unsaved.packed = packed
         if not packed and unsaved in self._unsaved:
             self._unsaved.remove(unsaved)

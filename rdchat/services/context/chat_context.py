@@ -49,13 +49,21 @@ class Doing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SummaryProgress:
-    """How far a summary is."""
+    """How far a summary is.
 
-    part: int  # number of the part of the text being summarised, from 1
+    Attributes:
+        part: Number of the part of the text being summarised, from 1.
+        parts: Number of parts.
+        read: Tokens of the part's prompt that are processed.
+        to_read: Tokens of the part's prompt; 0 if unknown.
+        written: Tokens of the part's summary.
+    """
+
+    part: int
     parts: int
-    read: int = 0  # tokens of the part's prompt that are processed
-    to_read: int = 0  # tokens of the part's prompt; 0 if unknown
-    written: int = 0  # tokens of the part's summary
+    read: int = 0
+    to_read: int = 0
+    written: int = 0
 
 
 class ChatContext(QObject):
@@ -70,7 +78,8 @@ class ChatContext(QObject):
 
     changed = Signal()
     summary_progressed = Signal(SummaryProgress)
-    reply_requested = Signal(int)  # id of a reply that failed because the chat was too long, and now fits
+    # The id of a reply that failed because the chat was too long, and now fits.
+    reply_requested = Signal(int)
 
     def __init__(
         self, chat: OpenChat, replies: Replies, storage: StorageWatch, notify: Callable[[Notice], object]
@@ -81,11 +90,13 @@ class ChatContext(QObject):
         self.meter = ContextMeter(chat, replies)
         self.meter.changed.connect(self.changed)
         self.doing = Doing.NOTHING
-        self._path_end: int | None = None  # id of the last message when the work began
+        # Id of the last message when the work began.
+        self._path_end: int | None = None
         self._task = BackgroundWork("cut", self)
-        self._plan: SummaryPlan | None = None  # of the summary that is written
+        self._plan: SummaryPlan | None = None
         self._progress = SummaryProgress(0, 0)
-        self._in_thought = False  # the chat template began a thought
+        # Whether the chat template began a thought.
+        self._in_thought = False
         self._request: EngineRequest | None = None
         for another in (chat.opened, self._model.load_started, self._model.unload_started):
             another.connect(self.stop)

@@ -18,14 +18,23 @@ _CLOSING_S = 0.2  # a count that goes on in the tokenizer's process is not waite
 
 @dataclass(frozen=True, slots=True)
 class ContextUse:
-    """The token count of a chat."""
+    """The token count of a chat.
 
-    tokens: int | None  # of the chat with the typed text; None if far more than the context
-    limit: int  # the model's context
+    Attributes:
+        tokens: Tokens of the chat with the typed text; None if far more than the context.
+        limit: The model's context.
+        typed: The typed text.
+        last_id: Id of the last message; None for a new chat.
+        turns: Messages in the prompt.
+        answered: Whether the chat ends with a reply: the next message is another question.
+    """
+
+    tokens: int | None
+    limit: int
     typed: str
-    last_id: int | None  # id of the last message; None for a new chat
-    turns: int = 0  # messages in the prompt
-    answered: bool = False  # whether the chat ends with a reply: the next message is another question
+    last_id: int | None
+    turns: int = 0
+    answered: bool = False
 
     @property
     def fits(self) -> bool:
@@ -44,6 +53,10 @@ class ContextMeter(QObject):
     Args:
         chat: The open chat.
         replies: Gives the model and the texts of files.
+
+    Attributes:
+        use: The last count; None without a model or if its chat template fails.
+        current: Whether `use` counts the present chat; the typed text may be newer.
     """
 
     changed = Signal()
@@ -51,10 +64,11 @@ class ContextMeter(QObject):
     def __init__(self, chat: OpenChat, replies: Replies) -> None:
         super().__init__(chat)
         self._chat, self._model, self._text_of = chat, replies.model, replies.file_text
-        self.use: ContextUse | None = None  # the last count; None without a model or if its chat template fails
-        self.current = False  # whether `use` counts the present chat; the typed text may be newer
+        self.use: ContextUse | None = None
+        self.current = False
         self._thread = BackgroundWork("tokens", self)
-        self._job: Job[ContextUse] | None = None  # the count under way
+        # The count under way.
+        self._job: Job[ContextUse] | None = None
         self._timer = QTimer(self, singleShot=True, interval=_QUIET_MS)
         self._timer.timeout.connect(self._count)
         for changed in (chat.path_changed, chat.message_added, chat.message_changed, chat.options_changed):

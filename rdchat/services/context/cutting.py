@@ -23,21 +23,34 @@ SUMMARY_WISH = (
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """The tokens that a chat may have."""
+    """The tokens that a chat may have.
 
-    limit: int  # the model's context, in tokens
-    reserve: int  # tokens kept free for the next reply
-    thinks: bool = True  # whether the model may think before it answers
+    Attributes:
+        limit: The model's context.
+        reserve: Tokens to leave free for the next reply.
+        thinks: Whether the model may think before it answers.
+    """
+
+    limit: int
+    reserve: int
+    thinks: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class SummaryPlan:
-    """A text to summarise, in pieces."""
+    """A text to summarise, in pieces.
 
-    message_id: int  # the last message that is summarised
-    pieces: Sequence[str]  # the text
-    max_tokens: int  # maximum tokens of the summary
-    thoughts: int = 0  # maximum tokens of thinking before it; 0 if thinking is switched off
+    Attributes:
+        message_id: The last message that is summarised.
+        pieces: The text.
+        max_tokens: Maximum tokens of the summary.
+        thoughts: Maximum tokens of thinking before it; 0 if thinking is switched off.
+    """
+
+    message_id: int
+    pieces: Sequence[str]
+    max_tokens: int
+    thoughts: int = 0
 
 
 def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:

@@ -217,14 +217,12 @@ class ChatList(QObject):
         self.chat.forget_all()
         self.open_latest()
 
-    def drop(self, conversation_ids: Sequence[int], being_written: set[int]) -> None:
-        """Remove conversations that were deleted elsewhere from the list.
+    def drop(self, conversation_ids: Sequence[int]) -> None:
+        """Remove conversations, perhaps thousands, that were deleted elsewhere from the list.
 
-        Args:
-            conversation_ids: Perhaps thousands; `conversation_removed` names only those that are open or being written.
-            being_written: Conversations with a reply that has not ended.
+        `conversation_removed` is emitted for those that are open or being written.
         """
-        for each in being_written.intersection(conversation_ids):
+        for each in self.chat.replies.chats_being_written.intersection(conversation_ids):
             self.conversation_removed.emit(each)
         self.refresh()
 

@@ -57,7 +57,7 @@ class AlternativePane(QWidget):
         ground = Ground(theme, "surface")
         column(self.text, None, within=ground, margins=(MEDIUM, SMALL, MEDIUM, LARGE))
         self.area = scrolled(ground)
-        self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # the text keeps its width
+        self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # The text keeps its width.
         self.use = push_button(
             "Use This One", "Shows this one in the chat and continues from it", self.use_requested.emit
         )
@@ -107,7 +107,8 @@ class AlternativesWindow(SideWindow):
         self._all = self._chat.alternatives(message.id)
         ids = [each.id for each in self._all]
         right = max(1, ids.index(message.id)) if message.id in ids else 0
-        self._ids = ids[max(0, right - 1) : right + 1]  # of those that are shown
+        # Those that are visible.
+        self._ids = ids[max(0, right - 1) : right + 1]
         self.panes = tuple(AlternativePane(message.role, theme, side) for side in ("left", "right"))
         self.together = QCheckBox("Scroll together")
         self.together.setChecked(True)
@@ -154,7 +155,7 @@ class AlternativesWindow(SideWindow):
         self.note.setText("")
         self._comparison.forget()
         messages, in_use = {each.id: each for each in self._all}, set(self._chat.path.ids)
-        for pane, message_id in zip(self.panes, self._ids, strict=False):  # there are none of a chat that is gone
+        for pane, message_id in zip(self.panes, self._ids, strict=False):  # A deleted chat has none.
             pane.show_message(messages[message_id], in_use=message_id in in_use)
 
     def _step(self, index: int, step: int) -> None:
@@ -172,7 +173,7 @@ class AlternativesWindow(SideWindow):
         self._comparison.replace(lambda _job: differences(*texts), partial(self._mark, texts))
 
     def _mark(self, texts: list[str], spans: tuple[Spans, Spans] | None) -> None:
-        if texts == [pane.visible_text for pane in self.panes]:  # else one of them was drawn on since
+        if texts == [pane.visible_text for pane in self.panes]:  # Else one of them has changed.
             for pane, spans_of_pane in zip(self.panes, spans or ([], []), strict=True):
                 pane.text.body.marks.show(spans_of_pane)
             little = f"These {self._what} have little in common"

@@ -1,14 +1,7 @@
 """The message field: it grows with its text, beside one button that sends or stops."""
 
 from PySide6.QtCore import QMimeData, QRectF, Qt, Signal
-from PySide6.QtGui import (
-    QDragEnterEvent,
-    QFocusEvent,
-    QPaintEvent,
-    QPen,
-    QResizeEvent,
-    QTextCursor,
-)
+from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPaintEvent, QPen, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
@@ -43,8 +36,10 @@ class ComposerField(PromptField):
     """Takes pasted files as files, and leaves dragged ones to the window."""
 
     focus_changed = Signal()
-    files_pasted = Signal(list)  # paths
-    paste_refused = Signal(str)  # why
+    # Paths of the files.
+    files_pasted = Signal(list)
+    # Why it was refused.
+    paste_refused = Signal(str)
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Message", (1, 8))
@@ -85,7 +80,7 @@ class ComposerField(PromptField):
 
 
 class ShapeChip(QWidget):
-    """Says in the message field which shape the answers must have, with a cross that ends that."""
+    """Shows in the message field which format the answers must have, with a cross that ends that."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -99,7 +94,7 @@ class ShapeChip(QWidget):
         self.hide()
 
     def show_shape(self, shape: AnswerShape | None) -> None:
-        """Name the shape; hide where the answers may be any text."""
+        """Show the format; hide where the answers may be any text."""
         self.label.setText(_SHAPES.get(shape.kind, "Another format") if shape else "")
         self.setVisible(shape is not None)
 
@@ -120,13 +115,14 @@ class Composer(QWidget):
 
     submitted = Signal(str)
     stop_requested = Signal()
-    files_pasted = Signal(list)  # paths
+    files_pasted = Signal(list)
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._state = EngineState.LOADING
-        self._waits = False  # what is sent now waits for another reply
+        # Whether a message that is sent now waits for another reply.
+        self._waits = False
         self.field = ComposerField(theme)
         self.button = RoundButton("send", "Send", theme, _BUTTON)
         self.later = RoundButton("send", _WAITS, theme, _BUTTON)
@@ -197,11 +193,11 @@ class Composer(QWidget):
         self._refresh_button()
 
     def show_note(self, text: str) -> None:
-        """Say below the field why nothing was sent; an empty string removes that."""
+        """Show below the field why nothing was sent; an empty string removes that."""
         self.note.show_text(text)
 
     def give_back(self, text: str, reason: str) -> None:
-        """Put back text that was not sent, unless something else was typed since, and say why."""
+        """Put back text that was not sent, unless something else was typed since, and show why."""
         if not self.text.strip():
             self.set_text(text)
         self.show_note(reason)

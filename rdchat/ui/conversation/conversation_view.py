@@ -24,7 +24,8 @@ class ConversationView(Ground):
     """Shows the open chat in the transcript and the composer, and chooses what stands between the two."""
 
     choose_model_requested = Signal()
-    larger_model_requested = Signal(str)  # its hub id
+    # Its hub id.
+    larger_model_requested = Signal(str)
 
     def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
         super().__init__(theme, "surface")
@@ -137,7 +138,7 @@ class ConversationView(Ground):
         self.find_bar.follow(self._controller.chats.query.words.strip())
 
     def _show_messages(self) -> None:
-        self._show_page()  # first: the transcript gets its width, for which messages are laid out
+        self._show_page()  # First: the transcript gets its width, for which messages are laid out.
         self.transcript.set_messages(self._chat.path, self._chat.reading_position)
         self._show_in_find_bar()
 

@@ -30,18 +30,22 @@ class FindBar(Ground):
         theme: The appearance to follow.
     """
 
-    version_requested = Signal(int)  # a message of another version of the chat
+    # A message of another version of the chat.
+    version_requested = Signal(int)
 
     def __init__(self, finder: ChatSearch, transcript: TranscriptView, theme: Theme) -> None:
         super().__init__(theme, "window")
         self._finder, self._transcript = finder, transcript
         self._chat: int | None = None
         self._path: list[int] = []
-        self._here: list[int] = []  # found messages, in the order of the path
+        # Messages that match, in the order of the path; then those of other versions, and which one is current.
+        self._here: list[int] = []
         self._elsewhere: tuple[int, ...] = ()
-        self._index = -1  # of the message that is gone to
-        self._followed = False  # it was opened by a search of all chats, and closes with it
-        self._pending_match = False  # the answer under way is gone to
+        self._index = -1
+        # Whether a search of all chats opened the bar, which closes with that search.
+        self._followed = False
+        # Whether to go to a message of the next answer.
+        self._pending_match = False
         self.field = SearchField(theme, "Find in this chat", "Find in this chat", escape_clears=False)
         self.field.setMaximumWidth(_FIELD_WIDTH)
         self.field.setMinimumWidth(_FIELD_WIDTH // 3)
@@ -150,7 +154,7 @@ class FindBar(Ground):
         self._elsewhere = tuple(sorted(ids - set(self._path)))
         is_current, self._pending_match = self._pending_match, False
         if self._here and is_current:
-            self._go(len(self._here) - 1)  # the newest, as the sidebar shows it
+            self._go(len(self._here) - 1)
         else:
             self._index = self._here.index(current) if current in self._here else -1
             self._show_count()

@@ -17,7 +17,8 @@ _ROW, _MAX_ROWS = 28, 3  # pixels; more rows scroll
 class WaitingList(QWidget):
     """One row for each message, the next one first, with buttons to edit and to remove it; hidden without any."""
 
-    edit_requested = Signal(object)  # a `WaitingMessage`
+    # Each has a `WaitingMessage`.
+    edit_requested = Signal(object)
     remove_requested = Signal(object)
 
     def __init__(self, theme: Theme) -> None:
