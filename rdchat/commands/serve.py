@@ -25,7 +25,7 @@ from rdchat.services.app.event_loop import QuitSignals
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_events import Failure
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.engine.server_gate import ServerGate
+from rdchat.services.engine.shared_engine import SharedEngine
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -100,7 +100,7 @@ class _Serving(QObject):
         self._key_text, self._progress = key_text, progress
         self._engine = EngineClient(_engine, host.keep_awake)
         self._slot = ModelSlot(self._engine, Settings(dtype=dtype))
-        self._server = Server(settings, ServerGate(self._slot, _models))
+        self._server = Server(settings, SharedEngine(self._slot, _models))
         self._slot.load_progressed.connect(progress.show)
         self._slot.loaded.connect(self._start)
         self._slot.failed.connect(self._fail)

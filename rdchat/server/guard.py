@@ -38,8 +38,6 @@ class Guard:
             own = socket.gethostname().lower()
             names |= {own, own.partition(".")[0], f"{own.partition('.')[0]}.local"}
         self._names = names
-        # KV caches are never shared between keys.
-        self.partition = f"server-{self._key.hex()[:16]}"
 
     def check(self, headers: Headers) -> None:
         """Raise ApiError for a request that may not come in. One right key among several is enough."""

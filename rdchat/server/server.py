@@ -10,11 +10,11 @@ import uvicorn
 
 from rdchat.errors import RdchatError
 from rdchat.server.connection import Connection
-from rdchat.server.desk import Desk
-from rdchat.server.endpoints import build_app
+from rdchat.server.endpoints import Endpoints
 from rdchat.server.facts import ServerFacts
-from rdchat.server.gate import EngineGate
 from rdchat.server.guard import Guard
+from rdchat.server.request_queue import RequestQueue
+from rdchat.server.server_engine import ServerEngine
 from rdchat.server.settings import ServerSettings
 
 # Connections that the system holds until they are accepted.
@@ -25,11 +25,11 @@ _LOG = logging.getLogger(__name__)
 
 
 class Server:
-    """Answers requests of other programs with the engine behind a gate.
+    """Answers requests of other programs with the engine.
 
     Args:
         settings: Where it listens, its key and its limits.
-        gate: The engine.
+        engine: The engine.
         on_change: Called on the server's thread when `facts` have changed; progress of a reply at most 10 times a
             second. It must be quick.
     """
@@ -37,11 +37,11 @@ class Server:
     def __init__(
         self,
         settings: ServerSettings,
-        gate: EngineGate,
+        engine: ServerEngine,
         on_change: Callable[[ServerFacts], object] = lambda _facts: None,
     ) -> None:
         self.settings = settings
-        self._desk = Desk(settings, gate, on_change)
+        self._queue = RequestQueue(settings, engine, on_change)
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._server: uvicorn.Server | None = None
@@ -49,12 +49,12 @@ class Server:
     @property
     def address(self) -> str:
         """Its address, such as `http://127.0.0.1:8817`; empty while it does not run."""
-        return self._desk.address
+        return self._queue.address
 
     @property
     def facts(self) -> ServerFacts:
         """The server at this moment; progress of a reply is up to a tenth of a second old."""
-        return self._desk.facts
+        return self._queue.facts
 
     def start(self) -> None:
         """Listen, and begin to answer. A server is started once.
@@ -66,11 +66,11 @@ class Server:
         listener = self._listen()
         port = listener.getsockname()[1]
         host = self.settings.host
-        self._desk.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self._desk.facts = ServerFacts(self._desk.address)
+        self._queue.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self._queue.facts = ServerFacts(self._queue.address)
         limits = self.settings.limits
         config = uvicorn.Config(
-            build_app(self._desk, Guard(self.settings, port)),
+            Endpoints(self._queue, Guard(self.settings, port), limits),
             http=Connection.limited_to(limits.header_seconds),
             loop="asyncio",
             ws="none",
@@ -101,13 +101,13 @@ class Server:
         if self._thread.is_alive():
             _LOG.error("The server's thread did not end within %.0f s", timeout_s)
             return False
-        self._desk.address = ""
-        self._desk.facts = ServerFacts("")
+        self._queue.address = ""
+        self._queue.facts = ServerFacts("")
         return True
 
     def cancel(self, request_id: int) -> None:
         """Stop a request that waits or runs; one that has ended stays as it is."""
-        self._call(lambda: self._desk.cancel(request_id))
+        self._call(lambda: self._queue.cancel(request_id))
 
     def _listen(self) -> socket.socket:
         host, port = self.settings.host, self.settings.port
@@ -136,7 +136,7 @@ class Server:
 
     def _begin_to_stop(self) -> None:
         assert self._server is not None
-        self._desk.close()
+        self._queue.close()
         self._server.should_exit = True
 
     def _call(self, function: Callable[[], None]) -> None:

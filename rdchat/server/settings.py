@@ -1,5 +1,6 @@
 """Where the server listens, and its limits."""
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -71,6 +72,11 @@ class ServerSettings:
         require(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
         require(self.queue_length >= 1, "queue length", self.queue_length, "at least 1")
         require(len(self.key) >= 8, "length of the server's key", len(self.key), "at least 8 characters")
+
+    @property
+    def partition(self) -> str:
+        """See `GenerationRequest.partition`: KV caches are never shared between keys."""
+        return f"server-{hashlib.sha256(self.key.encode('utf-8', 'surrogateescape')).hexdigest()[:16]}"
 
 
 def host_names(given: Iterable[str]) -> tuple[str, ...]:

@@ -100,8 +100,8 @@ def prompt(case: Case, tokenizers: Tokenizers) -> str:
     body = _json(case)
     interface: Any = Messages() if ".anthropic." in case["file"] else ChatCompletions()
     try:
-        order = interface.read(Fields(body))
-        request = order.request(0, info, DraftSettings(), "p")
+        made = interface.read(Fields(body))
+        request = made.request(0, info, DraftSettings(), "p")
         if request.shape is not None:
             prompts.check_shape(request.shape)
         text = tokenizer.decode(prompts.encode_request(request, 100_000))
@@ -110,7 +110,7 @@ def prompt(case: Case, tokenizers: Tokenizers) -> str:
     again = [interface.read(Fields(body)).request(0, info, DraftSettings(), "p").seed for _ in range(2)]
     seeds = "" if "seed" not in body else " SEEDS equal" if again[0] == again[1] else " SEEDS differ"
     shape = f" SHAPE {request.shape.kind.value} {request.shape.source[:300]}" if request.shape else ""
-    return f"PROMPT {text!r}{shape}{seeds} IGNORED {','.join(order.ignored)}"
+    return f"PROMPT {text!r}{shape}{seeds} IGNORED {','.join(made.ignored)}"
 
 
 def grammar(case: Case, tokenizers: Tokenizers) -> str:

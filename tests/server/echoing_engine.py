@@ -1,4 +1,4 @@
-"""An engine behind the server's gate that writes the last message back, on a thread of its own."""
+"""An engine of the server that writes the last message back, on a thread of its own."""
 
 import queue
 import threading
@@ -9,9 +9,10 @@ from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.gate import EngineFailure
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.server_engine import Stop
 
-_Take = Callable[[GenerationEvent | EngineFailure], object]
+_Take = Callable[[GenerationEvent | ApiError], object]
 MODEL = ModelInfo("tiny/echo", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)
 
 
@@ -26,7 +27,7 @@ class Running:
 
 
 class EchoingEngine:
-    """An `EngineGate`. A reply has a token for each word of the last message.
+    """An `ServerEngine`. A reply has a token for each word of the last message.
 
     A message that begins with "forever" is written again and again until the reply is cancelled or has its most tokens.
 
@@ -56,20 +57,20 @@ class EchoingEngine:
         return ()
 
     def count_tokens(self, request: GenerationRequest) -> int:
-        """See `EngineGate`."""
+        """See `ServerEngine`."""
         raise AssertionError(f"nothing asks for {request}")
 
-    def generate(self, request: GenerationRequest, on_event: _Take) -> Running:
-        """See `EngineGate`."""
+    def generate(self, request: GenerationRequest, on_event: _Take) -> Stop:
+        """See `ServerEngine`."""
         running = Running()
         with self._lock:
             self._asked += 1
             self.max_at_once = max(self.max_at_once, self._asked)
         self._work.put(lambda: self._write(request, on_event, running))
-        return running
+        return running.cancel
 
-    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | EngineFailure], object]) -> Running:
-        """See `EngineGate`."""
+    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | ApiError], object]) -> Stop:
+        """See `ServerEngine`."""
         raise AssertionError(f"nothing asks for {model.name}")
 
     def close(self) -> None:

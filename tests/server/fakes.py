@@ -1,4 +1,4 @@
-"""A scripted engine behind the server's gate, on a thread of its own."""
+"""A scripted engine of the server, on a thread of its own."""
 
 import queue
 import threading
@@ -13,7 +13,8 @@ from rdchat.inference.api.messages import ToolCall
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.gate import EngineFailure
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.server_engine import Stop
 from tests.services.fakes import Gate
 
 KEY = "a-key-for-tests"
@@ -44,8 +45,8 @@ class Script:
     calls: tuple[ToolCall, ...] = ()
     content: str | None = None  # None is the whole text
     control: tuple[int, ...] = ()  # indices of the tokens that are control tokens
-    refusal: EngineFailure | None = None  # instead of a reply
-    failure: EngineFailure | None = None  # after the tokens
+    refusal: ApiError | None = None  # instead of a reply
+    failure: ApiError | None = None  # after the tokens
 
     @property
     def text(self) -> str:
@@ -70,13 +71,13 @@ class Running:
 
 @dataclass
 class ScriptedGate:
-    """An `EngineGate` that answers with `scripts` in order, the last one again and again."""
+    """An `ServerEngine` that answers with `scripts` in order, the last one again and again."""
 
     scripts: list[Script] = field(default_factory=lambda: [Script()])
     model: ModelInfo | None = MODEL
     draft: DraftSettings = field(default_factory=DraftSettings)
     cards: tuple[ModelCard, ...] = (OTHER,)
-    load_failure: EngineFailure | None = None
+    load_failure: ApiError | None = None
     count_error: RdchatError | None = None
     gate: Gate = field(default_factory=Gate)  # one permit for each token
     requests: list[GenerationRequest] = field(default_factory=list)
@@ -101,17 +102,16 @@ class ScriptedGate:
             raise self.count_error
         return sum(len(message.content.split()) for message in request.messages) + len(request.tools)
 
-    def generate(self, request: GenerationRequest, on_event: Callable[[Any], object]) -> Running:
+    def generate(self, request: GenerationRequest, on_event: Callable[[Any], object]) -> Stop:
         running = Running(self.gate)
         self._work.put(lambda: self._reply(request, on_event, running))
-        return running
+        return running.cancel
 
-    def load(self, model: ModelCard, on_end: Callable[[Any], object]) -> Running:
-        running = Running(self.gate)
+    def load(self, model: ModelCard, on_end: Callable[[Any], object]) -> Stop:
         self._work.put(lambda: on_end(self._loaded(model)))
-        return running
+        return lambda: None
 
-    def _loaded(self, card: ModelCard) -> ModelInfo | EngineFailure:
+    def _loaded(self, card: ModelCard) -> ModelInfo | ApiError:
         self.loads.append(card.model)
         self.model = None
         if self.load_failure:

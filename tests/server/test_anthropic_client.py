@@ -12,7 +12,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import reply_seed
-from rdchat.server.gate import EngineFailure
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import Limits
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, anthropic_client, streamed
@@ -83,7 +83,7 @@ def test_the_client_reads_a_stream_with_pings(make_server: MakeServer, gate: Scr
 
 
 def test_a_full_context_is_known_by_its_words(anthropic: Anthropic, gate: ScriptedGate) -> None:
-    full = EngineFailure("This chat has 9 tokens.", "Shorten it.", refused=True, too_long=True)
+    full = ApiError(400, "This chat has 9 tokens. Shorten it.", code="context_length_exceeded")
     gate.scripts = [Script(refusal=full)]
     with pytest.raises(anthropic_module.BadRequestError, match=r"prompt is too long: This chat has 9 tokens"):
         anthropic.messages.create(**ASK)
@@ -228,7 +228,7 @@ def test_what_cannot_be_honoured_is_refused_by_name(anthropic: Anthropic, given:
 
 
 def test_a_failure_within_a_stream(anthropic: Anthropic, gate: ScriptedGate) -> None:
-    gate.scripts = [Script(failure=EngineFailure("The device stopped."))]
+    gate.scripts = [Script(failure=ApiError(500, "The device stopped."))]
     stream = anthropic.messages.create(**ASK, stream=True)
     with pytest.raises(anthropic_module.APIStatusError, match="The device stopped"):
         list(stream)

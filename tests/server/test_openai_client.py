@@ -13,7 +13,7 @@ from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role, ToolCall
 from rdchat.inference.api.requests import ThinkingChoice, reply_seed
-from rdchat.server.gate import EngineFailure
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.server import Server
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, openai_client, wait_until
@@ -268,7 +268,7 @@ def test_another_installed_model_is_loaded_if_that_is_allowed(make_server: MakeS
         assert [each.id for each in client.models.list()] == ["tiny/model", "other/model"]
         reply = client.chat.completions.create(**(ASK | {"model": "other/model"}))
         assert (reply.model, gate.loads) == ("other/model", ["other"])
-        gate.load_failure = EngineFailure("It is broken.", "Mend it.")
+        gate.load_failure = ApiError(500, "It is broken. Mend it.")
         gate.cards = (replace(gate.cards[0], name="third/model", path=gate.cards[0].path / "3"),)
     third, broken = openai_client(make_server(may_load_models=True)), r"It is broken. Mend it."
     with third, pytest.raises(openai_module.InternalServerError, match=broken):
@@ -283,13 +283,13 @@ def test_no_model(openai: OpenAI, gate: ScriptedGate) -> None:
 
 
 def test_what_the_engine_refuses_has_a_status_also_for_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
-    gate.scripts = [Script(refusal=EngineFailure("This chat is too long.", "Shorten it.", refused=True))]
+    gate.scripts = [Script(refusal=ApiError(400, "This chat is too long. Shorten it."))]
     with pytest.raises(openai_module.BadRequestError, match=r"This chat is too long. Shorten it."):
         openai.chat.completions.create(**ASK, stream=True)
 
 
 def test_a_failure_within_a_stream(openai: OpenAI, gate: ScriptedGate) -> None:
-    gate.scripts = [Script(failure=EngineFailure("The device stopped."))]
+    gate.scripts = [Script(failure=ApiError(500, "The device stopped."))]
     chunks = []
     with pytest.raises(openai_module.APIError, match="The device stopped"):
         chunks.extend(openai.chat.completions.create(**ASK, stream=True))

@@ -12,7 +12,7 @@ import pytest
 
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.requests import ThinkingChoice
-from rdchat.server.gate import EngineFailure
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.settings import Limits
 from tests.late import LateModule
 from tests.server.conftest import MakeServer, openai_client, streamed
@@ -125,7 +125,7 @@ def test_times_of_models(make_server: MakeServer, gate: ScriptedGate) -> None:
 
 
 def test_a_full_context_is_known_by_its_code_and_words(openai: OpenAI, gate: ScriptedGate) -> None:
-    full = EngineFailure("This chat has 9 tokens.", "Shorten it.", refused=True, too_long=True)
+    full = ApiError(400, "This chat has 9 tokens. Shorten it.", code="context_length_exceeded")
     gate.scripts = [Script(refusal=full)]
     for stream in (False, True):
         with pytest.raises(openai_module.BadRequestError, match=r"maximum context length.*9 tokens") as refused:
@@ -163,7 +163,7 @@ def test_an_error_behind_a_ping_is_an_event(make_server: MakeServer, gate: Scrip
     server = make_server(Limits(silent_seconds=0.05))
     gate.gate.shut()
     with streamed(server, ASK) as running, streamed(server, ASK) as waiting:
-        gate.scripts = [Script(refusal=EngineFailure("It is broken.", refused=True))]
+        gate.scripts = [Script(refusal=ApiError(400, "It is broken."))]
         assert waiting.readline() == b": please wait\n"
         gate.gate.open()
         running.read()

@@ -16,14 +16,15 @@ import pytest
 
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.api.requests import GenerationRequest
-from rdchat.server.desk import Desk
 from rdchat.server.facts import Phase
-from rdchat.server.outlet import inflated
+from rdchat.server.interfaces.reply_request import Prompt, ReplyRequest
+from rdchat.server.request_queue import RequestQueue
+from rdchat.server.response import inflated
+from rdchat.server.served_models import ServedModels
 from rdchat.server.server import Server
 from rdchat.server.settings import Limits, ServerSettings, host_names
 from tests.server.conftest import MakeServer, wait_until
-from tests.server.fakes import KEY, Script, ScriptedGate
+from tests.server.fakes import KEY, MODEL, Script, ScriptedGate
 
 ASK = {"messages": [{"role": "user", "content": "Hi"}]}
 PATH = "/v1/chat/completions"
@@ -305,10 +306,10 @@ def test_too_many_connections(make_server: MakeServer) -> None:
 def test_one_search_for_models_answers_all_who_ask_at_once(gate: ScriptedGate) -> None:
     searches: list[None] = []
     gate.installed = lambda: searches.append(None) or gate.cards  # type: ignore[method-assign, func-returns-value]
-    desk = Desk(ServerSettings(KEY), gate, lambda _facts: None)
+    models = ServedModels(ServerSettings(KEY), gate)
 
     async def ask() -> None:
-        assert await asyncio.gather(*(desk.models() for _ in range(8))) == [gate.cards] * 8
+        assert await asyncio.gather(*(models.installed() for _ in range(8))) == [gate.cards] * 8
 
     asyncio.run(ask())
     assert len(searches) == 1
@@ -326,9 +327,9 @@ def test_tokens_are_counted_one_prompt_at_a_time(gate: ScriptedGate, monkeypatch
         return count(*given)
 
     async def ask() -> None:
-        desk = Desk(ServerSettings(KEY), gate, lambda _facts: None)
-        request = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
-        await asyncio.gather(*(desk.count_tokens(request) for _ in range(8)))
+        requests = RequestQueue(ServerSettings(KEY), gate, lambda _facts: None)
+        request = ReplyRequest("", (Prompt((ChatMessage(Role.USER, "Hi"),)),), {}, seed=1)
+        await asyncio.gather(*(requests.count_tokens(request, 0, MODEL) for _ in range(8)))
 
     monkeypatch.setattr(asyncio, "to_thread", on_a_thread)
     asyncio.run(ask())

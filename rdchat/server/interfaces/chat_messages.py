@@ -21,10 +21,10 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     return tuple(_read_message(each, last=each is listed[-1]) for each in listed)
 
 
-def object_of(value: Any, place: str) -> Mapping[str, Any]:
+def object_of(value: Any, name: str) -> Mapping[str, Any]:
     """Return a JSON object as it is; anything else is refused."""
     if not isinstance(value, dict):
-        raise wrong(place, f"`{place}` must be an object.")
+        raise wrong(name, f"`{name}` must be an object.")
     return value
 
 
@@ -32,7 +32,7 @@ def _read_message(fields: Fields, *, last: bool) -> ChatMessage:
     role = _ROLES.get(fields.text("role"))
     if role is None:
         raise wrong(fields.name("role"), f"`{fields.name('role')}` must be one of {', '.join(_ROLES)}.")
-    content = _content(fields, strict=last and role is not Role.TOOL)
+    content = text_of(fields.take("content", ""), fields.name("content"), strict=last and role is not Role.TOOL)
     if role is Role.ASSISTANT:
         calls = tuple(map(_read_call, fields.inners("tool_calls")))
         if (former := fields.part("function_call")) is not None:
@@ -44,12 +44,10 @@ def _read_message(fields: Fields, *, last: bool) -> ChatMessage:
     return ChatMessage(role, content)
 
 
-def _content(fields: Fields, *, strict: bool) -> str:
-    """Read the text of a message, which may come in parts; see `part_text`."""
-    content = fields.take("content", "")
+def text_of(content: Any, name: str, *, strict: bool) -> str:
+    """Return the text of a field that is a text or a list of parts; see `part_text`."""
     if isinstance(content, str):
         return content
-    name = fields.name("content")
     if not isinstance(content, list):
         raise wrong(name, f"`{name}` must be a text, or a list of parts.")
     parts = (Fields(object_of(each, name), f"{name}[{at}]") for at, each in enumerate(content))

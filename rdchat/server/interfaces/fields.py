@@ -31,22 +31,22 @@ class Fields:
 
     Args:
         values: The object.
-        place: Its own name in errors, such as `messages[0]`; empty for the body.
+        name: Its own name in errors, such as `messages[0]`; empty for the body.
 
     Attributes:
         ignored: Names of the fields that have no effect here, beside those that nobody asked for.
     """
 
-    def __init__(self, values: Mapping[str, Any], place: str = "") -> None:
+    def __init__(self, values: Mapping[str, Any], name: str = "") -> None:
         self._values = {name: value for name, value in values.items() if value is not None}
-        self._place = place
+        self._name = name
         self._known: set[str] = set()
         self.ignored: list[str] = []
         self._parts: list[Fields] = []
 
     def name(self, field: str) -> str:
         """Return a field's name for errors."""
-        return f"{self._place}.{field}" if self._place else field
+        return f"{self._name}.{field}" if self._name else field
 
     def take(self, field: str, default: Any = None) -> Any:
         """Return a value as it is."""
@@ -69,30 +69,30 @@ class Fields:
 
     def part(self, field: str) -> "Fields | None":
         """Return an object; None where it is absent."""
-        found = self._of_kind(field, dict, {}, "an object")
-        return self.inner(found, field) if found else None
+        part = self._of_kind(field, dict, {}, "an object")
+        return self._inner(part, field) if part else None
 
-    def inner(self, value: Any, place: str) -> "Fields":
-        """Return an object inside this one, by its place in here; its unread fields are unread here too."""
+    def _inner(self, value: Any, path: str) -> "Fields":
+        """Return an object inside this one, by its path from here; its unread fields are unread here too."""
         if not isinstance(value, dict):
-            raise wrong(self.name(place), f"`{self.name(place)}` must be an object.")
-        made = Fields(value, self.name(place))
+            raise wrong(self.name(path), f"`{self.name(path)}` must be an object.")
+        made = Fields(value, self.name(path))
         self._parts.append(made)
         return made
 
     def inners(self, field: str) -> "list[Fields]":
         """Return a list of objects; empty where it is absent."""
-        return [self.inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
+        return [self._inner(each, f"{field}[{at}]") for at, each in enumerate(self.items(field))]
 
-    def whole(self, field: str, least: int, most: int) -> int | None:
+    def whole_number(self, field: str, low: int, high: int) -> int | None:
         """Return a whole number; None where it is absent."""
         value = self.take(field)
         if value is None:
             return None
         if isinstance(value, float) and value.is_integer():
             value = int(value)
-        if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-            raise wrong(self.name(field), f"`{self.name(field)}` must be a whole number from {least} to {most}.")
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise wrong(self.name(field), f"`{self.name(field)}` must be a whole number from {low} to {high}.")
         return value
 
     def stops(self, field: str) -> tuple[str, ...]:
@@ -139,8 +139,8 @@ class Fields:
         names = {_NUMBER.sub("", self.name(field)) for field in own}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 
-    def _of_kind(self, field: str, kind: type, default: Any, words: str) -> Any:
+    def _of_kind(self, field: str, kind: type, default: Any, label: str) -> Any:
         value = self.take(field, default)
         if not isinstance(value, kind):
-            raise wrong(self.name(field), f"`{self.name(field)}` must be {words}.")
+            raise wrong(self.name(field), f"`{self.name(field)}` must be {label}.")
         return value

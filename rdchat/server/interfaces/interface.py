@@ -1,4 +1,4 @@
-"""What an interface must be able to do: read requests, and write replies and errors in its own shapes."""
+"""What an interface must be able to do: read requests, and write replies and errors in its own form."""
 
 import json
 from collections.abc import Sequence
@@ -7,11 +7,14 @@ from typing import Any, Protocol
 from rdchat.inference.api.events import PrefillProgress
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import Fields
-from rdchat.server.interfaces.order import Choice, Delta, ReplyOrder
+from rdchat.server.interfaces.reply_request import Choice, Delta, ReplyRequest
 
 
-class ReplyStream(Protocol):
-    """Writes one streamed reply as server-sent events."""
+class ReplyFormat(Protocol):
+    """Writes the replies to one request, at once or as server-sent events."""
+
+    def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        """Return the body with all replies."""
 
     def begin(self, prompt: PrefillProgress) -> str:
         """Return the events before all text, once; `prompt` is how far a prompt is read."""
@@ -27,7 +30,7 @@ class ReplyStream(Protocol):
 
 
 class Interface(Protocol):
-    """The shapes of one path.
+    """The requests and replies of one path.
 
     Attributes:
         ping: Sent in a stream where nothing else was sent for a while: many clients leave after 30 s without a byte.
@@ -35,21 +38,14 @@ class Interface(Protocol):
 
     ping: str
 
-    def read(self, fields: Fields) -> ReplyOrder:
+    def read(self, fields: Fields) -> ReplyRequest:
         """Read a request; raises ApiError."""
 
-    def whole(self, order: ReplyOrder, model: str, choices: Sequence[Choice], reply_id: str) -> dict[str, Any]:
-        """Return the body of a reply that is sent at once."""
-
-    def stream(self, order: ReplyOrder, model: str, reply_id: str) -> ReplyStream:
-        """Return what writes a reply that is sent while it is written."""
+    def format(self, request: ReplyRequest, model: str, reply_id: str) -> ReplyFormat:
+        """Return what writes the replies to a request; `model` is the name of the one that answers."""
 
     def stream_error(self, error: ApiError) -> str:
         """Return the events for a failure in the middle of a stream."""
-
-
-COMMENT = ": please wait\n\n"
-"""A ping for OpenAI's clients, which pass over comments."""
 
 
 def event(data: dict[str, Any] | str, name: str = "") -> str:

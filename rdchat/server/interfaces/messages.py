@@ -8,19 +8,10 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, object_of, part_text
+from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, object_of, part_text, text_of
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.order import (
-    Choice,
-    Delta,
-    Prompt,
-    ReplyOrder,
-    is_continued,
-    read_sampling,
-    read_seed,
-    read_thinking,
-)
+from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_common, read_thinking
 from rdchat.server.interfaces.shapes import read_answer, read_shape
 from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
@@ -30,6 +21,11 @@ _HINTS = ("metadata", "service_tier", "inference_geo")
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 # Anthropic's types of thinking, as an effort.
 _THINKING = {"": "", "enabled": "on", "adaptive": "on", "disabled": "none"}
+_STOP_REASONS = {
+    FinishReason.LENGTH: "max_tokens",
+    FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
+    FinishReason.STOP_STRING: "stop_sequence",
+}
 _EFFORTS = ("", "low", "medium", "high", "xhigh", "max")
 
 
@@ -45,15 +41,14 @@ class Messages:
     def __init__(self, *, counts: bool = False) -> None:
         self._counts = counts
 
-    def read(self, fields: Fields) -> ReplyOrder:
+    def read(self, fields: Fields) -> ReplyRequest:
         """Read a request; see `Interface.read`."""
-        sampling = read_sampling(fields, *_SAMPLING)
+        common = read_common(fields, "stop_sequences", *_SAMPLING)
         if fields.take("max_tokens") is None and not self._counts:
             raise wrong("max_tokens", "`max_tokens` is missing.")
-        sampling["stop"] = fields.stops("stop_sequences")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
         fields.ignore(*_HINTS)
-        messages = tuple(_read_messages(fields))
+        prompt = Prompt(tuple(_read_messages(fields)))
         output = fields.part("output_config") or Fields({})
         answer = self._answer(fields, read_shape(output.part("format")))
         thinking = fields.part("thinking")
@@ -62,22 +57,17 @@ class Messages:
             raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
         if effort not in _EFFORTS:
             raise unsupported("output_config.effort", f"give {', '.join(filter(None, _EFFORTS))}.")
-        return ReplyOrder(
-            fields.text("model", ""),
-            (Prompt(messages),),
-            sampling,
-            read_seed(fields),
-            stream=fields.flag("stream"),
+        return ReplyRequest(
+            prompts=(prompt,),
             effort=read_thinking(fields, effort or _THINKING[kind]),
-            **answer,
             show_thoughts=kind in {"enabled", "adaptive"},
-            continue_last=is_continued(messages),
-            token_ids=fields.flag("return_token_ids"),
+            **answer,
+            **common,
             ignored=fields.unread(),
         )
 
     def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
-        """Read the tools that the model may or must call, as fields of `ReplyOrder` with the answer's shape."""
+        """Read the tools that the model may or must call, as fields of `ReplyRequest` with the answer's shape."""
         named = fields.inners("tools")
         own = [each for each in named if each.text("type", "custom") == "custom"]
         # Anthropic's own tools, such as its web search: nobody runs them here
@@ -87,8 +77,26 @@ class Messages:
         one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
         return read_answer(tools, choice, shape) | {"one_call": one_call}
 
-    def whole(self, order: ReplyOrder, model: str, choices: Sequence[Choice], reply_id: str) -> dict[str, Any]:
-        """Return the body of a reply; see `Interface.whole`."""
+    def format(self, request: ReplyRequest, model: str, reply_id: str) -> "MessageFormat":
+        return MessageFormat(request, model, reply_id)
+
+    def stream_error(self, error: ApiError) -> str:
+        """Return the events for a failure."""
+        return event(error.anthropic(), "error")
+
+
+class MessageFormat:
+    """Writes the one reply to a request, as content blocks one after another if it is streamed."""
+
+    def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
+        self._request, self._model, self._reply_id = request, model, reply_id
+        self._begun = False
+        # Kind of the open block; empty for none.
+        self._open = ""
+        # Number of blocks so far.
+        self._blocks = 0
+
+    def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
         (choice,) = choices
         blocks: list[dict[str, Any]] = []
         if choice.thought:
@@ -97,40 +105,17 @@ class Messages:
             blocks.append({"type": "text", "text": choice.answer})
         blocks += [
             {"type": "tool_use", "id": call_id, "name": call.name, "input": json.loads(call.arguments)}
-            for call_id, call in _calls(choice, reply_id)
+            for call_id, call in self._calls(choice)
         ]
-        body = _message(model, reply_id, anthropic_usage(choice)) | {"content": blocks} | _stop(choice)
-        return body | order.ids_of(choice)
-
-    def stream(self, order: ReplyOrder, model: str, reply_id: str) -> "MessageStream":
-        """Return what writes a stream; see `Interface.stream`."""
-        return MessageStream(order, model, reply_id)
-
-    def stream_error(self, error: ApiError) -> str:
-        """Return the event for a failure."""
-        return event(error.anthropic(), "error")
-
-
-class MessageStream:
-    """Writes one streamed reply as content blocks, one after another."""
-
-    def __init__(self, order: ReplyOrder, model: str, reply_id: str) -> None:
-        self._order, self._model, self._reply_id = order, model, reply_id
-        self._begun = False
-        # Kind of the open block; empty for none.
-        self._open = ""
-        # Number of blocks so far.
-        self._blocks = 0
+        return self._message(anthropic_usage(choice)) | {"content": blocks} | self._stop(choice)
 
     def begin(self, prompt: PrefillProgress) -> str:
         """Return the events before all text, with the tokens of the prompt; nothing for later progress."""
         if self._begun:
             return ""
         self._begun = True
-        usage = anthropic_input(prompt.total, prompt.cached) | {"output_tokens": 0}
-        return event(
-            {"type": "message_start", "message": _message(self._model, self._reply_id, usage)}, "message_start"
-        )
+        message = self._message(anthropic_input(prompt.total, prompt.cached) | {"output_tokens": 0})
+        return event({"type": "message_start", "message": message}, "message_start")
 
     def delta(self, delta: Delta) -> str:
         """Return the events for more text."""
@@ -146,11 +131,10 @@ class MessageStream:
     def finish(self, choice: Choice, tail: Delta) -> str:
         """Return the rest of the text, the tool calls, the counters and why the reply ended."""
         text = self.delta(tail)
-        for call_id, call in _calls(choice, self._reply_id):
+        for call_id, call in self._calls(choice):
             text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
             text += self._add({"type": "input_json_delta", "partial_json": compact(call.arguments)})
-        stop = _stop(choice) | self._order.ids_of(choice)
-        last = {"type": "message_delta", "delta": stop, "usage": anthropic_usage(choice)}
+        last = {"type": "message_delta", "delta": self._stop(choice), "usage": anthropic_usage(choice)}
         return text + self._close() + event(last, "message_delta")
 
     def end(self, choices: Sequence[Choice]) -> str:  # noqa: ARG002  the counters are sent already
@@ -177,25 +161,18 @@ class MessageStream:
         named = {"type": "content_block_delta", "index": self._blocks - 1, "delta": delta}
         return event(named, "content_block_delta")
 
+    def _message(self, usage: dict[str, Any]) -> dict[str, Any]:
+        head = {"id": f"msg_{self._reply_id}", "type": "message", "role": "assistant", "model": self._model}
+        return head | {"content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
 
-def _message(model: str, reply_id: str, usage: dict[str, Any]) -> dict[str, Any]:
-    head = {"id": f"msg_{reply_id}", "type": "message", "role": "assistant", "model": model, "content": []}
-    return head | {"stop_reason": None, "stop_sequence": None, "usage": usage}
+    def _stop(self, choice: Choice) -> dict[str, Any]:
+        """Return why a reply ended, and its token ids if they are requested."""
+        reason = "tool_use" if choice.calls else _STOP_REASONS.get(choice.finish, "end_turn")
+        sequence = choice.last.stop if reason == "stop_sequence" else None
+        return {"stop_reason": reason, "stop_sequence": sequence} | self._request.ids_of(choice)
 
-
-def _stop(choice: Choice) -> dict[str, Any]:
-    """Return why a reply ended."""
-    words = {
-        FinishReason.LENGTH: "max_tokens",
-        FinishReason.CONTEXT_FULL: "model_context_window_exceeded",
-        FinishReason.STOP_STRING: "stop_sequence",
-    }
-    reason = "tool_use" if choice.calls else words.get(choice.finish, "end_turn")
-    return {"stop_reason": reason, "stop_sequence": choice.last.stop if reason == "stop_sequence" else None}
-
-
-def _calls(choice: Choice, reply_id: str) -> list[tuple[str, ToolCall]]:
-    return [(id_of_call(call, reply_id, choice.index, at), call) for at, call in enumerate(choice.calls)]
+    def _calls(self, choice: Choice) -> list[tuple[str, ToolCall]]:
+        return [(id_of_call(call, self._reply_id, choice.index, at), call) for at, call in enumerate(choice.calls)]
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:
@@ -208,33 +185,33 @@ def _read_tool(fields: Fields) -> Mapping[str, Any]:
 def _read_messages(fields: Fields) -> Iterator[ChatMessage]:
     """Yield the system prompt and the messages; a message with results of tools becomes several."""
     system = fields.take("system", "")
-    if system_text := _text(system, "system", strict=True):
+    if system_text := text_of(system, "system", strict=True):
         yield ChatMessage(Role.SYSTEM, system_text)
     listed = fields.items("messages")
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
     for at, each in enumerate(listed):
-        place = f"messages[{at}]"
-        message = Fields(object_of(each, place), place)
+        name = f"messages[{at}]"
+        message = Fields(object_of(each, name), name)
         role = message.text("role")
         if role not in _ROLES:
-            raise wrong(f"{place}.role", f"`{place}.role` must be one of {', '.join(_ROLES)}.")
+            raise wrong(f"{name}.role", f"`{name}.role` must be one of {', '.join(_ROLES)}.")
         content = message.take("content", "")
         blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
         if not isinstance(blocks, list):
-            raise wrong(f"{place}.content", f"`{place}.content` must be a text, or a list of blocks.")
-        named = [(Fields(object_of(block, place), f"{place}.content[{n}]")) for n, block in enumerate(blocks)]
+            raise wrong(f"{name}.content", f"`{name}.content` must be a text, or a list of blocks.")
+        inner = [Fields(object_of(block, name), f"{name}.content[{n}]") for n, block in enumerate(blocks)]
         if role == "assistant":
-            yield _assistant(named)
+            yield _assistant(inner)
         else:
-            yield from _user(named, Role.USER if role == "user" else Role.SYSTEM, strict=at == len(listed) - 1)
+            yield from _user(inner, Role.USER if role == "user" else Role.SYSTEM, strict=at == len(listed) - 1)
 
 
 def _user(blocks: Sequence[Fields], role: Role, *, strict: bool) -> Iterator[ChatMessage]:
     texts = []
     for block in blocks:
         if block.text("type") == "tool_result":
-            result = _text(block.take("content", ""), block.name("content"), strict=False)
+            result = text_of(block.take("content", ""), block.name("content"), strict=False)
             yield ChatMessage(Role.TOOL, result, tool_call_id=block.text("tool_use_id"))
         else:
             texts.append(part_text(block, strict=strict))
@@ -254,13 +231,3 @@ def _assistant(blocks: Sequence[Fields]) -> ChatMessage:
             case "text":
                 texts.append(block.text("text"))
     return ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls), thought="\n".join(thoughts))
-
-
-def _text(content: Any, place: str, *, strict: bool) -> str:
-    """Return the text of a field that is a text or a list of text blocks."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        raise wrong(place, f"`{place}` must be a text, or a list of text blocks.")
-    blocks = (Fields(object_of(each, place), f"{place}[{at}]") for at, each in enumerate(content))
-    return "\n".join(part_text(block, strict=strict) for block in blocks)

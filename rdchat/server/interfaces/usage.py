@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rdchat.server.interfaces.order import Choice
+from rdchat.server.interfaces.reply_request import Choice
 
 
 def drafting(choices: Sequence[Choice]) -> dict[str, Any]:

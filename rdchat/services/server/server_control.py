@@ -20,7 +20,7 @@ from rdchat.services.background.background_work import BackgroundWork, MainThrea
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.engine.server_gate import ServerGate
+from rdchat.services.engine.shared_engine import SharedEngine
 
 if TYPE_CHECKING:
     from rdchat.server.server import Server
@@ -66,7 +66,7 @@ class ServerControl(QObject):
         self._find: Callable[[], Sequence[ModelCard]] = tuple
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
-        self._engine = ServerGate(slot, self._find_models, self._draft, self)
+        self._engine = SharedEngine(slot, self._find_models, self._draft, self)
         self._server: Server | None = None  # changed on the control's thread alone
         self._started_with = settings.values
         self._key = ""

@@ -8,14 +8,15 @@ from PySide6.QtCore import QObject, Signal, Slot
 from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgress, ReplyEnd
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.server.gate import Cancellable, EngineFailure
+from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
+from rdchat.server.server_engine import Stop
 from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
 from rdchat.services.engine.engine_request import EngineRequest, LoadModel
 from rdchat.services.engine.model_slot import ModelSlot
 
 
-class ServerGate(QObject):
-    """Implements `EngineGate`. Made on the main thread; its public methods may be called from any.
+class SharedEngine(QObject):
+    """Implements `ServerEngine`. Made on the main thread; its public methods may be called from any.
 
     Args:
         slot: The one model.
@@ -55,9 +56,7 @@ class ServerGate(QObject):
     def count_tokens(self, request: GenerationRequest) -> int:
         return self._slot.engine.count_tokens(request)
 
-    def generate(
-        self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]
-    ) -> Cancellable:
+    def generate(self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object]) -> Stop:
         def take(event: EngineEvent) -> None:
             match event:
                 case ReplyProgress(tokens=tokens):
@@ -66,12 +65,12 @@ class ServerGate(QObject):
                 case PrefillProgress() | ReplyEnd():
                     on_event(event)
                 case Failure():
-                    on_event(_failure(event))
+                    on_event(_error_of(event))
 
-        return self._slot.engine.submit(request, take, direct=True)
+        return self._slot.engine.submit(request, take, direct=True).cancel
 
-    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | EngineFailure], object]) -> Cancellable:
-        """See `EngineGate`. The window shows the load as one of its own."""
+    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | ApiError], object]) -> Stop:
+        """See `ServerEngine`. The window shows the load as one of its own."""
         submitted: Future[EngineRequest] = Future()
 
         def take(event: EngineEvent) -> None:
@@ -80,11 +79,11 @@ class ServerGate(QObject):
             if isinstance(event, ModelInfo):
                 on_end(event)
             elif isinstance(event, Failure):
-                on_end(_failure(event))
+                on_end(_error_of(event))
 
         request = self._slot.engine.submit(LoadModel(model.model or None, self._slot.dtype), take, direct=True)
         submitted.set_result(request)
-        return request
+        return request.cancel
 
     @Slot(object, object)
     def _follow(self, submitted: "Future[EngineRequest]", event: EngineEvent) -> None:
@@ -101,5 +100,6 @@ class ServerGate(QObject):
             self._info = self._slot.info
 
 
-def _failure(failure: Failure) -> EngineFailure:
-    return EngineFailure(failure.message, failure.hint, failure.refused, failure.too_long)
+def _error_of(failure: Failure) -> ApiError:
+    code = CONTEXT_FULL if failure.too_long else ""
+    return ApiError(400 if failure.refused else 500, f"{failure.message} {failure.hint}".strip(), code=code)

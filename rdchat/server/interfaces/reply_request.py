@@ -1,6 +1,6 @@
 """What a client asks for, the same for all interfaces."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -36,18 +36,19 @@ class Prompt:
     text: str | None = None
 
     @property
+    def is_continued(self) -> bool:
+        """Whether a reply continues the last message: it is the assistant's, and does not end with a call."""
+        last = self.messages[-1] if self.messages else None
+        return last is not None and last.role is Role.ASSISTANT and not last.tool_calls
+
+    @property
     def turns(self) -> int:
         """Number of messages before the reply; a system prompt is none."""
         return sum(each.role is not Role.SYSTEM for each in self.messages) if self.text is None else 1
 
 
-def is_continued(messages: Sequence[ChatMessage]) -> bool:
-    """Return whether a reply goes on with the last message: it is the assistant's, and does not end with a call."""
-    return messages[-1].role is Role.ASSISTANT and not messages[-1].tool_calls
-
-
 @dataclass(frozen=True, slots=True)
-class ReplyOrder:
+class ReplyRequest:
     """A request of a client, read and checked as far as it can be without the model.
 
     Attributes:
@@ -64,7 +65,6 @@ class ReplyOrder:
         top_log_probs: See `GenerationRequest.top_log_probs`.
         effort: How much to think: one of OpenAI's values, or "on"; empty leaves it to the model.
         show_thoughts: Whether thoughts are sent beside the answer.
-        continue_last: Whether the reply continues the last message.
         token_ids: Whether the token ids of each reply are sent.
         ignored: Names of the request's fields without an effect.
     """
@@ -82,7 +82,6 @@ class ReplyOrder:
     top_log_probs: int | None = None
     effort: str = ""
     show_thoughts: bool = True
-    continue_last: bool = False
     token_ids: bool = False
     ignored: tuple[str, ...] = ()
 
@@ -90,6 +89,11 @@ class ReplyOrder:
     def raw(self) -> bool:
         """Whether the prompts are texts, and the replies go out as they are."""
         return self.prompts[0].text is not None
+
+    @property
+    def replies(self) -> int:
+        """Number of replies to all prompts."""
+        return len(self.prompts) * self.choices
 
     def ids_of(self, choice: "Choice") -> dict[str, Any]:
         """Return the token ids of a reply, if they are asked for, as vLLM names them."""
@@ -120,8 +124,8 @@ class ReplyOrder:
             messages,
             replace(info.sampling.params, **limit),
             reply_seed(self.seed, prompt.turns, sibling),
-            draft=replace(draft, trace=False, profile=False),
-            continue_last=self.continue_last,
+            draft=draft,
+            continue_last=prompt.is_continued,
             thinking=self._thinking(info),
             text=prompt.text,
             tools=for_template(tools) if tools else "",
@@ -134,8 +138,8 @@ class ReplyOrder:
         """Return the model's nearest choice; None where it has none, or the client left it open."""
         if not self.effort:
             return None
-        wanted = _EFFORTS.get(self.effort, ThinkingChoice.ON)
-        near = (wanted, *(() if wanted is ThinkingChoice.OFF else (ThinkingChoice.ON, ThinkingChoice.MEDIUM)))
+        requested = _EFFORTS.get(self.effort, ThinkingChoice.ON)
+        near = (requested, *(() if requested is ThinkingChoice.OFF else (ThinkingChoice.ON, ThinkingChoice.MEDIUM)))
         return next((each for each in near if each in info.thinking), None)
 
 
@@ -169,8 +173,8 @@ class Choice:
 
     def listed(self) -> list[TokenEvent]:
         """Return the tokens whose text the client has: without a final EOS, and without what a stop string cuts."""
-        kept = len(self.last.token_ids) - (self.finish is FinishReason.EOS)
-        return [token for token in self.tokens if token.index < kept]
+        count = len(self.last.token_ids) - (self.finish is FinishReason.EOS)
+        return [token for token in self.tokens if token.index < count]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,30 +192,43 @@ class Delta:
     tokens: tuple[TokenEvent, ...] = ()
 
 
-def read_sampling(fields: Fields, *names: str, min_top_k: int = 0) -> dict[str, Any]:
+def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, Any]:
+    """Read what all interfaces have; return it as fields of `ReplyRequest`.
+
+    Args:
+        fields: The request.
+        stop_field: Name of the texts that end a reply.
+        sampling: Names of the sampling values.
+    """
+    seed = fields.whole_number("seed", -(2**63), 2**64 - 1)
+    return {
+        "model": fields.text("model", ""),
+        "sampling": _read_sampling(fields, *sampling) | {"stop": fields.stops(stop_field)},
+        # Negative seeds besides -1 count from the end of the 64 bits.
+        "seed": fresh_seed() if seed in {None, -1} else seed % 2**64,
+        "stream": fields.flag("stream"),
+        "token_ids": fields.flag("return_token_ids"),
+    }
+
+
+def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
     """Read the sampling values that a client gave, and its limit of tokens, as fields of `SamplingParams`."""
-    found: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
-    top_k = fields.whole("top_k", -1 if min_top_k == 0 else min_top_k, MAX_TOKENS)
+    given: dict[str, Any] = {name: value for name in names if (value := fields.number(name)) is not None}
+    top_k = fields.whole_number("top_k", -1, MAX_TOKENS)
     if top_k is not None:
-        found["top_k"] = max(top_k, 0)
-    if found.get("top_p") == 0:
-        found["top_p"] = _BEST_TOKEN
-    limits = {name: fields.whole(name, -1, MAX_TOKENS) for name in ("max_completion_tokens", "max_tokens")}
+        given["top_k"] = max(top_k, 0)
+    if given.get("top_p") == 0:
+        given["top_p"] = _BEST_TOKEN
+    limits = {name: fields.whole_number(name, -1, MAX_TOKENS) for name in ("max_completion_tokens", "max_tokens")}
     if 0 in limits.values():
         raise wrong(min(limits, key=lambda name: limits[name] != 0), "A limit of tokens is at least 1, or -1 for none.")
     limit = next((each for each in limits.values() if each is not None), -1)
-    for name, value in found.items():
+    for name, value in given.items():
         try:
             SamplingParams(**{name: value})
         except InvalidSettingError as error:
             raise wrong(name, str(error)) from error
-    return found if limit == -1 else found | {"max_tokens": limit}
-
-
-def read_seed(fields: Fields) -> int:
-    """Read the seed; a fresh one where there is none, or -1. Other negative seeds count from the end of the 64 bits."""
-    seed = fields.whole("seed", -(2**63), 2**64 - 1)
-    return fresh_seed() if seed in {None, -1} else seed % 2**64
+    return given if limit == -1 else given | {"max_tokens": limit}
 
 
 def read_thinking(fields: Fields, effort: str) -> str:

@@ -1,22 +1,22 @@
-"""Sends one response, to a reader who may be slow or gone."""
+"""Sends one response, to a reader who may be slow or have left."""
 
 import asyncio
 import json
 import time
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
 
-_INFLATED_AT_ONCE = 2**18
+_CHUNK_BYTES = 2**18
 
 
 class DisconnectedError(Exception):
     """The client has left, or does not read."""
 
 
-class Outlet:
+class Response:
     """The response to one request.
 
     Args:
@@ -25,17 +25,18 @@ class Outlet:
         seconds: That a reader may take for what was sent before.
 
     Attributes:
+        abort: Closes the connection at once; closing waits until the client has read what was sent.
         started: Whether the status has gone out.
         headers: Sent with the status, whatever the response is.
-        written: When something was sent last, by `time.monotonic`; before that, when the request came.
+        written_at: When something was sent last, by `time.monotonic`; before that, when the request came.
     """
 
     def __init__(self, scope: Scope, send: Send, seconds: float) -> None:
-        self._abort = scope["state"]["abort"]
+        self.abort: Callable[[], None] = scope["state"]["abort"]
         self._send, self._seconds = send, seconds
         self.started = False
         self.headers: Mapping[str, str] = {}
-        self.written = time.monotonic()
+        self.written_at = time.monotonic()
 
     async def start(self, status: int, kind: str, headers: Mapping[str, str], length: int | None = None) -> None:
         """Send the status and the headers."""
@@ -45,30 +46,31 @@ class Outlet:
         if length is not None:
             named["content-length"] = str(length)
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
-        await self._out({"type": "http.response.start", "status": status, "headers": listed})
+        await self._send_message({"type": "http.response.start", "status": status, "headers": listed})
 
     async def write(self, text: str, *, more: bool = True) -> None:
         """Send a part of the body."""
-        await self._out({"type": "http.response.body", "body": text.encode(errors="replace"), "more_body": more})
+        await self._send_message(
+            {"type": "http.response.body", "body": text.encode(errors="replace"), "more_body": more}
+        )
 
     async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
-        """Send a whole response."""
+        """Send a complete response."""
         data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
         await self.start(status, "application/json", headers, len(data))
-        await self._out({"type": "http.response.body", "body": data, "more_body": False})
+        await self._send_message({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def _out(self, message: Message) -> None:
-        self.written = time.monotonic()
+    async def _send_message(self, message: Message) -> None:
+        self.written_at = time.monotonic()
         try:
             await asyncio.wait_for(self._send(message), self._seconds)
         except TimeoutError as error:
-            # Closing would wait until the client has read what was sent.
-            self._abort()
+            self.abort()
             raise DisconnectedError from error
 
 
-async def read_body(receive: Receive, most: int) -> bytes | None:
-    """Return the body of a request; None if it is longer than `most` bytes.
+async def read_body(receive: Receive, max_bytes: int) -> bytes | None:
+    """Return the body of a request; None if it is longer than `max_bytes`.
 
     Raises:
         DisconnectedError: If the client leaves before its end.
@@ -79,36 +81,30 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
         if message["type"] == "http.disconnect":
             raise DisconnectedError
         body += message.get("body", b"")
-        if len(body) > most:
+        if len(body) > max_bytes:
             return None
         if not message.get("more_body", False):
             return bytes(body)
 
 
-def inflated(body: bytes, most: int) -> bytes | None:
-    """Return the content of a body in gzip; None if it is longer than `most` bytes, of which no more are made.
+def inflated(body: bytes, max_bytes: int) -> bytes | None:
+    """Return the content of a body in gzip; None if it is longer than `max_bytes`, of which no more are made.
 
     Raises:
-        ValueError: If it is not one whole gzip member.
+        ValueError: If it is not one complete gzip member.
     """
     stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
     content = bytearray()
     try:
-        while len(content) <= most and not stream.eof:
-            if not (part := stream.decompress(body, _INFLATED_AT_ONCE)):
+        while len(content) <= max_bytes and not stream.eof:
+            if not (part := stream.decompress(body, _CHUNK_BYTES)):
                 break
             content += part
             body = stream.unconsumed_tail
     except zlib.error as error:
         raise ValueError from error
-    if len(content) > most:
+    if len(content) > max_bytes:
         return None
     if not stream.eof or stream.unused_data:
         raise ValueError
     return bytes(content)
-
-
-async def until_disconnected(receive: Receive) -> None:
-    """Wait until the client has left; its body must have been read."""
-    while (await receive())["type"] != "http.disconnect":
-        pass

@@ -14,10 +14,10 @@ from rdchat.inference.api.events import FinishReason, ModelInfo, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import GenerationRequest
-from rdchat.server.gate import EngineFailure
+from rdchat.server.interfaces.api_error import ApiError
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.engine.server_gate import ServerGate
+from rdchat.services.engine.shared_engine import SharedEngine
 from tests.services.fakes import Reply, ScriptedEngine
 
 ASK = GenerationRequest((ChatMessage(Role.USER, "Hi"),))
@@ -38,8 +38,8 @@ def slot(make_client: Callable[..., EngineClient], qtbot: QtBot) -> ModelSlot:
 
 
 @pytest.fixture
-def gate(slot: ModelSlot) -> ServerGate:
-    return ServerGate(slot, find)
+def shared(slot: ModelSlot) -> SharedEngine:
+    return SharedEngine(slot, find)
 
 
 def from_a_thread(qtbot: QtBot, begin: Callable[[Callable[[Any], object]], object]) -> list[Any]:
@@ -47,65 +47,67 @@ def from_a_thread(qtbot: QtBot, begin: Callable[[Callable[[Any], object]], objec
     events: list[Any] = []
     caller = threading.Thread(target=begin, args=(events.append,))
     caller.start()
-    ends = (ReplyEnd, EngineFailure, ModelInfo)
+    ends = (ReplyEnd, ApiError, ModelInfo)
     qtbot.waitUntil(lambda: bool(events) and isinstance(events[-1], ends), timeout=60_000)
     caller.join()
     return events
 
 
-def test_a_reply(gate: ServerGate, qtbot: QtBot) -> None:
-    events = from_a_thread(qtbot, lambda take: gate.generate(ASK, take))
+def test_a_reply(shared: SharedEngine, qtbot: QtBot) -> None:
+    events = from_a_thread(qtbot, lambda take: shared.generate(ASK, take))
     assert [type(event) for event in events] == [PrefillProgress] * 2 + [TokenEvent] * 4 + [ReplyEnd]
 
 
-def test_tokens_are_counted(gate: ServerGate) -> None:
-    assert gate.count_tokens(ASK) == 2  # a word, and one for the message
+def test_tokens_are_counted(shared: SharedEngine) -> None:
+    assert shared.count_tokens(ASK) == 2  # a word, and one for the message
 
 
-def test_a_request_that_is_wrong_and_one_that_failed(gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_a_request_that_is_wrong_and_one_that_failed(
+    shared: SharedEngine, engine: ScriptedEngine, qtbot: QtBot
+) -> None:
     engine.replies = [Reply(refusal=PromptTooLongError("Long.", "Cut it.")), Reply(error=ModelError("Bad."))]
-    refused = from_a_thread(qtbot, lambda take: gate.generate(ASK, take))
-    assert refused == [EngineFailure("Long.", "Cut it.", refused=True, too_long=True)]
-    assert from_a_thread(qtbot, lambda take: gate.generate(ASK, take))[-1] == EngineFailure("Bad.")
+    refused = from_a_thread(qtbot, lambda take: shared.generate(ASK, take))
+    assert refused == [ApiError(400, "Long. Cut it.", code="context_length_exceeded")]
+    assert from_a_thread(qtbot, lambda take: shared.generate(ASK, take))[-1] == ApiError(500, "Bad.")
 
 
-def test_a_reply_that_is_cancelled(gate: ServerGate, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_a_reply_that_is_cancelled(shared: SharedEngine, engine: ScriptedEngine, qtbot: QtBot) -> None:
     engine.gate.shut()
-    end = from_a_thread(qtbot, lambda take: gate.generate(ASK, take).cancel())[-1]
+    end = from_a_thread(qtbot, lambda take: shared.generate(ASK, take)())[-1]
     assert end.finish_reason is FinishReason.CANCELLED
 
 
-def test_only_models_that_can_be_loaded(gate: ServerGate) -> None:
-    assert gate.installed() == (OTHER,)
+def test_only_models_that_can_be_loaded(shared: SharedEngine) -> None:
+    assert shared.installed() == (OTHER,)
 
 
-def test_a_load_by_the_server_shows_in_the_window(gate: ServerGate, slot: ModelSlot, qtbot: QtBot) -> None:
+def test_a_load_by_the_server_shows_in_the_window(shared: SharedEngine, slot: ModelSlot, qtbot: QtBot) -> None:
     shown: list[str] = []
     slot.load_started.connect(lambda: shown.append("started"))
     slot.loaded.connect(lambda info: shown.append(info.name))
-    assert [each.name for each in from_a_thread(qtbot, lambda take: gate.load(OTHER, take))] == ["folder/other"]
-    assert gate.model
-    assert gate.model.name == "folder/other"
+    assert [each.name for each in from_a_thread(qtbot, lambda take: shared.load(OTHER, take))] == ["folder/other"]
+    assert shared.model
+    assert shared.model.name == "folder/other"
     qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
     assert (slot.name, slot.chosen, shown) == ("folder/other", "folder/other", ["started", "folder/other"])
 
 
 def test_a_load_that_fails_brings_the_model_from_before_back(
-    gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot
+    shared: SharedEngine, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
     engine.load_errors["folder/other"] = ModelError("It is damaged.")
-    assert from_a_thread(qtbot, lambda take: gate.load(OTHER, take)) == [EngineFailure("It is damaged.")]
-    qtbot.waitUntil(lambda: gate.model is not None, timeout=60_000)
-    assert gate.model
-    assert (gate.model.name, slot.name, slot.chosen) == ("tiny", "tiny", "tiny")
+    assert from_a_thread(qtbot, lambda take: shared.load(OTHER, take)) == [ApiError(500, "It is damaged.")]
+    qtbot.waitUntil(lambda: shared.model is not None, timeout=60_000)
+    assert shared.model
+    assert (shared.model.name, slot.name, slot.chosen) == ("tiny", "tiny", "tiny")
 
 
 def test_the_person_chooses_another_model_while_the_server_loads_one(
-    gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot
+    shared: SharedEngine, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot
 ) -> None:
     engine.load_gate.shut()
     ends: list[Any] = []
-    caller = threading.Thread(target=gate.load, args=(OTHER, ends.append))
+    caller = threading.Thread(target=shared.load, args=(OTHER, ends.append))
     caller.start()
     qtbot.waitUntil(lambda: slot.loading, timeout=60_000)
     failed: list[object] = []
@@ -114,28 +116,28 @@ def test_the_person_chooses_another_model_while_the_server_loads_one(
     engine.load_gate.open()
     qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
     caller.join()
-    assert [type(end) for end in ends] == [EngineFailure]
+    assert [type(end) for end in ends] == [ApiError]
     assert (slot.name, slot.chosen, failed) == ("new", "new", [])
-    assert gate.model
-    assert gate.model.name == "new"
+    assert shared.model
+    assert shared.model.name == "new"
 
 
 def test_the_app_does_not_start_with_a_model_that_the_server_loaded(
-    gate: ServerGate, slot: ModelSlot, qtbot: QtBot
+    shared: SharedEngine, slot: ModelSlot, qtbot: QtBot
 ) -> None:
-    from_a_thread(qtbot, lambda take: gate.load(OTHER, take))
+    from_a_thread(qtbot, lambda take: shared.load(OTHER, take))
     qtbot.waitUntil(lambda: slot.info is not None, timeout=60_000)
     settings = Settings(model="tiny")
     assert slot.remembered_in(settings) == settings
 
 
-def test_a_load_in_the_window(gate: ServerGate, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
+def test_a_load_in_the_window(shared: SharedEngine, slot: ModelSlot, engine: ScriptedEngine, qtbot: QtBot) -> None:
     engine.load_gate.shut()
     slot.load("new")
-    assert gate.model is None
+    assert shared.model is None
     engine.load_gate.open()
-    qtbot.waitUntil(lambda: gate.model is not None, timeout=60_000)
-    assert gate.model
-    assert gate.model.name == "new"
+    qtbot.waitUntil(lambda: shared.model is not None, timeout=60_000)
+    assert shared.model
+    assert shared.model.name == "new"
     slot.unload()
-    assert gate.model is None
+    assert shared.model is None

@@ -1,37 +1,18 @@
 """What the server needs of the engine; `services` has the implementation for the window and the command."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from rdchat.inference.api.events import GenerationEvent, ModelInfo
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
+from rdchat.server.interfaces.api_error import ApiError
+
+Stop = Callable[[], object]
+"""Asks for an early end, from any thread. The last event still comes. A later call does nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class EngineFailure:
-    """A request that the engine did not carry out, in words for people.
-
-    Attributes:
-        refused: The request itself is wrong: too long for the model, or refused by its chat template.
-        too_long: The prompt does not fit into the model's context.
-    """
-
-    message: str
-    hint: str = ""
-    refused: bool = False
-    too_long: bool = False
-
-
-class Cancellable(Protocol):
-    """A request at the engine."""
-
-    def cancel(self) -> None:
-        """Ask for an early end, from any thread; its last event still comes."""
-
-
-class EngineGate(Protocol):
+class ServerEngine(Protocol):
     """The engine as the server sees it. All methods may be called from any thread, and none waits but `installed` and
     `count_tokens`.
     """
@@ -50,16 +31,14 @@ class EngineGate(Protocol):
     def count_tokens(self, request: GenerationRequest) -> int:
         """Count the tokens of a request's prompt, which may take seconds; raises RdchatError if it cannot be done."""
 
-    def generate(
-        self, request: GenerationRequest, on_event: Callable[[GenerationEvent | EngineFailure], object]
-    ) -> Cancellable:
+    def generate(self, request: GenerationRequest, on_event: Callable[[GenerationEvent | ApiError], object]) -> Stop:
         """Begin a reply.
 
         Args:
             request: The request.
-            on_event: Called on the engine thread with each event, so it must be quick. The last one is a `ReplyEnd` or
-                an `EngineFailure`.
+            on_event: Called on the engine thread with each event, so it must be quick. The last one is a `ReplyEnd`, or
+                the error that ended the reply.
         """
 
-    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | EngineFailure], object]) -> Cancellable:
+    def load(self, model: ModelCard, on_end: Callable[[ModelInfo | ApiError], object]) -> Stop:
         """Load an installed model in place of the present one; `on_end` is called once, on the engine thread."""

@@ -1,0 +1,90 @@
+"""What OpenAI's two interfaces have in common."""
+
+import time
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from rdchat.inference.api.events import FinishReason, PrefillProgress
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.interface import event
+from rdchat.server.interfaces.reply_request import Choice, ReplyRequest, read_common
+from rdchat.server.interfaces.usage import openai_usage
+
+_SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
+_HINTS = (
+    "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+    "prediction", "verbosity", "store",
+)  # fmt: skip
+
+
+def read_openai(fields: Fields) -> dict[str, Any]:
+    """Read what both interfaces have; return it as fields of `ReplyRequest`."""
+    common = read_common(fields, "stop", *_SAMPLING)
+    fields.refuse("a token's chance cannot be changed.", "logit_bias")
+    fields.ignore(*_HINTS)
+    options = fields.part("stream_options")
+    if options is not None:
+        options.ignore("include_obfuscation")
+    include_usage = options is not None and options.flag("include_usage")
+    return common | {"choices": fields.whole_number("n", 1, 128) or 1, "include_usage": include_usage}
+
+
+class OpenAIInterface:
+    """Errors and pings; OpenAI's clients pass over comments."""
+
+    ping = ": please wait\n\n"
+
+    def stream_error(self, error: ApiError) -> str:
+        """Return the event for a failure; the clients raise it."""
+        return event(error.openai())
+
+
+class OpenAIFormat:
+    """The replies to one request, with the counters last.
+
+    Attributes:
+        id_prefix: Begins the reply's id.
+        kind: `object` of a complete answer.
+        chunk_kind: `object` of a chunk.
+    """
+
+    id_prefix: ClassVar[str]
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+
+    def __init__(self, request: ReplyRequest, model: str, reply_id: str) -> None:
+        self._request, self._reply_id = request, reply_id
+        ids = {"id": f"{self.id_prefix}-{reply_id}", "object": self.chunk_kind}
+        self._head = ids | {"created": int(time.time()), "model": model}
+
+    def complete(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        listed = [self._complete_choice(choice) | self._request.ids_of(choice) for choice in choices]
+        return self._head | {"object": self.kind, "choices": listed, "usage": self._usage(choices)}
+
+    def _complete_choice(self, choice: Choice) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def begin(self, _prompt: PrefillProgress) -> str:
+        return ""
+
+    def end(self, choices: Sequence[Choice]) -> str:
+        """Return the counters, if they are requested, and the mark of the end."""
+        usage = (
+            event(self._head | {"choices": [], "usage": self._usage(choices)}) if self._request.include_usage else ""
+        )
+        return usage + event("[DONE]")
+
+    def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
+        return openai_usage(choices, self._request.choices)
+
+    def _chunk(self, choice: dict[str, Any]) -> str:
+        usage = {"usage": None} if self._request.include_usage else {}
+        return event(self._head | {"choices": [choice]} | usage)
+
+
+def finish_of(choice: Choice) -> str:
+    """Return OpenAI's word for why a reply ended."""
+    if choice.calls:
+        return "tool_calls"
+    return "length" if choice.finish in (FinishReason.LENGTH, FinishReason.CONTEXT_FULL) else "stop"

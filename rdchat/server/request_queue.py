@@ -1,0 +1,280 @@
+"""Carries out the requests of all clients at the engine, one at a time, and publishes the facts about them."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from rdchat.errors import InvalidSettingError, PromptTooLongError, RdchatError, one_line
+from rdchat.inference.api.events import FinishReason, GenerationEvent, ModelInfo, ReplyEnd, TokenEvent
+from rdchat.server.facts import Phase, RequestFacts, ServerFacts
+from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError, wrong
+from rdchat.server.interfaces.reply_request import ReplyRequest
+from rdchat.server.reply_parts import Part, ReplyParts
+from rdchat.server.served_models import ServedModels, no_model
+from rdchat.server.server_engine import ServerEngine, Stop
+from rdchat.server.settings import ServerSettings
+
+_Event = GenerationEvent | ModelInfo | ApiError
+_FINAL = (ReplyEnd, ModelInfo, ApiError)
+_REPORT_INTERVAL_S = 0.1
+# Longest wait that a client is asked for.
+_LONGEST_WAIT_S = 60
+_STOPPED = "The person at the machine stopped this request."
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request in the queue, and what comes of it.
+
+    Attributes:
+        client: Requests of the same client come after each other.
+        info: The model that answers, from the first part on.
+        parts: What its handler takes; an exception is the error of the request, and None its end.
+        stopped: Whether it was stopped here.
+        stop: Stops what the engine does for it.
+    """
+
+    client: str
+    request: ReplyRequest
+    facts: RequestFacts
+    info: ModelInfo | None = None
+    parts: asyncio.Queue[Part | Exception | None] = field(default_factory=asyncio.Queue)
+    stopped: bool = False
+    stop: Stop = lambda: None
+    _began: float = 0.0
+    _tokens: int = 0
+    _drafted: int = 0
+    _accepted: int = 0
+
+    def begin_reply(self) -> None:
+        """Count the tokens of another reply."""
+        self.facts = replace(self.facts, phase=Phase.READING, tokens_per_second=None, acceptance=None)
+        self._began, self._tokens, self._drafted, self._accepted = 0.0, 0, 0, 0
+
+    def count(self, tokens: Sequence[TokenEvent]) -> None:
+        """Count tokens that were just written."""
+        now = time.monotonic()
+        self._began = self._began or now
+        self._tokens += len(tokens)
+        self._drafted += sum(token.round.drafted for token in tokens if token.round)
+        self._accepted += sum(token.round.accepted for token in tokens if token.round)
+        spent = now - self._began
+        self.facts = replace(
+            self.facts,
+            phase=Phase.WRITING,
+            tokens=self.facts.tokens + len(tokens),
+            tokens_per_second=(self._tokens - 1) / spent if self._tokens > 1 and spent > 0 else None,
+            acceptance=self._accepted / self._drafted if self._drafted else None,
+        )
+
+
+class RequestQueue:
+    """The requests of all clients; everything here runs on the server's event loop.
+
+    The client whose last turn is the longest ago is next; each keeps the order of its requests. With `a1 a2 b1 c1`
+    waiting behind a request of `a`, the order is `b1 c1 a1 a2`.
+
+    Args:
+        settings: The server's.
+        engine: The engine.
+        on_change: Called with the facts when they have changed.
+
+    Attributes:
+        address: The server's; empty until it listens.
+        facts: As they were published last.
+    """
+
+    def __init__(
+        self, settings: ServerSettings, engine: ServerEngine, on_change: Callable[[ServerFacts], object]
+    ) -> None:
+        self.engine, self.models = engine, ServedModels(settings, engine)
+        self.address, self.facts = "", ServerFacts("")
+        self._settings, self._on_change = settings, on_change
+        self._waiting: list[Job] = []
+        self._running: Job | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._turns = 0
+        # Number of each client's last turn; forgotten once no client waits.
+        self._last_turns: dict[str, int] = {}
+        self._submitted = self._answered = 0
+        # Mean time of a request at the engine.
+        self._mean_s = 1.0
+        # Timer that reports the progress of a reply.
+        self._report: asyncio.TimerHandle | None = None
+        self._closed = False
+        # The process that counts also makes the tokens of the next reply's prompt.
+        self._counting = asyncio.Lock()
+
+    def submit(self, client: str, path: str, user_agent: str, request: ReplyRequest) -> Job:
+        """Queue a request; its parts come one by one.
+
+        Raises:
+            ApiError: If too many requests wait.
+        """
+        if self._closed:
+            raise _closing()
+        if self._running is not None and len(self._waiting) >= self._settings.queue_length:
+            wait_s = min(max(1, round(len(self._waiting) * self._mean_s)), _LONGEST_WAIT_S)
+            raise ApiError(429, "Too many requests wait for the model.", retry_s=wait_s)
+        self._submitted += 1
+        names = one_line(user_agent)[:200], one_line(request.model)[:200]
+        job = Job(client, request, RequestFacts(self._submitted, path, *names, Phase.WAITING, time.monotonic()))
+        self._waiting.append(job)
+        if self._running is None:
+            self._begin_next()
+        self._publish()
+        return job
+
+    async def count_tokens(self, request: ReplyRequest, index: int, info: ModelInfo) -> int:
+        """Return the number of tokens of the prompt of a request's reply; one prompt is counted at a time.
+
+        Raises:
+            ApiError: If it is far too long, or the model's chat template refuses it.
+        """
+        try:
+            generation = request.request(index, info, self.engine.draft, self._settings.partition)
+            async with self._counting:
+                return await asyncio.to_thread(self.engine.count_tokens, generation)
+        except RdchatError as error:
+            code = CONTEXT_FULL if isinstance(error, PromptTooLongError) else ""
+            raise ApiError(400, str(error), code=code) from error
+
+    def stop(self, job: Job, error: Exception) -> None:
+        """End a request with an error at once, unless it has ended; the next one begins when the engine has stopped."""
+        if job in self._waiting:
+            self._waiting.remove(job)
+            self._answered += 1
+            self._publish()
+        elif job is self._running and not job.stopped:
+            job.stopped = True
+            job.stop()
+        job.parts.put_nowait(error)
+
+    def cancel(self, request_id: int) -> None:
+        """Stop a request for the person; see `Server.cancel`."""
+        for job in self._jobs():
+            if job.facts.request_id == request_id:
+                self.stop(job, ApiError(503, _STOPPED))
+
+    def close(self) -> None:
+        """Stop all requests, and take no more."""
+        self._closed = True
+        for job in self._jobs():
+            self.stop(job, _closing())
+
+    def _jobs(self) -> list[Job]:
+        return [*self._waiting, *([self._running] if self._running else [])]
+
+    def _in_turn(self) -> Iterator[Job]:
+        """Yield the waiting requests in the order of their turns."""
+        waiting, last_turns = list(self._waiting), dict(self._last_turns)
+        for turn in range(self._turns + 1, self._turns + len(waiting) + 1):
+            job = min(waiting, key=lambda each: last_turns.get(each.client, 0))
+            waiting.remove(job)
+            last_turns[job.client] = turn
+            yield job
+
+    def _begin_next(self) -> None:
+        self._running = job = next(self._in_turn(), None)
+        if job is None:
+            self._last_turns.clear()
+            return
+        self._waiting.remove(job)
+        self._turns += 1
+        self._last_turns[job.client] = self._turns
+        self._task = asyncio.get_running_loop().create_task(self._run(job))
+
+    async def _run(self, job: Job) -> None:
+        """Carry out a request, then begin the next one."""
+        began, end = time.monotonic(), None
+        try:
+            await self._make_replies(job)
+        except Exception as error:
+            end = error
+        job.parts.put_nowait(end)
+        self._mean_s += (time.monotonic() - began - self._mean_s) / 4
+        self._answered += 1
+        self._begin_next()
+        self._publish()
+
+    async def _make_replies(self, job: Job) -> None:
+        """Load the model, unless it is loaded, and make all replies to a request, one after another."""
+        request = job.request
+        job.info = info = await self._ready_model(job)
+        for index in range(request.replies):
+            try:
+                generation = request.request(index, info, self.engine.draft, self._settings.partition)
+            except InvalidSettingError as error:
+                raise wrong("prompt" if request.raw else "messages", str(error)) from error
+            made = ReplyParts(index, request, info, generation.seed)
+            job.begin_reply()
+            async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:
+                async for batch in batches:
+                    if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
+                        job.count(tokens)
+                    self._publish_soon()
+                    for part in made.take([event for event in batch if isinstance(event, GenerationEvent)]):
+                        job.parts.put_nowait(part)
+
+    async def _ready_model(self, job: Job) -> ModelInfo:
+        card = await self.models.card(job.request.model)
+        if card is not None:
+            job.facts = replace(job.facts, phase=Phase.LOADING)
+            self._publish()
+            async for _ in self._events(job, partial(self.engine.load, card)):
+                pass
+        if self.engine.model is None:
+            raise no_model()
+        return self.engine.model
+
+    async def _events(
+        self, job: Job, begin: Callable[[Callable[[_Event], object]], Stop]
+    ) -> AsyncGenerator[list[_Event]]:
+        """Begin something at the engine and yield its events, perhaps several at once; its failure is raised."""
+        loop = asyncio.get_running_loop()
+        events = asyncio.Queue[_Event]()
+
+        def take(event: _Event) -> None:  # Runs on the engine thread
+            with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        if job.stopped:
+            raise ApiError(503, _STOPPED)
+        job.stop = begin(take)
+        try:
+            while True:
+                batch = [await events.get()]
+                while not isinstance(batch[-1], _FINAL) and not events.empty():
+                    batch.append(events.get_nowait())
+                last = batch[-1]
+                if isinstance(last, ReplyEnd) and last.finish_reason is FinishReason.CANCELLED:
+                    last = ApiError(503, _STOPPED)
+                if rest := batch[:-1] if isinstance(last, ApiError) else batch:
+                    yield rest
+                if isinstance(last, ApiError):
+                    raise last
+                if isinstance(last, _FINAL):
+                    return
+        finally:
+            job.stop()
+
+    def _publish(self) -> None:
+        """Give the facts to who watches."""
+        if self._report is not None:
+            self._report.cancel()
+            self._report = None
+        running = self._running.facts if self._running else None
+        self.facts = ServerFacts(self.address, running, tuple(job.facts for job in self._in_turn()), self._answered)
+        self._on_change(self.facts)
+
+    def _publish_soon(self) -> None:
+        """Publish the facts soon: many tokens come together."""
+        if self._report is None:
+            self._report = asyncio.get_running_loop().call_later(_REPORT_INTERVAL_S, self._publish)
+
+
+def _closing() -> ApiError:
+    return ApiError(503, "The server is closing.", retry_s=5)

@@ -1,0 +1,82 @@
+"""The models that clients may name."""
+
+import asyncio
+import time
+
+from rdchat.errors import one_line
+from rdchat.inference.api.model_facts import ModelCard
+from rdchat.server.interfaces.api_error import ApiError
+from rdchat.server.server_engine import ServerEngine
+from rdchat.server.settings import ServerSettings
+
+# How long a list of the installed models is used.
+_LIST_SECONDS = 10.0
+
+
+class ServedModels:
+    """Finds the model that answers for a name.
+
+    Args:
+        settings: The server's: which models may be loaded, and whether the loaded one answers for unknown names.
+        engine: The engine.
+    """
+
+    def __init__(self, settings: ServerSettings, engine: ServerEngine) -> None:
+        self._settings, self._engine = settings, engine
+        self._since = time.time()
+        # When the installed models were last listed, and the list.
+        self._listed_at, self._cards = float("-inf"), tuple[ModelCard, ...]()
+        # One search for models serves all who ask at once, because it starts a process.
+        self._searching = asyncio.Lock()
+
+    async def installed(self) -> tuple[ModelCard, ...]:
+        """Return the installed models that can be loaded."""
+        async with self._searching:
+            if time.monotonic() - self._listed_at > _LIST_SECONDS:
+                self._cards = tuple(await asyncio.to_thread(self._engine.installed))
+                self._listed_at = time.monotonic()
+            return self._cards
+
+    async def listed(self) -> dict[str, float]:
+        """Return the names that a client may use, the loaded model first, with the time of each model's last change."""
+        info = self._engine.model
+        models = {info.name: self._since} if info else {}
+        if self._settings.may_load_models:
+            models |= {card.name: card.changed or self._since for card in await self.installed()}
+        return models
+
+    async def card(self, name: str) -> ModelCard | None:
+        """Return the installed model that a client names; None for the loaded one, also in place of an unknown one.
+
+        Raises:
+            ApiError: If there is none of that name and none is loaded in its place, or it may not be loaded.
+        """
+        info = self._engine.model
+        if info is not None and name in ("", info.name):
+            return None
+        if not name:
+            raise no_model()
+        card = next((each for each in await self.installed() if each.name == name), None)
+        if card is None and info is not None and self._settings.substitutes_models:
+            return None
+        if card is None:
+            text = f"There is no model named {one_line(name)[:200]!r} here. /v1/models lists the names."
+            raise ApiError(404, text, "model", "model_not_found")
+        if info is not None and card.path == info.path:
+            return None
+        if not self._settings.may_load_models:
+            loaded = f"{info.name} is" if info else "no model is"
+            raise ApiError(
+                404, f"{name} is not loaded: {loaded}. The server may not load models.", "model", "model_not_found"
+            )
+        return card
+
+    def substitute(self, name: str) -> str:
+        """Return the loaded model's name if it answers for another one, which is not installed; else an empty text."""
+        info = self._engine.model
+        return info.name if info and name not in ("", info.name, *(card.name for card in self._cards)) else ""
+
+
+def no_model() -> ApiError:
+    """Return the error for a request that no model can answer."""
+    return ApiError(503, "No model is loaded.", retry_s=5)
