@@ -72,7 +72,11 @@ class Answer:
         except TimeoutError:
             return Delta(0)
         if isinstance(part, Exception):
-            raise part
+            try:
+                raise part
+            finally:
+                # The error holds this frame, and would be a cycle with it; the app collects cycles seldom.
+                del part
         return part
 
     @cached_property

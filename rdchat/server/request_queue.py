@@ -49,6 +49,11 @@ class Job:
     _drafted: int = 0
     _accepted: int = 0
 
+    def check(self) -> None:
+        """Raise ApiError once it is stopped."""
+        if self.stopped:
+            raise ApiError(503, _STOPPED)
+
     def begin_reply(self) -> None:
         """Count the tokens of another reply."""
         self.facts = replace(self.facts, phase=Phase.READING, tokens_per_second=None, acceptance=None)
@@ -83,15 +88,14 @@ class RequestQueue:
         on_change: Called with the facts when they have changed.
 
     Attributes:
-        address: The server's; empty until it listens.
-        facts: As they were published last.
+        facts: As they were published last; its address is empty until the server listens.
     """
 
     def __init__(
         self, settings: ServerSettings, engine: ServerEngine, on_change: Callable[[ServerFacts], object]
     ) -> None:
         self.engine, self.models = engine, ServedModels(settings, engine)
-        self.address, self.facts = "", ServerFacts("")
+        self.facts = ServerFacts("")
         self._settings, self._on_change = settings, on_change
         self._waiting: list[Job] = []
         self._running: Job | None = None
@@ -151,6 +155,9 @@ class RequestQueue:
         elif job is self._running and not job.stopped:
             job.stopped = True
             job.stop()
+        # What was not sent is of no use, and may be long.
+        while not job.parts.empty():
+            job.parts.get_nowait()
         job.parts.put_nowait(error)
 
     def cancel(self, request_id: int) -> None:
@@ -189,12 +196,13 @@ class RequestQueue:
 
     async def _run(self, job: Job) -> None:
         """Carry out a request, then begin the next one."""
-        began, end = time.monotonic(), None
+        began = time.monotonic()
         try:
             await self._make_replies(job)
+            job.parts.put_nowait(None)
         except Exception as error:
-            end = error
-        job.parts.put_nowait(end)
+            if not job.stopped:
+                job.parts.put_nowait(error)
         self._mean_s += (time.monotonic() - began - self._mean_s) / 4
         self._answered += 1
         self._begin_next()
@@ -213,6 +221,8 @@ class RequestQueue:
             job.begin_reply()
             async with aclosing(self._events(job, partial(self.engine.generate, generation))) as batches:
                 async for batch in batches:
+                    if job.stopped:
+                        continue
                     if tokens := [event for event in batch if isinstance(event, TokenEvent)]:
                         job.count(tokens)
                     self._publish_soon()
@@ -241,8 +251,7 @@ class RequestQueue:
             with suppress(RuntimeError):  # the server has stopped, and its loop is closed
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
-        if job.stopped:
-            raise ApiError(503, _STOPPED)
+        job.check()
         job.stop = begin(take)
         try:
             while True:
@@ -250,6 +259,8 @@ class RequestQueue:
                 while not isinstance(batch[-1], _FINAL) and not events.empty():
                     batch.append(events.get_nowait())
                 last = batch[-1]
+                if job.stopped and isinstance(last, _FINAL):
+                    return
                 if isinstance(last, ReplyEnd) and last.finish_reason is FinishReason.CANCELLED:
                     last = ApiError(503, _STOPPED)
                 if rest := batch[:-1] if isinstance(last, ApiError) else batch:
@@ -262,12 +273,14 @@ class RequestQueue:
             job.stop()
 
     def _publish(self) -> None:
-        """Give the facts to who watches."""
+        """Report the facts."""
         if self._report is not None:
             self._report.cancel()
             self._report = None
         running = self._running.facts if self._running else None
-        self.facts = ServerFacts(self.address, running, tuple(job.facts for job in self._in_turn()), self._answered)
+        self.facts = ServerFacts(
+            self.facts.address, running, tuple(job.facts for job in self._in_turn()), self._answered
+        )
         self._on_change(self.facts)
 
     def _publish_soon(self) -> None:

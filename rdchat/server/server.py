@@ -5,6 +5,7 @@ import logging
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import uvicorn
 
@@ -49,7 +50,7 @@ class Server:
     @property
     def address(self) -> str:
         """Its address, such as `http://127.0.0.1:8817`; empty while it does not run."""
-        return self._queue.address
+        return self.facts.address
 
     @property
     def facts(self) -> ServerFacts:
@@ -66,8 +67,7 @@ class Server:
         listener = self._listen()
         port = listener.getsockname()[1]
         host = self.settings.host
-        self._queue.address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        self._queue.facts = ServerFacts(self._queue.address)
+        self._queue.facts = ServerFacts(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         limits = self.settings.limits
         config = uvicorn.Config(
             Endpoints(self._queue, Guard(self.settings, port), limits),
@@ -87,21 +87,22 @@ class Server:
             timeout_graceful_shutdown=_STOP_SECONDS,
             h11_max_incomplete_event_size=limits.header_bytes,
         )
-        self._server = uvicorn.Server(config)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, args=(listener,), name="server", daemon=True)
+        self._server = server = uvicorn.Server(config)
+        self._loop = loop = asyncio.new_event_loop()
+        run = partial(asyncio.run, self._serve(listener, server), loop_factory=lambda: loop)
+        self._thread = threading.Thread(target=run, name="server", daemon=True)
         self._thread.start()
 
     def stop(self, timeout_s: float = 5.0) -> bool:
         """Stop all replies, close all connections and end the thread; False if it did not end in time."""
-        if self._thread is None:
+        if self._thread is None or self._server is None:
             return True
-        self._call(self._begin_to_stop)
+        self._call(self._queue.close)
+        self._server.should_exit = True
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             _LOG.error("The server's thread did not end within %.0f s", timeout_s)
             return False
-        self._queue.address = ""
         self._queue.facts = ServerFacts("")
         return True
 
@@ -115,29 +116,20 @@ class Server:
         try:
             return socket.create_server((host, port), family=family, backlog=_BACKLOG)
         except OSError as error:
-            why, _, _ = (error.strerror or str(error)).partition(" (while")  # Python adds the address
+            reason, _, _ = (error.strerror or str(error)).partition(" (while")  # Python adds the address
             raise RdchatError(
-                f"The server cannot listen on {host}, port {port}: {why}.", "Choose another address or port."
+                f"The server cannot listen on {host}, port {port}: {reason}.", "Choose another address or port."
             ) from error
 
-    def _run(self, listener: socket.socket) -> None:
-        assert self._server is not None
-        with listener, asyncio.Runner(loop_factory=lambda: self._loop) as runner:  # type: ignore[arg-type, return-value]
-            runner.run(self._serve(listener, self._server))
-
     async def _serve(self, listener: socket.socket, server: uvicorn.Server) -> None:
-        await server.serve([listener])
+        with listener:
+            await server.serve([listener])
         # These clients do not take what was sent.
         for connection in list(server.server_state.connections):
             connection.transport.abort()
         # A transport closes its socket in the loop's next turn.
         for _ in range(2):
             await asyncio.sleep(0)
-
-    def _begin_to_stop(self) -> None:
-        assert self._server is not None
-        self._queue.close()
-        self._server.should_exit = True
 
     def _call(self, function: Callable[[], None]) -> None:
         """Call a function on the server's thread, unless it has ended."""

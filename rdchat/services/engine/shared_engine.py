@@ -35,7 +35,7 @@ class SharedEngine(QObject):
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._slot, self._find_models, self._draft = slot, find_models, draft
+        self._slot, self.find_models, self._draft = slot, find_models, draft
         self._info = slot.info
         self._following = False  # whether the slot is being told of a load of the server
         self._load_progressed.connect(self._follow)
@@ -51,7 +51,7 @@ class SharedEngine(QObject):
         return self._draft()
 
     def installed(self) -> Sequence[ModelCard]:
-        return tuple(card for card in self._find_models() if card.can_be_loaded)
+        return tuple(card for card in self.find_models() if card.can_be_loaded)
 
     def count_tokens(self, request: GenerationRequest) -> int:
         return self._slot.engine.count_tokens(request)

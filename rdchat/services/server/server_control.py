@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 _EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say what it means
 _OFF = ServerFacts("")
-_STOP_S = 2.0  # that connections may take to close
+# Time in which connections close.
+_STOP_S = 2.0
 _SERVER_FIELDS = (
     "server_port",
     "server_on_network",
@@ -36,7 +37,7 @@ _SERVER_FIELDS = (
     "server_hosts",
     "server_substitutes_models",
 )
-"""Settings of a running server; it is started again when one of them changes."""
+"""Settings after whose change a running server is started again."""
 
 
 class ServerControl(QObject):
@@ -49,25 +50,27 @@ class ServerControl(QObject):
         parent: The Qt parent.
 
     Attributes:
+        changed: Emitted when it starts or stops, or its address, key or problem changes.
+        start_failed: Emitted when the server does not start with the app.
         on: Whether the person wants it to run.
-        problem: Why it does not, a sentence or two; empty where it does, or is off.
+        problem: Why it does not run, a sentence or two; empty where it runs or is off.
         facts: What it does.
     """
 
-    changed = Signal()  # whether it runs, its address, its key or its problem
+    changed = Signal()
     facts_changed = Signal(ServerFacts)
-    start_failed = Signal(Notice)  # of the server that starts with the app
+    start_failed = Signal(Notice)
 
     def __init__(
         self, slot: ModelSlot, drafting: DraftControl, settings: SettingsControl, parent: QObject | None = None
     ) -> None:
         super().__init__(parent)
-        self._slot, self._drafting, self._settings = slot, drafting, settings
-        self._find: Callable[[], Sequence[ModelCard]] = tuple
+        self._drafting, self._settings = drafting, settings
         self._work = BackgroundWork("server control", self)
         self._main = MainThread(self)
-        self._engine = SharedEngine(slot, self._find_models, self._draft, self)
-        self._server: Server | None = None  # changed on the control's thread alone
+        self._engine = SharedEngine(slot, tuple, self._draft, self)
+        # Changed on the control's thread alone.
+        self._server: Server | None = None
         self._started_with = settings.values
         self._key = ""
         self.on = False
@@ -87,13 +90,13 @@ class ServerControl(QObject):
 
     def offer(self, find: Callable[[], Sequence[ModelCard]]) -> None:
         """Set what finds the models on this machine; the server calls it on its own threads."""
-        self._find = find
+        self._engine.find_models = find
 
     def start_with_app(self) -> None:
         """Start it if the person chose that it starts with the app; a problem is also a notice."""
         if self._settings.values.server_at_start:
             self.on = True
-            self._start(told=True)
+            self._start(with_notice=True)
 
     @Slot(bool)
     def set_on(self, on: bool) -> None:
@@ -131,11 +134,11 @@ class ServerControl(QObject):
             self._stop()
             self._start()
 
-    def _start(self, *, told: bool = False, new_key: bool = False) -> None:
+    def _start(self, *, with_notice: bool = False, new_key: bool = False) -> None:
         self._started_with = settings = self._settings.values
         notify = self._main.bring(self._on_facts)
         start = partial(self._start_server, settings, notify, new_key=new_key)
-        self._work.do(start, self._main.bring(partial(self._on_started, told), once=True))
+        self._work.do(start, self._main.bring(partial(self._on_started, with_notice), once=True))
 
     def _start_server(self, settings: Settings, notify: Callable[[ServerFacts], object], *, new_key: bool) -> "Server":
         """Find the key, or make a new one, and listen; on the control's thread.
@@ -143,7 +146,7 @@ class ServerControl(QObject):
         Raises:
             RdchatError: If there is no key, or the port cannot be listened on.
         """
-        from rdchat.server.server import Server  # noqa: PLC0415  not before it is wanted
+        from rdchat.server.server import Server  # noqa: PLC0415  only where it is on
         from rdchat.server.server_key import find_key, replace_key  # noqa: PLC0415
 
         server_settings = ServerSettings(
@@ -165,23 +168,21 @@ class ServerControl(QObject):
         if server is not None and not server.stop(_STOP_S):
             _LOG.error("The server did not end within %.0f s", _STOP_S)
 
-    def _find_models(self) -> Sequence[ModelCard]:
-        return self._find()
-
     def _draft(self) -> DraftSettings:
         """Return how replies are drafted, without what only the window shows; called on the server's thread."""
         return replace(self._drafting.requested, trace=False, profile=False)
 
     def _stop(self) -> None:
-        self._main.forget()  # of an earlier start
+        # An earlier start may not have ended yet.
+        self._main.forget()
         self._work.do(self._stop_server)
         self._show(_OFF)
 
-    def _on_started(self, told: bool, outcome: "Server | RdchatError") -> None:
+    def _on_started(self, with_notice: bool, outcome: "Server | RdchatError") -> None:
         if isinstance(outcome, RdchatError):
             _LOG.warning("The server did not start: %s", outcome)
             self.on, self.problem = False, str(outcome)
-            if told:
+            if with_notice:
                 self.start_failed.emit(Notice("The server did not start", self.problem))
         else:
             self._key, self.problem = outcome.settings.key, ""
@@ -193,9 +194,8 @@ class ServerControl(QObject):
             self._show(facts)
 
     def _show(self, facts: ServerFacts) -> None:
-        moved = facts.address != self.facts.address
-        if facts != self.facts:
-            self.facts = facts
+        before, self.facts = self.facts, facts
+        if facts != before:
             self.facts_changed.emit(facts)
-        if moved:
+        if facts.address != before.address:
             self.changed.emit()
