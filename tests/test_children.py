@@ -10,7 +10,7 @@ import pytest
 import rdchat
 from rdchat import host
 from rdchat.children import CHILDREN, run_child
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.work.frames import packed
 from tests.bundles import write_stub
 

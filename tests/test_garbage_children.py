@@ -22,8 +22,8 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.endpoint import Tokens
 from rdchat.inference.api.training import TrainingOrder
 from rdchat.inference.library.model_library import FolderFacts, facts_reader
-from rdchat.inference.prompts import model_prompts
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts import tokenizer_process
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.work import frames
 from rdchat.work.child_limits import ChildLimitError, Limits
@@ -81,7 +81,7 @@ FRAMED: dict[str, Callable[[Path], None]] = {
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0)
+    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0)
     monkeypatch.setattr(frames, "MAX_BYTES", 2**20)
 
 
@@ -127,7 +127,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 ) -> None:
     """The model's template was blamed, and the model to be fetched again."""
     put_in_place(monkeypatch, "half a message and silence")
-    monkeypatch.setattr(model_prompts, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
+    monkeypatch.setattr(tokenizer_process, "_LOAD_S", 3.0 if number == signal.SIGSTOP else 60.0)
     process, sent = TokenizerProcess(), []
 
     def send() -> None:

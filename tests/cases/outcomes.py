@@ -19,9 +19,10 @@ from rdchat.chat.transfer import chatgpt, jan, lm_studio
 from rdchat.errors import RdchatError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.server.guard import Guard
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.chat_completions import ChatCompletions

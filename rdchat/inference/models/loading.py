@@ -30,8 +30,9 @@ from rdchat.inference.api.model_facts import (
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
 from rdchat.inference.models.model_config import QUANTIZED_BITS, QUANTIZED_GROUPS
 from rdchat.inference.models.model_files import ModelFiles, check_model_folder, display_name, resolve_model
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess, shared_tokenizers
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import check_token_ids, read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.device import device_name, memory_room, on_gpu, wire_memory
 from rdchat.inference.verification.hooks import ModelHooks

@@ -10,8 +10,9 @@ from typing import Any
 from mlx_lm import utils as mlx_lm_utils
 
 from rdchat.errors import ModelError
-from rdchat.inference.prompts.model_prompts import TokenizerProcess, Waiting, usual_variables
+from rdchat.inference.prompts.model_prompts import usual_variables
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, Waiting
 
 PADDING = re.compile(r"\[PAD\d+\]")
 """How converted GGUF files name ids that only pad the logits."""

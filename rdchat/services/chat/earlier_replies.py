@@ -138,7 +138,7 @@ def _updated(
         job: Ends the work when it is cancelled.
     """
     from rdchat.inference.drafting.reply_index import BUILT_TOKENS, MAX_TOKENS, ReplyIndex  # noqa: PLC0415  loads OpenBLAS
-    from rdchat.inference.prompts.model_prompts import shared_tokenizers  # noqa: PLC0415  only where it is needed
+    from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415  only where it is needed
 
     tokens.forget(after)
     key = tokenizer_key(model.path) if model is not None and after < ALL else ""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.inference.prompts.model_prompts import TokenizerProcess, shared_tokenizers
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess, shared_tokenizers
 
 
 @pytest.fixture(scope="session")

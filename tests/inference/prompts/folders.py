@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 
 def changed(model: Path, place: Path, file: str, change: Callable[[dict[str, Any]], object]) -> Path:

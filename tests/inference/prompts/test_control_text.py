@@ -8,7 +8,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.prompts.encoding import ControlTokens, Marks, is_control
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
 
 START, END = 1, 2  # <|im_start|> and <|im_end|>, of the default model and of the small one

@@ -12,9 +12,9 @@ import pytest
 
 import rdchat
 from rdchat.errors import ModelError
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.inference.prompts.tokenizer_files import tokenizer_view
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import changed
 
 EVIL = """

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
 from rdchat.inference.prompts.tokenizer_loading import read_tokenizer
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import changed, with_template
 
 LOOP = "{% for m in messages %}[{{ m.role }}]\n{{ m.content }}AFTER{% endfor %}"

@@ -10,7 +10,7 @@ import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 
 pytestmark = pytest.mark.slow
 _LONGEST_S = 60  # far above the limit of a check, since other programs may hold the machine up

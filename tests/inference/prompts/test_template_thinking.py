@@ -7,7 +7,8 @@ import pytest
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import ThinkingChoice
-from rdchat.inference.prompts.model_prompts import ModelPrompts, TokenizerProcess
+from rdchat.inference.prompts.model_prompts import ModelPrompts
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.prompts.turns import answers_only
 from rdchat.thoughts import split_thoughts
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
@@ -112,7 +113,7 @@ def test_a_switch_is_found_where_the_template_renders_it(
     prompts: ModelPrompts, choices: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not choices:  # one of them takes all of the time
-        monkeypatch.setattr("rdchat.inference.prompts.model_prompts._TRY_S", 1.0)
+        monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._TRY_S", 1.0)
     assert prompts.thinking == choices
 
 

@@ -7,9 +7,9 @@ import psutil
 import pytest
 
 from rdchat.errors import ModelError, PromptTooLongError, TemplateRefusedError
-from rdchat.inference.prompts import model_prompts
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts import tokenizer_process
 from rdchat.inference.prompts.tokenizer_files import tokenizer_view
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.grids import share
 from tests.inference.prompts.folders import prompts_of, user, with_template
 
@@ -38,8 +38,8 @@ REFUSALS = {
 @pytest.fixture
 def quick_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second and 200 MB, so that tests of what does not end are quick."""
-    monkeypatch.setattr(model_prompts, "_ENCODE_S", 0.5)
-    monkeypatch.setattr(model_prompts, "_ENCODE_BYTES", 200 * 10**6)
+    monkeypatch.setattr(tokenizer_process, "_ENCODE_S", 0.5)
+    monkeypatch.setattr(tokenizer_process, "_ENCODE_BYTES", 200 * 10**6)
 
 
 @pytest.mark.slow
@@ -101,7 +101,7 @@ def test_whoever_waits_can_stop_a_template_at_once_and_nothing_is_left_running(
 
     with pytest.raises(StoppedByPersonError):
         prompts.encode([user("Hi")], None, 512, waiting)
-    assert time.monotonic() - began[-1] < model_prompts._ENCODE_S / 2  # not by its limit of time
+    assert time.monotonic() - began[-1] < tokenizer_process._ENCODE_S / 2  # not by its limit of time
     child.wait(timeout=120)  # raises where it goes on
 
 

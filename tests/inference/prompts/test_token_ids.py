@@ -9,7 +9,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.prompts.child import TokenizerCalls
-from rdchat.inference.prompts.model_prompts import TokenizerProcess
+from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import changed, prompts_of
 
 ROWS = 265  # of the small model
@@ -58,7 +58,7 @@ GROWTH = {"type": "Sequence", "normalizers": [{"type": "Replace", "pattern": {"S
 def test_a_normaliser_that_grows_its_input_ends_the_child_alone(
     small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rdchat.inference.prompts.model_prompts._LOAD_S", 1.0)
+    monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._LOAD_S", 1.0)
     folder = changed(small_model, tmp_path / "grow", "tokenizer.json", lambda tok: tok.update(normalizer=GROWTH))
     with pytest.raises(ModelError, match=r"The tokenizer of grow .* (so it was ended|crashed)|cannot be used"):
         prompts_of(folder, process)
@@ -97,7 +97,7 @@ def test_a_search_pattern_without_end_is_ended_as_a_template_is(
     split = {"type": "Split", "pattern": {"Regex": "(x+x+)+y"}, "behavior": "Isolated", "invert": False}
     folder = changed(small_model, tmp_path / "slow", "tokenizer.json", lambda tok: tok.update(pre_tokenizer=split))
     prompts = prompts_of(folder, process)
-    monkeypatch.setattr("rdchat.inference.prompts.model_prompts._ENCODE_S", 0.5)
+    monkeypatch.setattr("rdchat.inference.prompts.tokenizer_process._ENCODE_S", 0.5)
     with pytest.raises(ModelError, match=r"slow (took longer|could not be done|cannot be used)"):
         prompts.encode([ChatMessage(Role.USER, "x" * 5000)], None, 512)
 

@@ -9,7 +9,7 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
-from rdchat.inference.prompts.model_prompts import shared_tokenizers
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.services.chat.earlier_replies import tokenizer_key
 from rdchat.services.engine.engine_events import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
