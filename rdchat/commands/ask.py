@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -109,7 +110,8 @@ def run(args: argparse.Namespace) -> int:
     _check_texts(args)
     sampling = {name: value for name in _SAMPLING if (value := getattr(args, name)) is not None}
     sampling["stop"] = tuple(args.stop)
-    SamplingParams(**sampling)  # refuses wrong values before the model is loaded
+    # Refuse wrong values before the model is loaded.
+    SamplingParams(**sampling)
     seed = fresh_seed() if args.seed is None else args.seed
     check_seed(seed)
     draft = options.chosen(DraftSettings, args, mode=Mode(args.mode))
@@ -171,37 +173,32 @@ def _read_prompt(args: argparse.Namespace) -> str:
 
 
 def _read_text(name: str, what: str) -> str:
-    """Read the text of a prompt or a schema from a file, or standard input."""
+    """Read a prompt or a schema from a file, a named pipe or standard input; refuse more than a prompt can have."""
+    if name == "-" and sys.stdin is None:
+        other = "as an argument or with --prompt-file" if what == "prompt" else "in a file"
+        raise RdchatError("Standard input is closed.", f"Give the {what} {other}.")
     try:
-        return _read_bounded(name, what).decode("utf-8")
+        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
+            data = file.read(_MAX_PROMPT_BYTES + 1)
+        if len(data) > _MAX_PROMPT_BYTES:
+            size = f"{_MAX_PROMPT_BYTES // 2**20} MB"
+            raise RdchatError(f"The {what} file {name} is longer than {size}.", "Use a shorter one.")
+        return data.decode("utf-8")
     except OSError as error:
         raise RdchatError(f"The {what} file {name} cannot be read: {error.strerror}.", "Check the path.") from error
     except UnicodeDecodeError as error:
         raise RdchatError(f"The {what} file {name} is not UTF-8 text.", "Save it as UTF-8.") from error
 
 
-def _read_bounded(name: str, what: str) -> bytes:
-    """Read a file, a named pipe or standard input; refuse more bytes than a prompt can have."""
-    if name == "-":
-        if sys.stdin is None:
-            other = "as an argument or with --prompt-file" if what == "prompt" else "in a file"
-            raise RdchatError("Standard input is closed.", f"Give the {what} {other}.")
-        data = sys.stdin.buffer.read(_MAX_PROMPT_BYTES + 1)
-    else:
-        with Path(name).open("rb") as file:
-            data = file.read(_MAX_PROMPT_BYTES + 1)
-    if len(data) > _MAX_PROMPT_BYTES:
-        raise RdchatError(
-            f"The {what} file {name} is longer than {_MAX_PROMPT_BYTES // 2**20} MB.", "Use a shorter one."
-        )
-    return data
-
-
 @dataclass(slots=True)
 class _Answer:
-    """Writes one answer, and reports its state at any moment."""
+    """Writes one answer, and reports its state at any moment.
 
-    chosen: dict[str, Any]  # sampling values that the person gave
+    Attributes:
+        chosen: Sampling values that the person gave.
+    """
+
+    chosen: dict[str, Any]
     seed: int
     draft: DraftSettings
     quiet: bool

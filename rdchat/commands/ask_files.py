@@ -13,7 +13,8 @@ from rdchat.errors import InvalidSettingError, PromptTooLongError, one_line
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.services.files.part_choice import fitting_passages, tokens_of
 
-_REPLY_SHARE = 4  # 1/4 of the context is kept for the reply, or less if the reply may be shorter
+# A quarter of the context is left for the reply, or less if the reply may be shorter.
+_REPLY_SHARE = 4
 
 type Count = Callable[[Sequence[ChatMessage]], int]
 
@@ -54,14 +55,14 @@ def read_files(args: argparse.Namespace) -> list[ReadFile]:
     return files
 
 
-def _check_pages(files: Sequence[ReadFile], wanted: str) -> None:
+def _check_pages(files: Sequence[ReadFile], requested: str) -> None:
     paged = [file for file in files if file.paged]
     if not paged:
         raise InvalidSettingError("--pages needs a PDF file.", "Leave it out, or use --passages.")
     for file in paged:
-        if parsed_pages(wanted, len(file.parts)) is None:
+        if parsed_pages(requested, len(file.parts)) is None:
             raise InvalidSettingError(
-                f"{file.name} does not have the pages {one_line(wanted)}.",
+                f"{file.name} does not have the pages {one_line(requested)}.",
                 f"It has pages 1 to {len(file.parts)}. Give them like 1-4,7.",
             )
 
@@ -96,7 +97,8 @@ def with_files(
         parts = [_pages_of(file, args.pages) for file in files]
     pairs = list(zip(files, parts, strict=True))
     blocks = (block_of(attached(file, part.text, part.label), part.text) for file, part in pairs)
-    text = "\n\n".join((*blocks, prompt))  # as the app does
+    # The app joins them in the same way.
+    text = "\n\n".join((*blocks, prompt))
     try:
         fits = count((*system, ChatMessage(Role.USER, text))) < limit
     except PromptTooLongError:
@@ -111,8 +113,8 @@ def with_files(
     return text
 
 
-def _pages_of(file: ReadFile, wanted: str | None) -> Part:
-    numbers = parsed_pages(wanted, len(file.parts)) if wanted is not None and file.paged else None
+def _pages_of(file: ReadFile, requested: str | None) -> Part:
+    numbers = parsed_pages(requested, len(file.parts)) if requested is not None and file.paged else None
     return all_of(file) if numbers is None else pages(file, numbers)
 
 
@@ -121,14 +123,14 @@ def _matching(file: ReadFile, question: str, room: int, count: Count) -> Part:
     tokens = tokens_of(all_of(file).text, count)
     if tokens.tokens <= room:
         return all_of(file)
-    found = passages_of(file)
-    order = ranked(found, question)
+    passages = passages_of(file)
+    order = ranked(passages, question)
     if not order:
         raise PromptTooLongError(
             f"No passage of {file.name} has a word of the question.", "Use words that are in the file."
         )
     per_token = sum(map(len, file.parts)) / max(tokens.tokens, 1)
-    return fitting_passages(found, order, room, per_token, lambda part: tokens_of(part.text, count))[0]
+    return fitting_passages(passages, order, room, per_token, lambda part: tokens_of(part.text, count))[0]
 
 
 def _too_long(

@@ -31,8 +31,6 @@ from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.events import LoadProgress
 from rdchat.work.job import Job
 
-type Show = Callable[[Progress], object]
-
 
 def counted(number: int, name: str) -> str:
     """Return `1 chat` or `1,204 chats`."""
@@ -57,19 +55,18 @@ def add_import_chats(parser: argparse.ArgumentParser) -> None:
 def import_chats(args: argparse.Namespace) -> int:
     """Import files; the exit status is 1 if something was not imported."""
     files = [paths.expanded(name, "The file").absolute() for name in args.files]
-    with ProgressLine() as line:
-        report = _imported(files, progress_bar(line))
+    finish(paths.data_dir(), paths.database_path(), paths.settings_path())
+    with (
+        ProgressLine() as line,
+        closing(ConversationStore(paths.database_path())) as store,
+        closing(TransferProcess()) as process,
+    ):
+        job = process.import_files(store, files, progress_bar(line))
+        with ctrl_c_calls(job.cancel):
+            report = job.result(lambda: None)
     counts = {"chats": len(report.chats), "messages": report.messages, "complete": report.complete}
     options.print_result(args, counts | asdict(report), map(one_line, _report_lines(report)))
     return INTERRUPTED if report.cancelled else 0 if report.complete else 1
-
-
-def _imported(files: Sequence[Path], show: Show) -> ImportReport:
-    finish(paths.data_dir(), paths.database_path(), paths.settings_path())
-    with closing(ConversationStore(paths.database_path())) as store, closing(TransferProcess()) as process:
-        job = process.import_files(store, files, show)
-        with ctrl_c_calls(job.cancel):
-            return job.result(lambda: None)
 
 
 def _report_lines(report: ImportReport) -> Sequence[str]:
@@ -96,30 +93,27 @@ def add_restore(parser: argparse.ArgumentParser) -> None:
 
 
 def restore(args: argparse.Namespace) -> int:
-    """Restore a backup, and print which files were kept."""
+    """Restore a backup, and print which former files there are."""
     source = paths.expanded(args.file, "The backup").absolute()
-    with ProgressLine() as line:
-        kept = _restored(source, progress_bar(line))
-    before = [f"The former file is kept as {path}" for path in (kept["database"], kept["settings"]) if path]
-    options.print_result(args, kept, map(one_line, [f"Restored {source}.", *before]))
-    return 0
-
-
-def _restored(source: Path, show: Show) -> dict[str, Any]:
     data, database, settings = paths.data_dir(), paths.database_path(), paths.settings_path()
     make_folder(data)
     finish(data, database, settings)
+    # The file of an earlier restore has its settings in another file.
+    own = source.with_name(source.name.replace("conversations", "settings", 1)).with_suffix(".json")
+    own_settings = own if "-before-restore-" in source.name and own.is_file() else None
     lock = FileLock(database.with_name(database.name + ".lock"))
     try:
-        with closing(TransferProcess()) as process:
-            beside = source.with_name(source.name.replace("conversations", "settings", 1)).with_suffix(".json")
-            kept = beside if "-before-restore-" in source.name and beside.is_file() else None  # of an earlier restore
-            job = process.run("prepare", BackupFacts(), show, source=source, data=data, settings=kept)
+        with ProgressLine() as line, closing(TransferProcess()) as process:
+            show = progress_bar(line)
+            job = process.run("prepare", BackupFacts(), show, source=source, data=data, settings=own_settings)
             job.result(lambda: None)
         decide(data)
-        return asdict(carry_out(data, database, settings) or Restored())
+        former = asdict(carry_out(data, database, settings) or Restored())
     finally:
         lock.release()
+    lines = [f"The former file is kept as {path}" for path in (former["database"], former["settings"]) if path]
+    options.print_result(args, former, map(one_line, [f"Restored {source}.", *lines]))
+    return 0
 
 
 def add_list_chats(parser: argparse.ArgumentParser) -> None:
@@ -180,7 +174,8 @@ def export(args: argparse.Namespace) -> int:
     path = paths.expanded(args.json or args.markdown, "The file")
     one = args.chat is not None and len(args.chat) == 1
     kind = "json" if args.json else "markdown" if one else "folder"
-    if kind != "folder":  # the export itself refuses an existing folder
+    if kind != "folder":
+        # The export itself refuses an existing folder.
         _refuse_loss(path, force=args.force)
     settings = stored_settings()
     with ProgressLine() as line:
@@ -219,10 +214,10 @@ def _report_job(line: ProgressLine) -> Job[Any]:
 def _refuse_loss(path: Path, *, force: bool) -> None:
     """Refuse a folder, an existing file unless `force`, and rdchat's own files in any case."""
     database = paths.database_path()
-    beside = [database.with_name(database.name + ending) for ending in (*COMPANIONS, ".lock")]
+    companions = [database.with_name(database.name + ending) for ending in (*COMPANIONS, ".lock")]
     if path.is_dir():
         raise InvalidSettingError(f"{path} is a folder.", "Give a file.")
-    if path.resolve() in {each.resolve() for each in (database, paths.settings_path(), *beside)}:
+    if path.resolve() in {each.resolve() for each in (database, paths.settings_path(), *companions)}:
         raise InvalidSettingError(f"{path} is a file that rdchat itself uses.", "Choose another file.")
     if path.exists() and not force:
         raise InvalidSettingError(f"{path} already exists.", "Choose another file, or replace it with --force.")

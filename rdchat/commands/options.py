@@ -44,18 +44,18 @@ def add_model(parser: argparse.ArgumentParser, *, dtype: bool = True) -> None:
 
 
 def add_fields(
-    parser: Any, defaults: "DataclassInstance", words: Mapping[str, str], *, unset: bool = False, **metavars: str
+    parser: Any, defaults: "DataclassInstance", helps: Mapping[str, str], *, unset: bool = False, **metavars: str
 ) -> None:
     """Add an option for each named field of a dataclass, with its default and type.
 
     Args:
         parser: The parser, or a group of its options.
         defaults: The dataclass.
-        words: The help of each field.
+        helps: The help of each field.
         unset: Whether an option that is not given is None, whatever the default.
         metavars: Name of the value in the help, by field; by default the option's name.
     """
-    for name, text in words.items():
+    for name, text in helps.items():
         value = getattr(defaults, name)
         option, metavar, default = f"--{name.replace('_', '-')}", metavars.get(name), None if unset else value
         parser.add_argument(option, type=type(value), default=default, metavar=metavar, help=text)

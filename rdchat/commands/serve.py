@@ -77,14 +77,15 @@ def run(args: argparse.Namespace) -> int:
     )
     qt = QCoreApplication.instance() or QCoreApplication(sys.argv[:1])
     with ProgressLine() as progress:
-        serving = _Serving(settings, f"The key is in {key.place}.", Dtype(args.dtype), progress)
+        serving = _Serving(settings, f"The key is in {key.location}.", Dtype(args.dtype), progress)
         signals = QuitSignals()
         signals.quit_requested.connect(qt.quit, Qt.ConnectionType.QueuedConnection)
         serving.begin(args.model, args.load_anyway)
         qt.exec()
         ended = serving.end()
         signals.release()
-    if not ended:  # a thread that hangs must not be destroyed: exit without Qt's clean-up
+    if not ended:
+        # A thread that hangs must not be destroyed: exit without Qt's clean-up.
         os._exit(INTERRUPTED)
     if serving.problem is not None:
         raise serving.problem
@@ -110,7 +111,8 @@ class _Serving(QObject):
         self._slot.load(model, anyway=anyway)
 
     def _start(self, info: ModelInfo) -> None:
-        if self._server.address:  # a client's request loaded another model
+        if self._server.address:
+            # A client's request loaded another model.
             return
         self._progress.clear()
         options.print_warning(info)
@@ -126,7 +128,8 @@ class _Serving(QObject):
             print("Other machines can reach it; what they send and get is not encrypted.", flush=True)
 
     def _fail(self, failure: Failure) -> None:
-        if not self._server.address:  # else a client was told
+        if not self._server.address:
+            # A running server sends the error to its client.
             self._give_up(RdchatError(failure.message, failure.hint))
 
     def _give_up(self, problem: RdchatError) -> None:

@@ -39,7 +39,8 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
     def show_text(self, text: str, stage: str) -> None:
         """Show a text instead of the last one; in a file or pipe, only the first text of a stage."""
         if self._terminal:
-            room = shutil.get_terminal_size().columns - 1  # a line that wraps could not be erased
+            # A line that wraps could not be erased.
+            room = shutil.get_terminal_size().columns - 1
             self._stream.write(f"{_ERASE}{text[:room]}")
         elif self._verbose and (stage != self._stage or monotonic() - self._printed_at > self._repeat_s):
             self._stream.write(f"{text}\n")
@@ -47,7 +48,7 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
         self._stage = stage
         self._stream.flush()
 
-    def say(self, text: str) -> None:
+    def print_line(self, text: str) -> None:
         """Write a line that stays."""
         self.clear()
         self._stream.write(f"{text}\n")
@@ -78,13 +79,13 @@ def ctrl_c_calls(cancel: Callable[[], None]) -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def agreed(yes: bool, words: str) -> bool:
+def agreed(yes: bool, question: str) -> bool:
     """Print what will be done, and ask unless `--yes` was given.
 
     Raises:
         InvalidSettingError: If there is nobody to ask.
     """
-    print(words, file=sys.stderr)
+    print(question, file=sys.stderr)
     if yes:
         return True
     if sys.stdin is None or not sys.stdin.isatty():
@@ -95,6 +96,6 @@ def agreed(yes: bool, words: str) -> bool:
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return rows as lines, with columns as wide as their widest cell; foreign text cannot break a line."""
-    shown = [[one_line(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    cells = [[one_line(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]

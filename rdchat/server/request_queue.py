@@ -248,7 +248,8 @@ class RequestQueue:
         events = asyncio.Queue[_Event]()
 
         def take(event: _Event) -> None:  # Runs on the engine thread
-            with suppress(RuntimeError):  # the server has stopped, and its loop is closed
+            with suppress(RuntimeError):
+                # The server may have stopped, with its loop closed.
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         job.check()

@@ -21,14 +21,14 @@ _OTHERS = 0o077
 
 @dataclass(frozen=True, slots=True)
 class ServerKey:
-    """The key, and where it is kept.
+    """The key, and where it is stored.
 
     Attributes:
-        place: Where the key is, for people, such as "the keychain".
+        location: Where the key is, for people, such as "the keychain".
     """
 
     text: str = field(repr=False)
-    place: str
+    location: str
 
 
 def find_key(file: Path | None = None) -> ServerKey:
@@ -42,11 +42,11 @@ def find_key(file: Path | None = None) -> ServerKey:
         StorageError: If it cannot be read or written.
     """
     if file is None:
-        kept = ask_keychain(_SERVICE, "get_password", _NAME)
-        if isinstance(kept, str) and kept:
-            return ServerKey(kept, "the keychain")
+        stored = ask_keychain(_SERVICE, "get_password", _NAME)
+        if isinstance(stored, str) and stored:
+            return ServerKey(stored, "the keychain")
         # There is a keychain, without the key.
-        if kept is None:
+        if stored is None:
             return replace_key()
         file = paths.server_key_path()
     return ServerKey(_read(file) if file.exists() else _write(file, new_key()), str(file))

@@ -59,11 +59,11 @@ class VisibleText:
         marker = self._call_marker
         if not marker:
             return answer
-        place = answer.find(marker)
-        if place < 0:
+        index = answer.find(marker)
+        if index < 0:
             held = (length for length in range(len(marker) - 1, 0, -1) if answer.endswith(marker[:length]))
-            place = len(answer) - next(held, 0)
-        return answer[:place].rstrip()
+            index = len(answer) - next(held, 0)
+        return answer[:index].rstrip()
 
     def _grow(self, thought: str, answer: str) -> tuple[str, str]:
         new_thought = _new(self.thought, thought)

@@ -27,7 +27,7 @@ def keychain() -> Iterator[Keychain]:
 
 def test_it_is_made_once_and_kept_in_the_keychain(keychain: Keychain) -> None:
     key = find_key()
-    assert (find_key(), key.place) == (key, "the keychain")
+    assert (find_key(), key.location) == (key, "the keychain")
     assert len(key.text) > 40
     assert [*keychain.kept.values()] == [key.text]
     assert not paths.server_key_path().exists()
@@ -40,7 +40,7 @@ def test_it_is_made_once_and_kept_in_the_keychain(keychain: Keychain) -> None:
 def test_without_a_keychain_it_is_in_a_private_file(backend: type[keyring.backend.KeyringBackend]) -> None:
     keyring.set_keyring(backend())
     key, file = find_key(), paths.server_key_path()
-    assert (key.place, file.read_text().strip()) == (str(file), key.text)
+    assert (key.location, file.read_text().strip()) == (str(file), key.text)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert find_key() == key
 

@@ -130,7 +130,7 @@ def _watch(records: queue.SimpleQueue[Download], line: ProgressLine) -> Download
         if progress.files or sys.stderr.isatty():  # without a hub, a log gets only one line
             line.show_text(_words(progress), stage=progress.state.value)
         if progress.notes and progress.notes != notes:
-            line.say(progress.notes[0])
+            line.print_line(progress.notes[0])
         notes = progress.notes
 
 

@@ -21,7 +21,8 @@ from rdchat.work.served import serve
 
 Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 
-_THOUGHT, _ANSWER = "qzthoughtqz", "qzanswerqz"  # words that no template contains
+# No template contains these words.
+_THOUGHT, _ANSWER = "qzthoughtqz", "qzanswerqz"
 _QUESTION = {"role": "user", "content": "Hi"}
 _CHANNELS = (
     f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"  # gpt-oss
@@ -32,13 +33,17 @@ _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("thinking", True, False),  # DeepSeek V3.1, Granite
     ("thinking_mode", "enabled", "disabled"),  # MiniMax M3
 )
-_EFFORTS = ("reasoning_effort", "thinking_effort")  # gpt-oss, Solar Open; Kimi K3
-_LEVELS = ("low", "high", "medium")  # levels that render like an earlier one are left out
+# The first is gpt-oss's and Solar Open's, the second Kimi K3's.
+_EFFORTS = ("reasoning_effort", "thinking_effort")
+# Levels that render like an earlier one are left out.
+_LEVELS = ("low", "high", "medium")
 # Limit of decoded characters for each character in the vocabulary; byte-level tokenizers give at most one.
 _MAX_DECODED = 64
 _DECODED_AT_ONCE = 4096
-_MAX_HELD = 4  # tokenizers: for a target and its draft model, and for the models before
-_MAX_ADDED = 64  # limit of tokens that a tokenizer adds to a text by itself; usually none to two
+# Number of tokenizers: for a target and its draft model, and for the models before.
+_MAX_HELD = 4
+# Limit of tokens that a tokenizer adds to a text by itself. Most add none to two.
+_MAX_ADDED = 64
 _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
@@ -63,7 +68,8 @@ def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bo
         return None if text is None or _ANSWER not in text else _THOUGHT not in text
 
     as_written = leaves_out(content=written) if written else False
-    if as_written is None:  # it refuses them
+    if as_written is None:
+        # The template refuses them.
         return leaves_out(content=_ANSWER) is not None
     return as_written or (bool(fields) and leaves_out(content=_ANSWER, **fields) is True)
 
@@ -151,9 +157,10 @@ class TokenizerCalls:
                 raise
             except MemoryError as error:
                 raise ModelError(f"{what} took too much memory.", MODEL_HINT) from error
-            except Exception as error:  # tokenizer files are foreign data: anything can be wrong in them
-                words = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
-                raise ModelError(f"{what} cannot be used: {words}.", MODEL_HINT) from error
+            except Exception as error:
+                # Tokenizer files are foreign data: anything can be wrong in them.
+                reason = " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__
+                raise ModelError(f"{what} cannot be used: {reason}.", MODEL_HINT) from error
 
         return answer
 

@@ -18,8 +18,10 @@ from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefus
 LENGTH_HINT = "Shorten the prompt, start a new chat, or choose a model with a longer context."
 _TEMPLATE_HINT = "Choose an instruction-tuned model, or start a new chat."
 _PRIVATE_USE = range(0xF0000, 0xFFFFD)
-_LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)  # such as <think> or [INST]; not a word, a digit or a space
-_SLICE_CHARACTERS = 2**18  # longer texts are first counted in slices: a tokenizer takes about 1 kB a byte
+# Such as <think> or [INST], but no word, digit or space.
+_LOOKS_LIKE_CONTROL = re.compile(r"\W.+\W", re.DOTALL)
+# Longer texts are first counted in slices: a tokenizer takes about 1 kB a byte.
+_SLICE_CHARACTERS = 2**18
 # Limits of a rendered text: as a multiple of the messages' length, or this length.
 _MAX_GROWTH, _SMALL_RESULT = 8, 2**22
 
@@ -65,19 +67,21 @@ class ControlTokens:
     """The control tokens of one tokenizer, by their text."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = sorted(set(texts), key=len, reverse=True)  # longer ones before those that they contain
+        # Longer ones come before those that they contain.
+        self._texts = sorted(set(texts), key=len, reverse=True)
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(re.escape, self._texts)) or "(?!)")  # the second pattern matches nothing
+        # The second pattern matches nothing.
+        return re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
 
     def mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark every control token, except those at the offsets `own`, which the model wrote as tokens."""
-        kept = frozenset(own)
+        own_offsets = frozenset(own)
 
-        def marked(found: re.Match[str]) -> str:
-            whole = found.group()
-            return whole if found.start() in kept else f"{marks.before}{whole}{marks.after}"
+        def marked(match: re.Match[str]) -> str:
+            token = match.group()
+            return token if match.start() in own_offsets else f"{marks.before}{token}{marks.after}"
 
         return self._pattern.sub(marked, text)
 
@@ -93,17 +97,23 @@ class ControlTokens:
         """
         b, a = re.escape(marks.before), re.escape(marks.after)
         pieces = re.split(f"{b}({self._pattern.pattern}){a}|[{b}{a}]", text)
-        parts = [(piece, place % 2 == 1) for place, piece in enumerate(pieces)]
+        parts = [(piece, index % 2 == 1) for index, piece in enumerate(pieces)]
         return [parts[0], *((piece, plain) for piece, plain in parts[1:] if piece)]
 
 
 @dataclass
 class PromptTokenizer:
-    """A tokenizer and its control tokens."""
+    """A tokenizer and its control tokens.
 
-    tokenizer: Any  # one of transformers'
-    control: dict[str, int] = field(init=False)  # text to id
-    template: str = field(init=False)  # the source of its chat templates
+    Attributes:
+        tokenizer: One of transformers'.
+        control: Text and id of control tokens.
+        template: The source of its chat templates.
+    """
+
+    tokenizer: Any
+    control: dict[str, int] = field(init=False)
+    template: str = field(init=False)
 
     def __post_init__(self) -> None:
         template = self.tokenizer.chat_template
@@ -136,7 +146,7 @@ class PromptTokenizer:
             raise _refusal("it calls itself for ever") from error
         except MemoryError as error:
             raise _refusal("it takes too much memory") from error
-        except Exception as error:  # whatever a template written in Jinja may raise
+        except Exception as error:
             raise _refusal(" ".join(str(error).split())[:300] or type(error).__name__) from error
         if len(text) > max(_MAX_GROWTH * given, _SMALL_RESULT):
             raise _refusal(f"it made {len(text):,} characters from {given:,}")
@@ -168,7 +178,8 @@ class PromptTokenizer:
         count = 0
         for start in range(0, len(text), _SLICE_CHARACTERS):
             part = text[start : start + _SLICE_CHARACTERS]
-            count += len(self._encode(part)) - 8  # a border between parts adds a few tokens
+            # A border between parts adds a few tokens.
+            count += len(self._encode(part)) - 8
             if count > limit:
                 raise PromptTooLongError(
                     f"This chat is too long for the model, which takes {limit:,} tokens.", LENGTH_HINT
@@ -222,7 +233,8 @@ class PromptTokenizer:
 
     def _without_added(self, text: str) -> list[int]:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        if backend is None:  # a tokenizer in Python
+        if backend is None:
+            # It is a tokenizer in Python.
             return list(self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
         if backend.normalizer is not None:
             text = backend.normalizer.normalize_str(text)

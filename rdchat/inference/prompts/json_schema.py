@@ -27,7 +27,8 @@ _MOVED_KEYS = frozenset((
     "$anchor", "$defs", "$dynamicAnchor", "$id", "$recursiveAnchor", "$schema", "definitions", "id",
 ))  # fmt: skip
 _COUNTS = ("maxItems", "maxLength", "maxProperties", "minItems", "minLength", "minProperties")
-_FORMATS = ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")  # llguidance's
+# These are llguidance's.
+_FORMATS = ("date", "date-time", "duration", "email", "hostname", "ipv4", "ipv6", "time", "uri", "uuid")
 TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
 # Keywords that llguidance lacks, each with the values that change nothing.
 _LACKING: Mapping[str, tuple[Any, ...]] = {
@@ -48,9 +49,12 @@ _LACKING: Mapping[str, tuple[Any, ...]] = {
     "unevaluatedProperties": (True, {}),
     "uniqueItems": (False,),
 }
-_MAX_PARTS = 20_000  # subschemas, each counted as often as it is written
-_MAX_TRIED, _MAX_BRANCHES = 64, 100  # small schemas, some 2 ms each; branches of one of them
-_MAX_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12  # characters that references add to one schema; references in each other
+# Limit of subschemas, each counted as often as it is written.
+_MAX_PARTS = 20_000
+# Limits of small schemas, which take some 2 ms each, and of the branches of one.
+_MAX_TRIED, _MAX_BRANCHES = 64, 100
+# Limits of the characters that references add to one schema, and of references in each other.
+_MAX_EXPANDED, _DEEPEST_EXPANDED = 2**16, 12
 
 Subschema = Callable[[Any, Any], Any]
 """Takes a subschema and the resolver of its references, and returns what replaces it."""
@@ -69,12 +73,12 @@ def _resolver_of(schema: Mapping[str, Any]) -> Any:
 def _target(reference: object, resolver: Any) -> tuple[Any, Any]:
     """Return the schema that a reference names, with the resolver of its own references."""
     try:
-        found = resolver.lookup(reference)
+        target = resolver.lookup(reference)
     except (Unresolvable, ValueError, TypeError, AttributeError, KeyError) as error:
         raise SchemaError(f"nothing in it is named {str(reference)[:100]!r}, and rdchat fetches no schema") from error
-    if not isinstance(found.contents, dict | bool):
+    if not isinstance(target.contents, dict | bool):
         raise SchemaError(f"{str(reference)[:100]!r} is no schema")
-    return found.contents, found.resolver
+    return target.contents, target.resolver
 
 
 def _mapped(schema: Mapping[str, Any], resolver: Any, change: Subschema) -> dict[str, Any]:
@@ -104,14 +108,20 @@ class Embedding:
 
     Args:
         soften: Whether what no grammar can enforce is left out. What remains then accepts at least the same values.
+
+    Attributes:
+        left_out: Keywords that were left out, in the order of the schema.
+        _names: Names of definitions, by the target's identity and base.
+        _waiting: Definitions whose references are not read yet.
+        _followed: Whether llguidance follows a small schema, for those that were tried.
     """
 
     soften: bool
     definitions: dict[str, Any] = field(default_factory=dict)
-    left_out: list[str] = field(default_factory=list)  # keywords that were left out, in the order of the schema
-    _names: dict[tuple[int, str], str] = field(default_factory=dict)  # by the target's identity and base
-    _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)  # definitions whose references are not read yet
-    _followed: dict[str, bool] = field(default_factory=dict)  # by small schemas that were tried
+    left_out: list[str] = field(default_factory=list)
+    _names: dict[tuple[int, str], str] = field(default_factory=dict)
+    _waiting: list[tuple[str, Any, Any]] = field(default_factory=list)
+    _followed: dict[str, bool] = field(default_factory=dict)
     _parts: int = 0
 
     def embed(self, schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -138,14 +148,14 @@ class Embedding:
         self._parts += 1
         if self._parts > _MAX_PARTS:
             raise SchemaError("it is too large")
-        kept = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
-        _make_modern(kept)
-        self._make_plain(kept)
-        if "oneOf" in kept:
-            self._loosen_one_of(kept, resolver)
+        rest = {key: value for key, value in schema.items() if key not in _MOVED_KEYS}
+        _make_modern(rest)
+        self._make_plain(rest)
+        if "oneOf" in rest:
+            self._loosen_one_of(rest, resolver)
         if self.soften:
-            self._loosen(kept)
-        made = _mapped(kept, resolver, self._part)
+            self._loosen(rest)
+        made = _mapped(rest, resolver, self._part)
         if "$ref" in made:
             made["$ref"] = self._reference(made["$ref"], resolver)
         return made
@@ -197,7 +207,8 @@ class Embedding:
             len(patterns) == 1 and self._is_followed({"patternProperties": {key: {} for key in patterns}})
         ):
             wrong.append("patternProperties")
-            schema.pop("additionalProperties", None)  # it speaks of what no pattern fits
+            # It is about names that no pattern fits.
+            schema.pop("additionalProperties", None)
         wrong += [key for key in _COUNTS if key in schema and (type(schema[key]) is not int or schema[key] < 0)]
         step = schema.get("multipleOf", 1)
         if not isinstance(step, int | float) or not 1e-6 <= step <= 1e9:
@@ -225,7 +236,8 @@ def _make_modern(schema: dict[str, Any]) -> None:
         schema["prefixItems"] = schema.pop("items")
         schema |= {"items": schema.pop("additionalItems")} if "additionalItems" in schema else {}
     for key, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(schema.get(key), bool):  # draft 4
+        if isinstance(schema.get(key), bool):
+            # Draft 4 has it.
             schema |= {key: schema.pop(bound)} if schema.pop(key) and bound in schema else {}
 
 
@@ -271,9 +283,9 @@ def reject_unfit(answer: str, schemas: str) -> None:
     except Exception:
         problem = None
     if problem is not None:
-        words, place = " ".join(problem.message.split())[:300], f"{name or 'the answer'}{problem.json_path[1:]}"[:100]
+        text, path = " ".join(problem.message.split())[:300], f"{name or 'the answer'}{problem.json_path[1:]}"[:100]
         raise ModelError(
-            f"The model's answer does not fit the JSON schema: {words} (in {place}).",
+            f"The model's answer does not fit the JSON schema: {text} (in {path}).",
             "Try again, or make the schema simpler.",
         )
 
@@ -298,9 +310,9 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     def write(part: Mapping[str, Any], resolver: Any, outer: tuple[int, ...]) -> dict[str, Any]:
         nonlocal spent
-        kept = {key: value for key, value in part.items() if key not in _MOVED_KEYS}
-        reference = kept.pop("$ref", None)
-        made = _mapped(kept, resolver, lambda sub, inner: write(sub, inner, outer))
+        rest = {key: value for key, value in part.items() if key not in _MOVED_KEYS}
+        reference = rest.pop("$ref", None)
+        made = _mapped(rest, resolver, lambda sub, inner: write(sub, inner, outer))
         if reference is None:
             return made
         try:
@@ -318,5 +330,5 @@ def expanded(schema: Mapping[str, Any]) -> dict[str, Any]:
 
     try:
         return write(schema, _resolver_of(schema), (id(schema),))
-    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):  # it is no schema, or too deep
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
         return dict(schema)

@@ -75,7 +75,8 @@ class ModelPrompts:
                 f"The chat template of {self._folder.name} has no place for tools.",
                 "Choose a model that was trained to call tools, or leave the tools out.",
             )
-        if not self._mentions("tool_calls"):  # it would leave calls out without a word
+        if not self._mentions("tool_calls"):
+            # The template would leave calls out without an error.
             messages = calls_as_text(messages)
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
@@ -130,7 +131,8 @@ class ModelPrompts:
         encode = partial(self.process.encode, self._folder, marks=marks, limit=limit, waiting=waiting)
         turns = [turn_of(message, mark) for message in messages]
         text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
-        if not self._tokenizer.has_chat_template:  # a base model continues the text
+        if not self._tokenizer.has_chat_template:
+            # A base model continues the text.
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
             return encode("\n\n".join(parts), begins=True)
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}

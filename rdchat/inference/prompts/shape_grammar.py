@@ -15,9 +15,11 @@ from rdchat.inference.prompts.json_schema import Embedding
 
 WordMasks = npt.NDArray[np.uint32]
 
-_NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"  # llguidance's
-_ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)  # below a drawing of the place
-_MAX_WORDS = 200
+# These are llguidance's.
+_NO_TEXT, _NO_DETAILS = "NoExtensionBias", "<non-verbose/>"
+# It stands below a drawing of the pattern.
+_ERROR_OF_REGEX = re.compile(r"^error: (.+)", re.MULTILINE)
+_MAX_CHARACTERS = 200
 _ANY_OBJECT = '{"type": "object"}'
 # Whitespace is one space or none, since a small model may write blank lines for ever.
 _JSON: Any = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": ", "lenient": False}
@@ -60,12 +62,13 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
     answer[0]["name"] = "answer"
     if any(isinstance(each, int) for each in parts):
         end = " ".join(f"<[{each}]>" if isinstance(each, int) else json.dumps(each) for each in parts)
-        spelled = re.escape(closing).replace("/", r"\/")  # it ends a thought for readers too, so a thought has it not
+        # The marker ends a thought for readers too, so a thought does not have it.
+        spelled = re.escape(closing).replace("/", r"\/")
         thought = f"THOUGHT {end}", f"THOUGHT: /(?s:.*)/ & ~/(?s:.*){spelled}(?s:.*)/"
     else:
         thought = "thought", f"thought[suffix={json.dumps(closing)}]: /(?s:.*)/"
-    whole = f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}'
-    return json.dumps({"grammars": [{"lark_grammar": whole}, *answer]})
+    lark = f'start: {thought[0]} "\\n"? "\\n"? @answer\n{thought[1]}'
+    return json.dumps({"grammars": [{"lark_grammar": lark}, *answer]})
 
 
 def limits() -> llguidance.LLParserLimits:
@@ -111,6 +114,6 @@ def check_grammar(shape: AnswerShape) -> None:
 
 def problem_line(problem: str) -> str:
     """Return an error of llguidance as a line for people, without a full stop."""
-    if found := _ERROR_OF_REGEX.search(problem):
-        problem = found[1]
-    return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MAX_WORDS].rstrip(".")
+    if match := _ERROR_OF_REGEX.search(problem):
+        problem = match[1]
+    return " ".join(problem.removesuffix(_NO_DETAILS).split())[:_MAX_CHARACTERS].rstrip(".")

@@ -24,7 +24,8 @@ _FILES = (
     "tokenizer.json",
     "vocab.json",
 )
-_MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")  # all that a tokenizer reads from config.json
+# A tokenizer reads no other keys of config.json.
+_MODEL_KEYS = ("model_type", "tokenizer_class", "transformers_version")
 _LONGEST_TEMPLATE = 2**20
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "spiece.model", "vocab.json", "tekken.json")
 MODEL_HINT = "Download the model again, or choose another one."
@@ -41,8 +42,8 @@ def tokenizer_view(folder: Path) -> Iterator[Path]:
     Raises:
         ModelError: If the tokenizer consists of code, its configuration is damaged, or a file is not a regular file.
     """
-    with tempfile.TemporaryDirectory(prefix="rdchat-tokenizer-") as place:
-        view = Path(place) / (folder.name or "model")
+    with tempfile.TemporaryDirectory(prefix="rdchat-tokenizer-") as root:
+        view = Path(root) / (folder.name or "model")
         view.mkdir()
         for path in (*(folder / name for name in _FILES), *folder.glob("*.tiktoken")):
             if path.exists():
@@ -54,8 +55,8 @@ def tokenizer_view(folder: Path) -> Iterator[Path]:
 
 def _write_configurations(folder: Path, view: Path) -> None:
     model = _read(folder / "config.json")
-    kept = {key: model[key] for key in _MODEL_KEYS if isinstance(model.get(key), str)}
-    (view / "config.json").write_text(json.dumps(kept), encoding="utf-8")
+    copied = {key: model[key] for key in _MODEL_KEYS if isinstance(model.get(key), str)}
+    (view / "config.json").write_text(json.dumps(copied), encoding="utf-8")
     tokenizer = _read(folder / "tokenizer_config.json")
     code = tokenizer.pop("auto_map", None)
     if code is not None and not any((view / name).exists() for name in _VOCABULARIES):

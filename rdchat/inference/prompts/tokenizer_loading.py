@@ -35,7 +35,8 @@ def read_tokenizer(folder: Path, process: TokenizerProcess, waiting: Waiting = l
             tokenizer = mlx_lm_utils.load_tokenizer(view, dict(NO_CODE), eos_token_ids=_end_tokens(folder))
     except ModelError:
         raise
-    except Exception as error:  # foreign data: anything can be wrong in it
+    except Exception as error:
+        # Its files are foreign data: anything can be wrong in them.
         reason = " ".join(str(error).split())[:300].rstrip(".")
         raise ModelError(
             f"The tokenizer of {folder.name} cannot be read: {reason}.",

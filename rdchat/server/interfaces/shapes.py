@@ -35,25 +35,26 @@ def read_shape(given: Fields | None) -> AnswerShape | None:
     raise unsupported(given.name("type"), f"rdchat has no shape {kind[:50]!r}.")
 
 
-def _schema_shape(schema: Any, place: str, *, strict: bool) -> AnswerShape:
+def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
     if not isinstance(schema, dict) or is_nested_deeper(schema, MAX_NESTED):
-        return _shape(ShapeKind.SCHEMA, json.dumps(schema), place)  # Raises the error that says why not
+        return _shape(ShapeKind.SCHEMA, json.dumps(schema), field)  # Raises the error that says why not
     embedding = Embedding(soften=not strict)
-    made = _embedded(schema, embedding, place)
-    if "type" in embedding.left_out:  # a mistake, not a keyword that is beyond a grammar
-        raise wrong(place, f"The JSON schema cannot be used: JSON has no other types than {', '.join(TYPES)}.")
+    made = _embedded(schema, embedding, field)
+    if "type" in embedding.left_out:
+        # This is a mistake, not a keyword that is beyond a grammar.
+        raise wrong(field, f"The JSON schema cannot be used: JSON has no other types than {', '.join(TYPES)}.")
     if embedding.definitions:
         made["$defs"] = embedding.definitions
-    shape = _shape(ShapeKind.SCHEMA, json.dumps(made), place)
+    shape = _shape(ShapeKind.SCHEMA, json.dumps(made), field)
     left_out = tuple(dict.fromkeys(embedding.left_out))
     return replace(shape, unenforced=json.dumps({"": schema}), left_out=left_out) if left_out else shape
 
 
-def _embedded(schema: Mapping[str, Any], embedding: Embedding, place: str) -> dict[str, Any]:
+def _embedded(schema: Mapping[str, Any], embedding: Embedding, field: str) -> dict[str, Any]:
     try:
         return embedding.embed(schema)
     except SchemaError as error:
-        raise wrong(place, f"The JSON schema cannot be used: {error}.") from error
+        raise wrong(field, f"The JSON schema cannot be used: {error}.") from error
 
 
 def read_answer(tools: Tools, choice: object, shape: AnswerShape | None) -> dict[str, Any]:
@@ -120,10 +121,10 @@ def _written_out(function: Mapping[str, Any]) -> dict[str, Any]:
 def reported(tools: Tools, messages: Sequence[ChatMessage]) -> tuple[ChatMessage, ...]:
     """Return messages whose system prompt describes the tools, for a chat template that has no place for them."""
     listed = json.dumps([_written_out(tool["function"]) for tool in tools], ensure_ascii=False)
-    words = f"Answer with a call of one of these tools, as JSON with `name` and `arguments`:\n{listed}"
+    text = f"Answer with a call of one of these tools, as JSON with `name` and `arguments`:\n{listed}"
     if messages and messages[0].role is Role.SYSTEM:
-        return (replace(messages[0], content=f"{messages[0].content}\n\n{words}"), *messages[1:])
-    return (ChatMessage(Role.SYSTEM, words), *messages)
+        return (replace(messages[0], content=f"{messages[0].content}\n\n{text}"), *messages[1:])
+    return (ChatMessage(Role.SYSTEM, text), *messages)
 
 
 def call_of(answer: str, tools: Tools) -> tuple[ToolCall, ...]:
@@ -139,14 +140,14 @@ def _chosen_tools(tools: Tools, name: str | None) -> Tools:
     """Return the tools that a client insists on: the named one, or all."""
     if not tools:
         raise wrong("tool_choice", "`tool_choice` needs `tools`.")
-    found = [tool for tool in tools if name in (None, tool["function"]["name"])]
-    if not found:
+    named = [tool for tool in tools if name in (None, tool["function"]["name"])]
+    if not named:
         raise wrong("tool_choice", f"`tool_choice` names a tool that is not among `tools`: {str(name)[:50]!r}.")
-    return found
+    return named
 
 
-def _shape(kind: ShapeKind, source: str, place: str) -> AnswerShape:
+def _shape(kind: ShapeKind, source: str, field: str) -> AnswerShape:
     try:
         return AnswerShape(kind, source)
     except InvalidSettingError as error:
-        raise wrong(place, str(error)) from error
+        raise wrong(field, str(error)) from error

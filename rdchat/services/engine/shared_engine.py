@@ -25,7 +25,8 @@ class SharedEngine(QObject):
         parent: The Qt parent.
     """
 
-    _load_progressed = Signal(object, object)  # the submitted request, and an event of it
+    # The submitted request, and an event of it.
+    _load_progressed = Signal(object, object)
 
     def __init__(
         self,
@@ -37,7 +38,8 @@ class SharedEngine(QObject):
         super().__init__(parent)
         self._slot, self.find_models, self._draft = slot, find_models, draft
         self._info = slot.info
-        self._following = False  # whether the slot is being told of a load of the server
+        # Whether the slot takes an event of a load for the server.
+        self._following = False
         self._load_progressed.connect(self._follow)
         for changed in (slot.loaded, slot.load_started, slot.unload_started, slot.failed):
             changed.connect(self._on_slot_changed)
@@ -89,7 +91,8 @@ class SharedEngine(QObject):
     def _follow(self, submitted: "Future[EngineRequest]", event: EngineEvent) -> None:
         """Pass an event of the server's load to the slot, on the main thread: it lags behind `_info`."""
         self._following = True
-        self._slot.follow(submitted.result(), event)  # the first event may come before `submit` has returned
+        # The first event may come before `submit` has returned.
+        self._slot.follow(submitted.result(), event)
         self._following = False
         if isinstance(event, ModelInfo | Failure):
             self._info = self._slot.info
