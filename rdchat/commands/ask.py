@@ -17,7 +17,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.ledger_view import LedgerRow, ledger_note, ledger_rows, shown
+from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_note, ledger_rows
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
     elif not answer.cancelled or answer.end is not None:
         print()
     if args.profile and not args.json and answer.end is not None:
-        print(ledger_table(ledger_rows(shown(answer.end.statistics.ledger))), file=sys.stderr)
+        print(ledger_table(ledger_rows(grouped_entries(answer.end.statistics.ledger))), file=sys.stderr)
     return INTERRUPTED if answer.cancelled else 0
 
 

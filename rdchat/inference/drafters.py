@@ -23,7 +23,7 @@ from rdchat.inference.drafting.checkpoints.installed_drafters import (
     resolve_drafter,
     search_drafters,
 )
-from rdchat.inference.drafting.draft_model import DraftModel, load_draft_model
+from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter, load_draft_model
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.drafting.lookup import LookupDrafter
@@ -33,7 +33,8 @@ from rdchat.inference.models.model_files import TargetBinding, display_name, pri
 from rdchat.inference.models.mtp_families import stated_layers, unreadable
 from rdchat.inference.verification.target import LoadedModel
 
-MTP_NAME = "mtp"  # in place of a drafter's name: the model's own MTP layers
+# Instead of a drafter's name: the model's own MTP layers.
+MTP_NAME = "mtp"
 NO_DRAFT_MODEL = "Choose a smaller model with the same tokenizer."
 
 Progress = Callable[[LoadProgress], None]
@@ -69,8 +70,10 @@ class Drafters:
         self._model = model
         self._load_anyway = load_anyway
         self._draft_models: dict[str, DraftModel] = {}
-        self._heads: dict[Path, HeadModel] = {}  # by folder, the last used one last
-        self._failures: dict[Path, tuple[str, str, str]] = {}  # stamp of a drafter's files; message and hint
+        # By folder; the last used one comes last.
+        self._heads: dict[Path, HeadModel] = {}
+        # By folder: stamp of its files, message and hint.
+        self._failures: dict[Path, tuple[str, str, str]] = {}
         self.max_heads = 1
         self.auto = AutoState(model)
 
@@ -99,12 +102,8 @@ class Drafters:
         info = self._model.info
         folder = mtp_folder(self._target_hash, info.path)
         if folder is not None:
-            others = used is not None and used != folder
-            return (
-                f"The model's MTP layers are not used: the drafter {printable_name(used)} is."
-                if others and used
-                else ""
-            )
+            other = "" if used is None or used == folder else printable_name(used)
+            return other and f"The model's MTP layers are not used: the drafter {other} is."
         if not self._names_layers:
             return ""
         if reason := unreadable(info.architecture):
@@ -124,7 +123,8 @@ class Drafters:
         try:
             return stated_layers(read_config(self._model.info.path)) > 0
         except ModelError:
-            return False  # its folder is gone
+            # Its folder was deleted.
+            return False
 
     def own_drafters(self) -> DrafterSearch:
         """Look for the drafter made for the target, each time, since one may be trained while the app is open."""
@@ -150,11 +150,12 @@ class Drafters:
         if settings.mode is Mode.SPECULATIVE:
             return self._load_draft_model(settings.draft_model, on_progress)
         if settings.mode is Mode.DRAFTER:
-            found = self._load_head(settings.drafter)
-            if found is None:
+            loaded = self._load_head(settings.drafter)
+            if loaded is None:
                 return " ".join(filter(None, [no_drafter(self._model), self.unused_layers(None)]))
-            folder, head = found
-            if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:  # so that one is decided on
+            folder, head = loaded
+            # The automatic mode finds the best reading.
+            if isinstance(head.head, BoundMtpHead) and len(head.head.readings) > 1:
                 self.auto.use_drafters(replace(self.auto.available, head=head, folder=folder))
             return None
         if settings.mode is Mode.AUTO:
@@ -201,7 +202,7 @@ class Drafters:
                 draft = self._draft_models[settings.draft_model]
                 shape_of = partial(self.auto.draft_shape, draft, request.sampling, depth=len(prompt))
                 job = replace(job, drafter=str(draft.model.info.path))
-                return job, draft.drafter(prompt, request, ledger, shape_of)
+                return job, DraftModelDrafter(draft, prompt, request, ledger, shape_of)
             case Mode.DRAFTER:
                 folder, head = next(reversed(self._heads.items()))
                 job = replace(job, drafter=drafter_name(settings.drafter, folder), kind=head.head.kind)
@@ -220,9 +221,9 @@ class Drafters:
         Raises:
             RdchatError: If one of them cannot be used; the others are loaded nevertheless.
         """
-        found, draft_model, wrong = None, None, list[RdchatError]()
+        loaded, draft_model, wrong = None, None, list[RdchatError]()
         try:
-            found = self._load_head(settings.drafter)
+            loaded = self._load_head(settings.drafter)
         except RdchatError as error:
             if settings.drafter is not None:
                 wrong.append(error)
@@ -234,7 +235,7 @@ class Drafters:
                 draft_model = self._draft_models[settings.draft_model]
             except RdchatError as error:
                 wrong.append(error)
-        folder, head = found or (None, None)
+        folder, head = loaded or (None, None)
         self.auto.use_drafters(AvailableDrafters(head, folder, draft_model))
         if wrong:
             raise wrong[0]
@@ -254,8 +255,8 @@ class Drafters:
             return NO_DRAFT_MODEL
         if name not in self._draft_models:
             stage = f"Loading the draft model {display_name(name, Path(name))}"
-            tell = lambda progress: on_progress(LoadProgress(stage, progress.fraction))  # noqa: E731
-            draft = load_draft_model(name, self._model, on_progress=tell, anyway=self._load_anyway)
+            report = lambda progress: on_progress(LoadProgress(stage, progress.fraction))  # noqa: E731
+            draft = load_draft_model(name, self._model, on_progress=report, anyway=self._load_anyway)
             self._draft_models = {name: draft}
         return None
 
@@ -265,7 +266,8 @@ class Drafters:
         if folder is None:
             return None
         head = self._heads.pop(folder, None)
-        while len(self._heads) >= self.max_heads:  # before another one is loaded
+        # Drafters are dropped before another one is loaded, so that both need not fit.
+        while len(self._heads) >= self.max_heads:
             del self._heads[next(iter(self._heads))]
         self._heads[folder] = head or self._read_head(folder)
         return folder, self._heads[folder]

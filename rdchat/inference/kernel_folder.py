@@ -18,11 +18,15 @@ from rdchat.errors import StorageError
 from rdchat.files.privacy import is_ours, is_private, private_folder
 
 _LOG = logging.getLogger(__name__)
-_VARIABLE = "TMPDIR"  # `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it
+# `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it.
+_VARIABLE = "TMPDIR"
 _MLX = "mlx"
-_ELF_END = struct.Struct("<40xQ10xHH2x")  # of a 64-bit header: offset, size and number of the last table in the file
-_BUSY_S = 60.0  # another process may still be writing a file younger than this
-_made: "list[tempfile.TemporaryDirectory[str]]" = []  # removed when the process ends
+# In a 64-bit header: offset, size and number of the last table in the file.
+_ELF_END = struct.Struct("<40xQ10xHH2x")
+# Another process may still be writing a file younger than this.
+_BUSY_S = 60.0
+# Folders that are removed when the process ends.
+_made: "list[tempfile.TemporaryDirectory[str]]" = []
 
 
 def keep_kernels_private() -> None:
@@ -45,7 +49,7 @@ def keep_kernels_private() -> None:
 
 
 def compiled_marker(kind: str) -> Path:
-    """Return the file that says that the kernels of a kind are compiled. It is beside them, and goes when they go."""
+    """Return the marker file of compiled kernels of a kind. It is in their folder, and is deleted with them."""
     named = Path(os.environ.get(_VARIABLE, ""))
     folder = named if named.is_absolute() and is_private(named) else paths.kernels_dir()
     return folder / _MLX / f"compiled-{sha256(kind.encode()).hexdigest()[:16]}"
@@ -61,9 +65,11 @@ def _cached_folder() -> Path | None:
             )
         _remove_unfinished(folder / _MLX)
     except StorageError as error:
-        _LOG.warning("MLX compiles its kernels at each start. %s", error)  # on the terminal too: there is no log yet
+        # The warning goes to the terminal too: there is no log yet.
+        _LOG.warning("MLX compiles its kernels at each start. %s", error)
         return None
-    except OSError as error:  # the disk is read-only or full
+    except OSError as error:
+        # The disk is read-only or full.
         _LOG.info("MLX compiles its kernels at each start: %s", error)
         return None
     return folder
@@ -94,8 +100,9 @@ def _is_intact(kernel: Path) -> bool:
     with kernel.open("rb") as file:
         header = file.read(_ELF_END.size)
     if header[:4] != b"\x7fELF":
-        return header[:4] == b"\xcf\xfa\xed\xfe"  # macOS: its compiler renames the file when it is complete
+        # macOS: its compiler renames the file when it is complete.
+        return header[:4] == b"\xcf\xfa\xed\xfe"
     if len(header) < _ELF_END.size:
         return False
-    place, size, number = _ELF_END.unpack(header)
-    return bool(place and place + size * number <= kernel.stat().st_size)
+    offset, size, number = _ELF_END.unpack(header)
+    return bool(offset and offset + size * number <= kernel.stat().st_size)

@@ -40,9 +40,11 @@ class LocalEngine:
     def __init__(self) -> None:
         self._session: ChatSession | None = None
         self._chosen: _Chosen | None = None
-        self._count: Callable[[Sequence[ChatMessage] | GenerationRequest], int] | None = None  # other threads read it
-        self._cache_bytes = usual_limit()  # of kept KV caches
-        self._resting = False  # whether the loaded model's memory may be paged out
+        # Other threads read it.
+        self._count: Callable[[Sequence[ChatMessage] | GenerationRequest], int] | None = None
+        self._cache_bytes = usual_limit()
+        # Whether the system may page out the loaded model's memory.
+        self._resting = False
 
     def load(
         self, model: str | None, dtype: Dtype, on_progress: Callable[[LoadProgress], None], anyway: bool = False
@@ -125,7 +127,8 @@ class LocalEngine:
         anyway: bool,
         on_progress: Callable[[LoadProgress], None] = lambda _: None,
     ) -> ModelInfo:
-        self._unload()  # first, since two models may not fit
+        # Two models may not fit into memory.
+        self._unload()
         loaded = load_model(model, dtype, on_progress, anyway=anyway)
         on_progress(LoadProgress("Warming up", None))
         session = ChatSession(loaded, Drafters(loaded, anyway), self._cache_bytes)
@@ -143,8 +146,10 @@ class LocalEngine:
 
     def close(self) -> None:
         self._unload()
-        mx.synchronize()  # work queued by a stopped reply runs on a stream that is freed now
-        mx.clear_streams()  # and the thread's compiled functions, as MLX requires of every thread but the main one
+        # A stopped reply may have queued work on a stream that is freed now.
+        mx.synchronize()
+        # This also clears the thread's compiled functions, as MLX requires of every thread but the main one.
+        mx.clear_streams()
 
     def _unload(self) -> None:
         self._session = self._count = None

@@ -28,7 +28,8 @@ class ModeOptions:
     def __init__(self, model: LoadedModel, drafters: Drafters) -> None:
         self._model = model
         self._drafters = drafters
-        self._pairs: set[str] = set()  # draft models that were found to have the same tokenizer
+        # Draft models that have the same tokenizer.
+        self._pairs: set[str] = set()
 
     def all(self, settings: DraftSettings) -> tuple[ModeOption, ...]:
         """Return one option for each mode, with the draft model and the drafter that the settings name."""
@@ -68,8 +69,8 @@ class ModeOptions:
         wrong = [option.reason for option in options if not option.available]
         if settings.drafter is None:
             wrong += self._drafters.own_drafters().left_out
-        words = [*wrong, "Auto works without it."] if wrong else []
-        return " ".join(filter(None, [*words, self._layers(settings.drafter)]))
+        problems = [*wrong, "Auto works without it."] if wrong else []
+        return " ".join(filter(None, [*problems, self._layers(settings.drafter)]))
 
     def _layers(self, named: str | None) -> str:
         """Say why the model's MTP layers are not used, or how; empty where there is nothing to say."""

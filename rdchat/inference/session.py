@@ -45,10 +45,13 @@ if TYPE_CHECKING:
 
 
 _LOG = logging.getLogger(__name__)
-_MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)  # those of the automatic mode; a draft model is loaded only when needed
-_PROMPT_TOKENS, _REPEATED = 24, 3  # tokens for prompt lookup to find
+# Modes of the automatic mode; a draft model is loaded only when needed.
+_MODES = (Mode.OFF, Mode.LOOKUP, Mode.DRAFTER)
+# The prompt repeats its tokens, for prompt lookup.
+_PROMPT_TOKENS, _REPEATED = 24, 3
 _TOKENS = 16
-_SEEDS = 3  # seeds to try, since a reply may end with its first token
+# Several seeds are tried, since a reply may end with its first token.
+_SEEDS = 3
 # isort: split
 
 
@@ -108,7 +111,7 @@ class ChatSession:
     Args:
         model: The target.
         drafters: The model's drafters, if another session has loaded some.
-        cache_bytes: The most memory of the KV caches that are kept for later turns; with 0, the last one is kept.
+        cache_bytes: Maximum memory of the KV caches for later turns; with 0, the last one is kept.
 
     Attributes:
         model: The target.
@@ -124,9 +127,10 @@ class ChatSession:
         self.drafters = drafters or Drafters(model)
         self._options = ModeOptions(model, self.drafters)
         self._running: ReplyIterator | None = None
-        self._partition = ""  # of the last reply
+        self._partition = ""
         self._warming: Generator[bool] | None = None
-        self._vocabulary: ShapeVocabulary | None = None  # made for the first answer with a shape
+        # It is made for the first answer with a shape.
+        self._vocabulary: ShapeVocabulary | None = None
 
     def generate(self, request: GenerationRequest, stopped: Callable[[], bool] = lambda: False) -> TokenIterator:
         """Begin a reply; one that still runs is closed first, unless it is paused.
@@ -165,7 +169,8 @@ class ChatSession:
             plain_ms=costs.plain_ms,
             plain_error=lambda: costs.plain_error,
             matcher=matcher,
-            release=partial(self.caches.give_back, cache, request.partition),  # without the session: no cycle
+            # A reference to the session would be a cycle.
+            release=partial(self.caches.give_back, cache, request.partition),
         )
         ready = None if reason else self.drafters.prepare(job)
         if ready is None:
@@ -216,7 +221,8 @@ class ChatSession:
             on_progress(LoadProgress("Preparing, once", None))
             for _ in warm(self.model, self.drafters, [draft]):
                 on_progress(LoadProgress("Preparing, once", None))
-            with suppress(OSError):  # it is done again at the next start
+            # Without the marker it is done again at the next start.
+            with suppress(OSError):
                 marker.parent.mkdir(parents=True, exist_ok=True)
                 marker.touch()
 

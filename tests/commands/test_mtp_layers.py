@@ -79,7 +79,7 @@ def test_ctrl_c_pauses_and_the_same_command_goes_on_without_a_question(
     hub: HubServer, original: Original, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hub.repositories[TARGET].facts |= _QUANTIZED
-    place = target_of(target).place()
+    place = target_of(target).folder_for()
     before = hub.sent.total()
     hub.bytes_per_second = 400_000
     command = [sys.executable, "-m", "rdchat", "models", "mtp", TARGET]

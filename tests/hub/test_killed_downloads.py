@@ -124,7 +124,7 @@ def test_killed_mtp_layers_are_whole_or_go_on_at_the_byte(hub: HubServer, tmp_pa
     target, original = target_of(make_target(tmp_path / "target")), Original()
     original.put(hub)
     plan = plan_mtp(HubApi(find_endpoint()), target, ORIGINAL)
-    place, weights = target.place(ORIGINAL), plan.files.files[0]
+    place, weights = target.folder_for(ORIGINAL), plan.files.files[0]
     hub.bytes_per_second = plan.size / 3
     moment, finished = random.Random(38), 0
     for number in range(MTP_KILLS):

@@ -98,7 +98,7 @@ def test_other_users_cannot_read_the_layers_whatever_the_umask(hub: HubServer, t
     """The child that downloads has the person's umask, since it also writes to the hub's cache."""
     Original().put(hub)
     plan = planned(target)
-    place, modes = target.place(ORIGINAL), dict[str, int]()
+    place, modes = target.folder_for(ORIGINAL), dict[str, int]()
     hub.fault(SHARDS[1], Fault(cut=1_000))
     begun = lambda: place.work.glob("*.part")  # noqa: E731
     hub.before_bytes[SHARDS[1]] = lambda: modes.update((each.name, each.stat().st_mode) for each in begun())
@@ -119,7 +119,7 @@ def test_the_plan_reads_only_headers(hub: HubServer, target: MtpTarget) -> None:
     original.put(hub)
     planned(target)
     assert not hub.starts(b"not asked for")
-    assert not target.place().folder.exists()
+    assert not target.folder_for().folder.exists()
 
 
 def test_a_header_longer_than_the_first_request_is_read_whole(hub: HubServer, target: MtpTarget) -> None:
@@ -155,7 +155,7 @@ def test_an_unfinished_download_is_listed_and_goes_on_without_a_plan(
     assert kept is not None
     assert (kept.files, kept.is_saved) == (plan.files, True)
     (listed,) = listed_downloads()
-    assert (listed.repository, listed.drafter, listed.is_model) == (ORIGINAL, target.place().folder.name, False)
+    assert (listed.repository, listed.drafter, listed.is_model) == (ORIGINAL, target.folder_for().folder.name, False)
     assert 0 < listed.done_bytes < listed.total_bytes == plan.files.size
     hub.faults.clear()
     asked = len(hub.requests)
@@ -203,10 +203,10 @@ def test_a_shard_that_changed_is_refused_and_what_came_of_the_old_one_is_removed
     hub.before_bytes[SHARDS[0]] = lambda: hub.repositories[ORIGINAL].commits[commit].update({SHARDS[1]: newer})
     with pytest.raises(ChangedFileError, match="no longer the file whose parts were chosen"):
         fetch(plan)
-    assert not target.place().folder.exists()
+    assert not target.folder_for().folder.exists()
     with pytest.raises(HubError, match="Nothing is left"):
-        run(Download(ORIGINAL, commit, drafter=target.place().folder.name))
-    assert not target.place().folder.exists()
+        run(Download(ORIGINAL, commit, drafter=target.folder_for().folder.name))
+    assert not target.folder_for().folder.exists()
 
 
 def test_a_store_without_etags_is_believed_as_long_as_the_sizes_are_right(hub: HubServer, target: MtpTarget) -> None:
@@ -242,7 +242,7 @@ def test_a_server_that_sends_other_bytes_is_refused(hub: HubServer, target: MtpT
     hub.fault(SHARDS[1], *[fault] * 9)
     with pytest.raises(NetworkError):
         fetch(plan)
-    assert not (target.place().folder / "config.json").exists()
+    assert not (target.folder_for().folder / "config.json").exists()
 
 
 def test_a_store_of_many_bytes_gets_no_more_than_its_part(hub: HubServer, target: MtpTarget) -> None:
@@ -255,7 +255,7 @@ def test_a_store_of_many_bytes_gets_no_more_than_its_part(hub: HubServer, target
     hub.fault(part.name, *[Fault(raw=lambda: [head, bytes(10**7)])] * 9)
     with pytest.raises(HubError, match=f"sends more of {part.name}|does not send parts|no longer the file"):
         fetch(plan)
-    assert not (target.place().folder / "config.json").exists()
+    assert not (target.folder_for().folder / "config.json").exists()
 
 
 def test_a_header_of_a_gigabyte_is_not_read(hub: HubServer, target: MtpTarget) -> None:
@@ -467,7 +467,7 @@ def test_only_the_beginning_of_a_hostile_card_is_searched(hub: HubServer, tmp_pa
 
 @pytest.mark.parametrize("name", ["模型", "some-org/模型", "...", "~"])
 def test_a_model_whose_name_has_no_latin_letters_has_a_place(tmp_path: Path, name: str) -> None:
-    place = target_of(make_target(tmp_path / "other"), name).place()
+    place = target_of(make_target(tmp_path / "other"), name).folder_for()
     assert place.folder.name.startswith("model-mtp-")
 
 
@@ -513,7 +513,7 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
     Original().put(hub)
     plan = planned(target)
     plan.begin()
-    (path,) = target.place().work.glob("download-*.json")
+    (path,) = target.folder_for().work.glob("download-*.json")
     good = json.loads(path.read_text())
     (name, head, parts), *others = good["files"]
     for changed in (
@@ -543,5 +543,5 @@ def test_a_damaged_record_is_none(hub: HubServer, target: MtpTarget) -> None:
     path.write_text(json.dumps(good))
     assert saved_plan(target) == replace(plan, is_saved=True)
     with pytest.raises(HubError, match="Nothing is left"):
-        run(Download("a/b", plan.files.commit, drafter=target.place().folder.name))
+        run(Download("a/b", plan.files.commit, drafter=target.folder_for().folder.name))
     assert saved_plan(target) is not None

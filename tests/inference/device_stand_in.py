@@ -128,9 +128,9 @@ class DeviceStandIn:
         return call
 
     def _noted_search(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def noted(*what: Any, shape: Any, kept: int) -> Any:
+        def noted(*what: Any, shape: Any, level_size: int) -> Any:
             began = self._ms()
-            result = plain(*what, shape=shape, kept=kept)
+            result = plain(*what, shape=shape, level_size=level_size)
             self._note("beams", self._times.beam_step * (shape.length - 1), began)
             return result
 

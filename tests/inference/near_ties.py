@@ -8,7 +8,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.benchmark.differences import divergences
 from rdchat.inference.decoding.draft import Drafter
-from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.verification.target import LoadedModel
@@ -61,7 +61,9 @@ def _by_draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyEnd:
     """The model drafts for itself, so that most is accepted."""
     prompt, shape = model.encode_chat(request.messages, False), DraftShape(4, (2, 1, 0, 2))
     return _in_rounds(
-        model, request, DraftModel(model, model, len(ALPHABET)).drafter(prompt, request, shape_of=lambda _: shape)
+        model,
+        request,
+        DraftModelDrafter(DraftModel(model, model, len(ALPHABET)), prompt, request, shape_of=lambda _: shape),
     )
 
 

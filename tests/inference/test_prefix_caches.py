@@ -79,7 +79,7 @@ def test_what_is_trimmed_for_one_conversation_is_put_back_for_the_other() -> Non
         model.network(mx.array([prompt[len(cache.tokens) :]]), cache=cache.layers)
         cache.tokens += prompt[len(cache.tokens) :]
         caches.give_back(cache, "")
-    sizes = [each.nbytes for _, each in caches._kept]
+    sizes = [each.nbytes for _, each in caches._entries]
     assert max(sizes) == sizes[-1], "the prefix is in one of them"
     assert caches.facts.count == 2
 

@@ -13,6 +13,7 @@ from rdchat.inference.auto.plan import WIDTH
 from rdchat.inference.auto.state import AvailableDrafters
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.beam_search import NodePool, best_nodes
+from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
@@ -91,7 +92,9 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
     draft = harmed_draft_model(model, harm)
     prompt = model.encode_chat(request.messages, False)
     end = check(
-        model, request, drafted(model, request, draft.drafter(prompt, request, shape_of=lambda _: shape))[0][-1]
+        model,
+        request,
+        drafted(model, request, DraftModelDrafter(draft, prompt, request, shape_of=lambda _: shape))[0][-1],
     )
     assert end.statistics.host_syncs == end.statistics.rounds
     if harm in NEVER_FINITE:

@@ -10,7 +10,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, SamplingParams, check_seed, require, size_text
 
-# Index of stock mlx-lm in place of a cell's.
+# Stock mlx-lm has this index instead of a cell's.
 MLX_LM = -1
 
 # Largest gap of a near-tie in nats, by precision: a few steps of the format, for scores of the usual size. A gap within
@@ -177,7 +177,8 @@ class BenchCell:
     dtype: Dtype = Dtype.AUTO
 
     def __post_init__(self) -> None:
-        SamplingParams(temperature=self.temperature)  # Validates the temperature
+        # Validates the temperature.
+        SamplingParams(temperature=self.temperature)
 
     @property
     def plain(self) -> bool:

@@ -30,7 +30,7 @@ class ModelInfo:
         architecture: Model type of mlx-lm, such as `llama`.
         dtype: Precision of the weights: `float32`, `float16`, `bfloat16`, `4bit`, `6bit` and so on.
         device: Name of the device, such as `Apple M3 Max` or `CPU`.
-        context_length: Most tokens of prompt and reply together.
+        context_length: Maximum tokens of prompt and reply together.
         vocabulary_size: Rows of the output matrix.
         parameters: Number of weights.
         weights_bytes: Memory of the weights.
@@ -140,10 +140,10 @@ class TokenEvent:
         tree: The round's prefix tree, with the round's last token, where the request asks for a trace.
         log_prob: The target's log-probability of the token before temperature and filters, where the request asks for a
             trace or for `top_log_probs`; otherwise None.
-        alternatives: The most likely tokens at its place, the most likely first, as many as `top_log_probs` says. The
+        alternatives: The most likely tokens at its index, the most likely first, as many as `top_log_probs` says. The
             token itself need not be among them.
         data: Text of this token alone in UTF-8, as in `LikelyToken`, if the request asks for `top_log_probs`.
-        control_offsets: Where in the reply's text control tokens stand whose place was found with this token. Their
+        control_offsets: Offsets in the reply's text of the control tokens that became known with this token. Their
             text may come later.
     """
 
@@ -167,13 +167,13 @@ class ReplyEnd:
 
     Attributes:
         request_id: Id of the request.
-        text: The whole text, without what a stop string cuts and without half characters at the end.
+        text: The complete text, without what a stop string cuts and without half characters at the end.
         token_ids: Ids of all tokens: a final EOS included, what a stop string cuts excluded.
         trailing_text: The end of `text` that no `TokenEvent` carried.
         finish_reason: Why the reply ended.
         statistics: Counters of the reply.
         mode: The drafting mode that ran.
-        mode_reason: A sentence: why it is not the mode asked for, or why a drafter was left out of the rest of the
+        mode_reason: A sentence: why it is not the requested mode, or why a drafter was left out of the rest of the
             reply. None where neither happened.
         drafter: Path or name of the drafter; None without one.
         control_offsets: Offsets in `text` of control tokens; see `ChatMessage.own_control`.
@@ -249,7 +249,7 @@ class DraftOptions:
     Attributes:
         model: Path of the loaded model.
         modes: One option for each mode.
-        drafters: Whether the drafters asked about fit the model; perhaps only the first of them.
+        drafters: Whether the requested drafters fit the model; perhaps only the first of them.
     """
 
     model: Path

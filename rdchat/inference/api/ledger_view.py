@@ -40,12 +40,12 @@ class _Part:
     """A row in the making: calls that count, the most calls of a single stage, and milliseconds."""
 
     counted: int = 0
-    most: int = 0
+    max_calls: int = 0
     ms: float = 0.0
 
     @property
     def calls(self) -> int:
-        return self.counted or self.most
+        return self.counted or self.max_calls
 
 
 _DRAFT_WAIT = "Wait for the draft"
@@ -104,7 +104,7 @@ _CALLS = {
 }
 
 
-def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
+def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
     """Return a tree of three levels: `REPLY`, what its time was spent on (`Spent`), and the parts of each.
 
     The times of each level add up to those of the level above.
@@ -124,7 +124,7 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
             row = replace(row, name="Choice")
         part, calls = parts[row.spent].setdefault(row.name, _Part()), recorded[path].calls
         part.counted += calls * row.counts
-        part.most = max(part.most, calls)
+        part.max_calls = max(part.max_calls, calls)
         part.ms += own_ms
     replies = recorded[Stage.TOKENIZE].calls if Stage.TOKENIZE in recorded else 1
     rows = []
@@ -136,13 +136,13 @@ def shown(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
         if len(below) > 1:
             inside = f"{REPLY}{PATH_SEPARATOR}{spent}"
             rows += [LedgerEntry(name, inside, part.calls, part.ms) for name, part in below.items()]
-    whole = sum(row.total_ms for row in rows if row.parent == REPLY)
-    return (LedgerEntry(REPLY, "", replies, whole), *rows)
+    total_ms = sum(row.total_ms for row in rows if row.parent == REPLY)
+    return (LedgerEntry(REPLY, "", replies, total_ms), *rows)
 
 
 def spent_ms(statistics: Statistics) -> dict[Spent, float]:
     """Return milliseconds by what a reply's time was spent on; empty where no ledger was stored."""
-    rows = (entry for entry in shown(statistics.ledger) if entry.parent == REPLY)
+    rows = (entry for entry in grouped_entries(statistics.ledger) if entry.parent == REPLY)
     return {Spent(row.name): row.total_ms for row in rows if row.total_ms}
 
 
@@ -210,9 +210,9 @@ def ledger_rows(entries: Iterable[LedgerEntry]) -> tuple[LedgerRow, ...]:
         inside[entry.parent if entry.parent in together else ""].append(entry)
 
     def below(path: str, depth: int) -> Iterator[LedgerRow]:
-        whole = together[path].total_ms if path else 0.0
+        total_ms = together[path].total_ms if path else 0.0
         for entry in inside[path]:
-            percent = 100 * entry.total_ms / whole if whole else None
+            percent = 100 * entry.total_ms / total_ms if total_ms else None
             mean = entry.total_ms / entry.calls if entry.calls else 0.0
             yield LedgerRow(entry.name, depth, entry.calls, mean, entry.total_ms, percent, entry.parent)
             yield from below(entry.path, depth + 1)

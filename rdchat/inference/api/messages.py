@@ -55,7 +55,8 @@ def parsed_json(text: str) -> object:
     """Return the value of a JSON text; None also for a text that is no JSON, or is not within `JSON_LIMITS`."""
     try:
         value = json.loads(text)
-        if _SURROGATE.search(text):  # A pair of surrogates is a character
+        # A pair of surrogates is a character.
+        if _SURROGATE.search(text):
             json.dumps(value, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None

@@ -33,7 +33,7 @@ class ModelSizes:
         quantization_bits: Bits of a quantised weight; None if the weights are floats.
         float_type: Type of most of the floats: `float32`, `float16` or `bfloat16`.
         kv_values_per_token: Numbers that the KV cache holds for each token; an upper bound with sliding windows.
-        context_length: Most tokens of prompt and reply together.
+        context_length: Maximum tokens of prompt and reply together.
     """
 
     parameters: int
@@ -65,7 +65,7 @@ class MachineMemory:
     Attributes:
         on_gpu: Whether models are computed on a GPU.
         total_bytes: Memory of the machine, or of a GPU that has its own.
-        room: Room for a model in place of the loaded one, which is freed first.
+        room: Room for another model than the loaded one, which is freed first.
         held_bytes: Memory of the engine: models, KV caches, and buffers that MLX keeps.
         max_bytes: Room for a model when no other program needs memory; 0 if only `room` is known.
     """
@@ -78,7 +78,7 @@ class MachineMemory:
 
     @property
     def total_room(self) -> MemoryRoom:
-        """The room by the whole memory: what is used at the moment makes a model tight, not too large."""
+        """The room by the total memory: what is used at the moment makes a model tight, not too large."""
         return MemoryRoom(max(self.max_bytes, self.room.limit_bytes), self.room.free_bytes)
 
 
@@ -114,7 +114,7 @@ class Fit(Enum):
 
 
 def effective_dtype(requested: Dtype, on_gpu: bool) -> Dtype:
-    """Return the precision asked for; `auto` means float32 on a CPU, and stays `auto` on a GPU: as stored."""
+    """Return the requested precision; `auto` means float32 on a CPU, and stays `auto` on a GPU: as stored."""
     return Dtype.FLOAT32 if requested is Dtype.AUTO and not on_gpu else requested
 
 
@@ -285,7 +285,7 @@ class ModelCard:
         changed: When its folder was changed, in seconds since 1970.
         states_mtp: Whether its configuration names MTP layers, of a family whose layers rdchat can use.
         tried: What it can verify; None if that was not tried yet.
-        download_bytes: Size of the whole download; 0 for anything but an unfinished one.
+        download_bytes: Size of the complete download; 0 for anything but an unfinished one.
         download_gguf: File of an unfinished download, if the repository has several.
         is_drafter: Whether it drafts for a model, and cannot be loaded alone.
         kind: Kind of a drafter head; None if unknown.
@@ -340,7 +340,7 @@ class ModelCard:
 
     @property
     def gguf(self) -> str:
-        """The name of its GGUF file, or of the one that was asked for; empty for an MLX model."""
+        """The name of its GGUF file, or of the requested one; empty for an MLX model."""
         return self.path.name if self.is_gguf else self.download_gguf
 
     @property

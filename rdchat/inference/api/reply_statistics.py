@@ -106,7 +106,7 @@ class LedgerEntry:
 
     @property
     def path(self) -> str:
-        """Its place in the tree: the names from the top down to its own, joined by `/`."""
+        """Its path in the tree: the names from the top down to its own, joined by `/`."""
         return f"{self.parent}{PATH_SEPARATOR}{self.name}" if self.parent else self.name
 
 
@@ -152,10 +152,10 @@ class AutoChoice:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """Counters of a reply, so far or whole. Rates are derived here and never stored.
+    """Counters of a reply, unfinished or complete. Rates are derived here and never stored.
 
     Attributes:
-        prompt_tokens: Tokens of the whole prompt, cached ones included.
+        prompt_tokens: All tokens of the prompt, cached ones included.
         cached_prompt_tokens: Prompt tokens that were in the KV cache already.
         generated_tokens: Tokens of the reply: the first one and a final EOS included, what a stop string cuts excluded.
         prefill_ms: Time from the start of prefill until the first token is known, or the reply is cancelled.

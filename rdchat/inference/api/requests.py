@@ -15,7 +15,7 @@ from rdchat.inference.api.messages import ChatMessage, Role, parsed_json
 MAX_DRAFT_TOKENS = 64
 # Beam width times beam length; verifying more costs more memory than a draft is worth.
 MAX_BEAM_ROWS = 256
-# Likely tokens listed beside each token of a reply.
+# Likely tokens that are listed with each token of a reply.
 MAX_LOG_PROBS = 20
 
 
@@ -46,7 +46,7 @@ def check_draft_tokens(draft_tokens: int) -> None:
 
 
 EARLIER_REPLIES = "replies"
-"""Names the source of a token that prompt lookup found in an earlier reply, beside the names of modes that draft."""
+"""Names the source of a token that prompt lookup found in an earlier reply; other sources have the names of modes."""
 SHAPE = "shape"
 """Names the source of a token that the answer's shape forces."""
 
@@ -280,7 +280,7 @@ class GenerationRequest:
             only the log-probability of its own token. None for neither.
         shape: Format of the answer; None for any text.
         partition: Whose KV caches the reply may read and leave behind; "" is the window. They are never shared between
-            two owners, since the time of a reply would tell one what the other asked.
+            two owners, since the time of a reply would show one what the other requested.
     """
 
     messages: tuple[ChatMessage, ...]
@@ -325,7 +325,7 @@ def fresh_seed() -> int:
 
 
 def reply_seed(seed: int, turn: int, sibling: int) -> int:
-    """Mix a seed with the place of a reply in its conversation, so that each regenerated sibling differs.
+    """Mix a seed with the position of a reply in its conversation, so that each regenerated sibling differs.
 
     Args:
         seed: The person's seed, or `fresh_seed()`.

@@ -8,10 +8,12 @@ from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, ROWS, Floats
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup_estimate import LookupEstimate, Rate
 
-_HEAD_CHANCE = 0.6  # chance that a drafter head's first choice is accepted
-_CHAIN_CHANCE = 0.84  # the same of a draft model: 0.83 to 0.87 with the pair in docs/benchmarks.md
-_RUNNER_UPS = 0.85  # n candidates miss n ** -0.85 times as often as one
-_UNTRIED = 0.99  # share of what a text showed that is kept after a plain step
+# Chance that the target accepts the first choice of a drafter head.
+_HEAD_CHANCE = 0.6
+# The same for a draft model: 0.83 to 0.87 with the pair in docs/benchmarks.md.
+_CHAIN_CHANCE = 0.84
+# So n candidates miss n ** -0.85 times as often as one.
+_RUNNER_UPS = 0.85
 
 
 class DraftEstimate:
@@ -27,7 +29,8 @@ class DraftEstimate:
 
     def __init__(self, drafted: Sequence[int], usual: Floats) -> None:
         self._drafted = np.array(drafted)
-        self._chances = np.zeros_like(usual)  # chances that give `usual`, found by bisection
+        # Bisection finds the chances that give `usual`.
+        self._chances = np.zeros_like(usual)
         for bit in 0.5 ** np.arange(1, 40):
             self._chances += bit * (self._accepted(self._chances + bit) <= usual)
         self._of_texts, self._of_text = Rate(1.0, 20.0, 0.998), Rate(1.0, 6.0, 0.97)
@@ -63,9 +66,9 @@ class DraftEstimate:
             total += along * (self._drafted >= depth)[:, None]
         return total
 
-    def forget(self, kept: float) -> None:
+    def forget(self, share: float) -> None:
         """Keep this share of what the present text showed."""
-        self._of_text.forget(kept)
+        self._of_text.forget(share)
 
 
 def usual_accepted(chance: float, shape: DraftShape, branches: bool = False) -> float:
@@ -109,12 +112,7 @@ class AcceptanceEstimates:
         """Return the expected accepted tokens of a draft model's draft of this shape."""
         return usual_accepted(min(_CHAIN_CHANCE * self.chains.factor, 1.0), shape)
 
-    def begin_text(self) -> None:
-        """Start another reply: go half way back to the average over texts."""
+    def forget(self, share: float) -> None:
+        """Keep this share of what the present text showed; the rest is the average over texts again."""
         for estimate in (self.chains, self.head):
-            estimate.forget(0.5)
-
-    def fade(self) -> None:
-        """Forget a little of this text at each plain step, since its next part may be easier to draft."""
-        for estimate in (self.chains, self.head):
-            estimate.forget(_UNTRIED)
+            estimate.forget(share)

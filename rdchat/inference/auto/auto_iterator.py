@@ -21,11 +21,13 @@ from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.verification.verifier import Verified
 
-_MAX_UNREAD = 4  # most tokens that a draft model catches up with in a usual round; rounds with more are not learnt from
+# Times of rounds in which a draft model reads more tokens first are not learnt.
+_MAX_UNREAD = 4
 
 
 class AutoDrafter(Drafter):
@@ -60,7 +62,7 @@ class AutoDrafter(Drafter):
         self._ledger, self.usual = ledger, True
         head, small = available.head, available.draft_model
         self._head = head.drafter(prompt, request, ledger) if head else None
-        self._draft_model = model = small.drafter(prompt, request, ledger) if small else None
+        self._draft_model = model = DraftModelDrafter(small, prompt, request, ledger) if small else None
         self._parts: list[Drafter] = [part for part in (self._head, self._draft_model) if part]
         sources: list[Source] = []
         if model:
@@ -94,7 +96,8 @@ class AutoDrafter(Drafter):
             self.usual = model.unread <= _MAX_UNREAD
             model.take_shape(DraftShape.of_size(plan.length - 1, plan.nodes))
             draft = model.propose(root, limit)
-            if draft.tree.deepest + 1 < plan.length:  # the draft model's context is nearly full
+            # The draft model's context is nearly full.
+            if draft.tree.deepest + 1 < plan.length:
                 return replace(draft, drafter=plan.mode.value)
         elif plan.mode is Mode.DRAFTER:
             assert head is not None
@@ -139,12 +142,13 @@ class AutoIterator(RoundIterator):
     def __init__(self, job: ReplyJob, drafter: AutoDrafter) -> None:
         super().__init__(job, drafter)
         self._auto = drafter
-        self._step: Step | None = None  # the step being computed
+        self._step: Step | None = None
         self._reply.choice = lambda: drafter.controller.status
         if (matcher := self._reply.matcher) is not None:
             drafter.controller.forced = matcher.forced
         self._marked = perf_counter()
-        self._resumed = False  # whether no call was made since a pause: its time says little
+        # Whether the next call is the first after a pause: its time is not typical.
+        self._resumed = False
 
     @override
     def _resume(self, nanoseconds: int) -> None:

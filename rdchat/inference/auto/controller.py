@@ -16,18 +16,31 @@ from rdchat.inference.auto.plan import MAX_ROWS, PLAIN, Choice
 from rdchat.inference.auto.planner import Planner, Source, explanation, lookup_drafts
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 
-_PLAIN_EVERY = 40  # rounds after which plain steps are timed again, unless rounds are surely faster
-_SURELY_FASTER = 1.5  # times as fast as plain steps
-_PLAIN_STEPS = 3  # plain steps in a row, of which one is timed: nothing is queued before the first or after the last
-_MARGIN = 0.03  # expected gain over plain steps that is needed to begin drafting
-_GRANT = 0.2  # tokens that a reply may lose to trial rounds, from the start
-_SHARE = 0.006  # further tokens that it may lose, as a share of its tokens
-_MAX_SAVED = 1.0  # most tokens of that budget that can be saved up
-_DEBT = 0.1  # tokens by which one trial may overdraw the budget
-_FORCED = 0.98  # chance of a token that the answer's shape forces: its text may be split into other tokens
-_MIN = 0.03  # least chance of a node of prompt lookup
+# After this many rounds plain steps are timed again, unless rounds are surely faster.
+_PLAIN_EVERY = 40
+_SURELY_FASTER = 1.5
+# Plain steps in a row, of which one is timed: nothing is queued before the first or after the last.
+_PLAIN_STEPS = 3
+# Expected gain over plain steps that is needed to begin drafting.
+_MARGIN = 0.03
+# Share of what a text showed about drafts that stays for the next text, and after a plain step: what follows may be
+# easier to draft.
+_OTHER_TEXT, _AFTER_STEP = 0.5, 0.99
+# Tokens that a reply may lose to trial rounds, from the start.
+_GRANT = 0.2
+# Further tokens that it may lose, as a share of its tokens.
+_SHARE = 0.006
+# Maximum of that budget, in tokens.
+_MAX_SAVED = 1.0
+# Tokens by which one trial may overdraw the budget.
+_DEBT = 0.1
+# Chance of a token that the answer's shape forces: its text may be split into other tokens.
+_FORCED = 0.98
+# Minimum chance of a node of prompt lookup.
+_MIN = 0.03
 _COMPARING = "Timing plain decoding for a moment, to compare."
-_HELD_UP = 2  # calls, from the present one on, whose times are ignored after a call was delayed
+# Calls, from the present one on, whose times are ignored after a call was delayed.
+_HELD_UP = 2
 
 
 class Controller:
@@ -59,19 +72,22 @@ class Controller:
         trees: bool = True,
         earlier: EarlierReplies | None = None,
     ) -> None:
-        estimates.begin_text()
+        estimates.forget(_OTHER_TEXT)
         self.text, self.looked_up, self.plan = list(prompt), LookupTree(), PLAIN
         self.is_forced = False
         self._index, self._trees = LookupIndex(prompt, estimates.lookup, earlier), trees
         self.forced: Callable[[int], Sequence[int]] = lambda _limit: ()
         self._planner, self._costs, self._estimates = planner, planner.costs, estimates
         self._sources = list(sources)
-        self._choice: Choice | None = None  # the best draft for the present call
+        self._choice: Choice | None = None
         self._budget = _GRANT
-        self._rounds = 0  # since the last plain step
-        self._plain_steps = 0  # plain steps to come before the next round
-        self._is_trial = False  # whether the round is a trial
-        self._drafted = False  # whether a draft was made in this reply
+        # Rounds since the last plain step.
+        self._rounds = 0
+        # Plain steps to come before the next round.
+        self._plain_steps = 0
+        self._is_trial = False
+        # Whether a draft was made in this reply.
+        self._drafted = False
 
     @property
     def status(self) -> AutoChoice:
@@ -79,11 +95,12 @@ class Controller:
         plan, choice = self.plan, self._choice
         if plan == PLAIN or choice is None:
             known = self._costs.measured or self._drafted
-            undecided = known and choice is None and self._sources  # as no plain step was timed yet
-            words = _COMPARING if self._plain_steps or undecided else explanation(choice, False, known)
-            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, words)
-        words = explanation(choice, True, True)
-        return AutoChoice(plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, words)
+            # No plain step was timed yet.
+            undecided = known and choice is None and self._sources
+            text = _COMPARING if self._plain_steps or undecided else explanation(choice, False, known)
+            return AutoChoice(Mode.OFF.value, 0, 0, 1.0, 1.0, text)
+        text = explanation(choice, True, True)
+        return AutoChoice(plan.mode.value, plan.width, plan.length, choice.tokens, choice.cost, text)
 
     # Decisions
 
@@ -154,9 +171,10 @@ class Controller:
         for source in self._sources:
             if source.mode is plan.mode:
                 source.estimate.learn(plan.length - 1, plan.nodes, len(tokens) - 1, ended)
-        if self._is_trial:  # the budget pays half of the expected loss and half of the actual one
+        # The budget pays half of the expected loss and half of the actual one.
+        if self._is_trial:
             self._spend(self._switch - choice.gain + (choice.tokens - len(tokens)) / 2)
-        self._take(tokens)
+        self.take(tokens)
         if usual:
             self._costs.learn(plan.mode, ms / choice.ms)
 
@@ -166,16 +184,12 @@ class Controller:
             self._costs.learn_plain(len(self.text), ms)
         self.plan = PLAIN
         self._rounds = 0
-        self._estimates.fade()
-        self._take([token])
+        self._estimates.forget(_AFTER_STEP)
+        self.take([token])
 
-    def begin(self, token: int) -> None:
-        """Record the first token, which comes with the prefill."""
-        self._take([token])
-
-    def _take(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            self.text.append(token)
+    def take(self, tokens: Sequence[int]) -> None:
+        """Add tokens to the text, such as the first one, which comes with the prefill."""
+        self.text += tokens
         self._index.extend(tokens)
         self._spend(-_SHARE * len(tokens))
 
@@ -217,15 +231,24 @@ class Controller:
 
 @dataclass(frozen=True, slots=True)
 class CallResult[Event]:
-    """The result of a target call."""
+    """The result of a target call.
 
-    events: Iterable[Event]  # events of the reply
-    tokens: Sequence[int]  # tokens that it added
-    ms: float  # milliseconds since the end of the previous call
-    queued: bool = False  # whether the next plain step's call was queued after it
-    # Whether that call had to be repeated, because it was queued for the wrong token, or the reply was paused.
+    Attributes:
+        events: Events of the reply.
+        tokens: Tokens that it added.
+        ms: Milliseconds since the end of the previous call.
+        queued: Whether the next plain step's call was queued after it.
+        held_up: Whether that call had to be repeated, because it was queued for the wrong token, or the reply was
+            paused.
+        usual: Whether its time is typical of its plan.
+    """
+
+    events: Iterable[Event]
+    tokens: Sequence[int]
+    ms: float
+    queued: bool = False
     held_up: bool = False
-    usual: bool = True  # whether its time is typical of its plan
+    usual: bool = True
 
 
 class CallMaker[Event](Protocol):
@@ -252,7 +275,7 @@ class CallMaker[Event](Protocol):
 def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Event]:
     """Yield the events of a reply, beginning with its first token, which comes with the prefill."""
     first = work.step(queue=False)
-    controller.begin(first.tokens[0])
+    controller.take(first.tokens)
     yield from first.events
     queued, unusual = False, _HELD_UP - 1
     while (room := work.room) is not None:

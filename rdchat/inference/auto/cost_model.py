@@ -20,39 +20,58 @@ from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, ROWS, Floats
 
-Costs = Mapping[tuple[int, int], float]  # milliseconds by two numbers; see `Part`
+# Milliseconds by two numbers; see `Part`.
+Costs = Mapping[tuple[int, int], float]
 
-NEAR = 128  # tokens in the cache where drafts are measured; calls are measured at more depths
-PLAIN_STEP = 0  # in place of a number of rows: a step of plain decoding, with the next one queued meanwhile
+# Tokens in the cache where drafts are measured; calls are measured at more depths.
+NEAR = 128
+# Stands for a number of rows: a step of plain decoding, with the next one already queued.
+PLAIN_STEP = 0
 # Undisturbed starts at which costs are measured, so that one start with a hot machine does not count for ever.
 MEASUREMENTS = 3
 _MAX_BYTES = 2**20
-_FORMAT = 2  # version of the file and of the method of measuring
+# Version of the file and of the method of measuring.
+_FORMAT = 2
 
-_MEASURED = 8  # calls that a measured cost counts as, beside real calls
-_WEIGHT = 0.06  # weight of a call in the fading mean
-_LARGEST_SURPRISE = 0.4  # in log: limit for a single call, which may have been delayed
-_LARGEST_GUESS = 0.9  # in log: limit for a single call where the cost was only guessed
-_DOUBTED = 0.05  # in log: expected deviation of plain steps before any was seen
-_SURE = 2.0  # mean deviations that contain nearly all plain steps
+# A measured cost counts as this many real calls.
+_MEASURED = 8
+# Weight of a call in the fading mean.
+_WEIGHT = 0.06
+# Limit for a single call, which may have been delayed, as a logarithm.
+_LARGEST_SURPRISE = 0.4
+# The same where the cost was only guessed.
+_LARGEST_GUESS = 0.9
+# Expected deviation of plain steps before the first one, as a logarithm.
+_DOUBTED = 0.05
+# Nearly all plain steps lie within this many mean deviations.
+_SURE = 2.0
 
 # In plain steps: more than on most of Apple's GPUs, less than with 4-bit weights on a CPU. On some chips the cost jumps
 # after 6 rows, so from there a row is guessed to cost a plain step.
 _GUESSED_CALLS = np.where(ROWS > 6, ROWS, np.interp(ROWS, [1, 2, 4, 8], [1.05, 1.3, 1.65, 2.0]))
 # Where each row reads the weights again nearly as a plain step does: two or three rows are tried.
 _GUESSED_CALLS_BY_ROW = np.where(ROWS > 3, ROWS, np.interp(ROWS, [1, 2, 3], [1.05, 1.5, 1.95]))
-_GUESSED_BEAMS = 0.1  # a token of a head's draft, in plain steps; 0.04 to 0.06 was measured
+# A token of a head's draft, in plain steps; 0.04 to 0.06 was measured.
+_GUESSED_BEAMS = 0.1
 _GUESSED_DRAFT_MODEL = 0.5
 
 
 class Part(StrEnum):
-    """Costs that are measured together, in this order; each is keyed by two numbers."""
+    """Costs that are measured together, in this order; each is keyed by two numbers.
 
-    CALLS = "calls"  # rows or `PLAIN_STEP`, and tokens in the cache, near the beginning of a text
-    READINGS = "readings"  # the two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds
-    BEAMS = "beams"  # width and length of a head's draft
-    DRAFT_MODEL = "draft model"  # rows that the draft model is fed, and 0
-    DEEP_CALLS = "deep calls"  # as `CALLS`, further into a text
+    Attributes:
+        CALLS: Rows or `PLAIN_STEP`, and tokens in the cache, near the beginning of a text.
+        READINGS: The two flags of a `Reading` of MTP layers; wrong tokens in a hundred, not milliseconds.
+        BEAMS: Width and length of a head's draft.
+        DRAFT_MODEL: Rows that the draft model is fed, and 0.
+        DEEP_CALLS: As `CALLS`, further into a text.
+    """
+
+    CALLS = "calls"
+    READINGS = "readings"
+    BEAMS = "beams"
+    DRAFT_MODEL = "draft model"
+    DEEP_CALLS = "deep calls"
 
 
 def usable(part: Part, costs: Costs) -> bool:
@@ -82,7 +101,8 @@ class CallCurve:
     def __init__(self, costs: Costs) -> None:
         self._depths = sorted({depth for _, depth in costs})
         self._verifies = any(rows != PLAIN_STEP for rows, _ in costs)
-        table: list[Floats] = []  # for each depth, by rows; entry 0 is the plain step
+        # Milliseconds for each depth, by rows; entry 0 is the plain step.
+        table: list[Floats] = []
         for depth in self._depths:
             rows, ms = zip(*sorted((rows, ms) for (rows, d), ms in costs.items() if d == depth), strict=True)
             before = table[-1] if table else np.zeros(len(ROWS))
@@ -124,14 +144,17 @@ class CostModel:
     def __init__(self, reads_by_row: bool = False) -> None:
         self._guessed_calls = _GUESSED_CALLS_BY_ROW if reads_by_row else _GUESSED_CALLS
         self.draft_model_share = _GUESSED_DRAFT_MODEL
-        self._calls: dict[Part, Costs] = {}  # near and deep ones
+        self._calls: dict[Part, Costs] = {}
         self._curve: CallCurve | None = None
-        self._met_plain = 0.0  # geometric mean of the plain steps seen, where nothing was measured
+        # Geometric mean of the plain steps seen, where nothing was measured.
+        self._met_plain = 0.0
         self._beams: Costs = {}
         self._draft_model: Costs = {}
-        self._deviation = _DOUBTED  # fading mean of the distance, in log, between plain steps and their predictions
-        self._scale = dict.fromkeys(Mode, 0.0)  # log of real over predicted time
-        self._seen = Counter[Mode]()  # calls seen
+        # Fading mean of the distance between plain steps and their predictions, as a logarithm.
+        self._deviation = _DOUBTED
+        # Logarithm of real over predicted time.
+        self._scale = dict.fromkeys(Mode, 0.0)
+        self._seen = Counter[Mode]()
 
     def use(self, part: Part, costs: Costs) -> None:
         """Use measured costs of a part, instead of what was known before; empty costs remove it."""
@@ -221,15 +244,15 @@ def calls_by_rows(target: str) -> dict[int, float]:
     Returns:
         Nothing where this machine has not measured it.
     """
-    found: tuple[float, Costs] = 0.0, {}
+    latest: tuple[float, Costs] = 0.0, {}
     for path in sorted((paths.cache_dir() / "costs").glob("*.json")):
         try:
             key = read_json(path, max_size=_MAX_BYTES)["key"]
             if key["part"] == Part.CALLS and key["target"].startswith(f"{target} "):
-                found = max(found, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
+                latest = max(latest, (path.stat().st_mtime, CostFile(key).read()[0]), key=lambda each: each[0])
         except (ModelError, OSError, AttributeError, TypeError, KeyError):
             continue
-    costs = found[1]
+    costs = latest[1]
     plain_ms = costs.get((PLAIN_STEP, NEAR), 0.0)
     return {rows: ms / plain_ms for (rows, depth), ms in costs.items() if rows and depth == NEAR and plain_ms}
 
@@ -264,10 +287,10 @@ class CostFile:
         try:
             data = read_json(self._path, max_size=_MAX_BYTES)
             costs = {(int(a), int(b)): float(ms) for a, b, ms in data["costs"]}
-            whole = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
-            return (costs, int(data["measurements"])) if whole else ({}, 0)
+            is_valid = data["key"] == self._key and all(0 < ms < 1e7 for ms in costs.values())
+            return (costs, int(data["measurements"])) if is_valid else ({}, 0)
         except (ModelError, ValueError, TypeError, KeyError, IndexError, OverflowError):
-            return {}, 0  # measure again
+            return {}, 0
 
     def add(self, costs: Costs, quiet: bool = True) -> Costs:
         """Add a measurement, undisturbed (`quiet`) or not; return the shortest times of all."""

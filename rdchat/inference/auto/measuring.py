@@ -30,37 +30,55 @@ from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 
-DEEP = (1024, 4096)  # depths from which MLX's attention uses other kernels on Apple's chips
+# From these depths on, MLX's attention uses other kernels on Apple's chips.
+DEEP = (1024, 4096)
 # After 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may use other kernels for quantised weights: the next tile of 5
 # rows begins there, or the chip's limit for the vector kernel lies there.
 NEAR_ROWS = (*range(1, 17), 20, 24, 28, MAX_ROWS)
 # Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key.
 DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
-_ROOM = 2 * MAX_ROWS  # tokens that the context must have left, for a call's rows and for plain steps
+# Tokens that the context must have left, for a call's rows and for plain steps.
+_ROOM = 2 * MAX_ROWS
 _BEAM_LENGTHS = (2, 6)
-_FED = (1, 4, 16)  # rows fed to a draft model
+# Rows fed to a draft model.
+_FED = (1, 4, 16)
 _TRIALS = 3
-_DISTURBED = 3  # turns that other programs may disturb before disturbed times are used
-_MAX_BUSY = 0.15  # share of all processors that other programs may use; a desktop at rest uses some 5 %
-_LOOK_S = 0.5  # shortest interval between two looks: processor times are counted in steps of 10 ms
-_MAX_S = 60.0  # seconds of computing at one depth
-_SLOW_MS = 40  # slower steps are measured only once in a slice, because a prompt may be waiting
-_SHORT_S = 0.05  # chunks that take less are doubled
+# Turns that other programs may disturb before disturbed times are used.
+_DISTURBED = 3
+# Share of all processors that other programs may use; a desktop at rest uses some 5 %.
+_MAX_BUSY = 0.15
+# Shortest interval between two looks: processor times are counted in steps of 10 ms.
+_LOOK_S = 0.5
+# Seconds of computing at one depth.
+_MAX_S = 60.0
+# Slower steps are measured only once in a slice, because a prompt may be waiting.
+_SLOW_MS = 40
+# Chunks that take less are doubled.
+_SHORT_S = 0.05
 _LONGEST_CHUNK = 512
-_COMMITTED = 2  # tokens that a typical round adds
-_SUBJECT = "Explain in detail how rain forms."  # what a model writes about, at length, to test MTP layers
-_WRITTEN, _CHAIN = 288, 3  # tokens that it writes, and tokens that are drafted below every third of them
+# Tokens that a typical round adds.
+_COMMITTED = 2
+# What a model writes about, at length, to test MTP layers.
+_SUBJECT = "Explain in detail how rain forms."
+# Tokens that it writes, and tokens that are drafted below every third of them.
+_WRITTEN, _CHAIN = 288, 3
 
 
 class Measured(NamedTuple):
-    """The result of a measurement."""
+    """The result of a measurement.
 
-    costs: Costs  # milliseconds
-    quiet: bool  # whether the machine was undisturbed by other programs
+    Attributes:
+        costs: Milliseconds of each call.
+        quiet: Whether the machine was undisturbed by other programs.
+    """
+
+    costs: Costs
+    quiet: bool
 
 
 Measurement = Generator[None, None, Measured]
-_Works = dict[tuple[int, int], Callable[[], float]]  # the calls to time, by the two numbers of their cost
+# Calls to time, by the two numbers of their cost.
+_Works = dict[tuple[int, int], Callable[[], float]]
 
 
 class OtherPrograms:
@@ -87,10 +105,10 @@ def depths_of(context_length: int) -> Sequence[int]:
     A context that ends before the next depth is measured near its end, if that is far from the depth before.
     """
     deepest = context_length - _ROOM
-    found = [depth for depth in DEEP if depth <= deepest]
-    if len(found) < len(DEEP) and deepest >= 1.5 * (found or [NEAR])[-1]:
-        found.append(deepest)
-    return found
+    depths = [depth for depth in DEEP if depth <= deepest]
+    if len(depths) < len(DEEP) and deepest >= 1.5 * (depths or [NEAR])[-1]:
+        depths.append(deepest)
+    return depths
 
 
 def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int], others: OtherPrograms) -> Measurement:
@@ -102,15 +120,15 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
     kind = model.capability.kind
     yield
     depths = [depth for depth in depths if depth + _ROOM <= model.info.context_length]
-    scratch, found = TimingCache(model, depths[-1] if depths else 0), Measured({}, quiet=True)
+    scratch, measured = TimingCache(model, depths[-1] if depths else 0), Measured({}, quiet=True)
     for depth in depths:
         if not (yield from scratch.fill(depth)):
             break
         trees = {count: tree_of(count, kind) for count in rows} if kind is not DraftKind.NONE else {}
         works: _Works = {(count, depth): partial(scratch.call, tree) for count, tree in trees.items()}
         at_depth = yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, others)
-        found = Measured({**found.costs, **at_depth.costs}, found.quiet and at_depth.quiet)
-    return found
+        measured = Measured({**measured.costs, **at_depth.costs}, measured.quiet and at_depth.quiet)
+    return measured
 
 
 def measure_beams(model: LoadedModel, head: HeadModel, width: int, others: OtherPrograms) -> Measurement:
@@ -143,7 +161,8 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
     prompt = model.encode_chat((ChatMessage(Role.USER, _SUBJECT),), continue_last=False)
     cache, text, parts, fed = KVCache(model.network), [*prompt], list[mx.array](), prompt
     while len(text) < len(prompt) + _WRITTEN:
-        model.hooks.read(both)  # a reply between two slices may have asked for others
+        # A reply between two slices may have requested others.
+        model.hooks.read(both)
         logits = model.network(mx.array([fed]), cache=cache.layers)
         assert model.hooks.hidden is not None
         parts.append(model.hooks.hidden[0])
@@ -180,22 +199,26 @@ def _in_turns(works: _Works, others: OtherPrograms) -> Measurement:
     A turn that other programs disturbed is repeated; if none was quiet, the disturbed ones are used. Other programs can
     only make a time longer.
     """
-    kept: dict[bool, list[dict[tuple[int, int], float]]] = {True: [], False: []}  # turns, by whether they were quiet
+    turns_by_quiet: dict[bool, list[dict[tuple[int, int], float]]] = {
+        True: [],
+        False: [],
+    }
     spent_ms, warm = 0.0, False
-    while len(kept[True]) < _TRIALS and len(kept[False]) < _DISTURBED:
+    while len(turns_by_quiet[True]) < _TRIALS and len(turns_by_quiet[False]) < _DISTURBED:
         turn: dict[tuple[int, int], float] = {}
         for key, work in works.items():
             turn[key] = work()
             yield
-        if warm:  # kernels may be compiled in the first turn
-            kept[not others.busy].append(turn)
+        # Kernels may be compiled in the first turn.
+        if warm:
+            turns_by_quiet[not others.busy].append(turn)
         took_ms = sum(turn.values())
         spent_ms += took_ms
         if warm and spent_ms + took_ms > _MAX_S * 1000:
             break
         warm = True
-    turns = kept[True] or kept[False]
-    return Measured({key: min(turn[key] for turn in turns) for key in works}, quiet=bool(kept[True]))
+    turns = turns_by_quiet[True] or turns_by_quiet[False]
+    return Measured({key: min(turn[key] for turn in turns) for key in works}, quiet=bool(turns_by_quiet[True]))
 
 
 def tree_of(nodes: int, kind: DraftKind) -> PackedTree:
@@ -253,7 +276,8 @@ class TimingCache:
                 self._chunk = min(2 * self._chunk, _LONGEST_CHUNK)
             if not first and took_s / len(tokens) * (missing - len(tokens)) > _MAX_S:
                 return False
-            first = False  # kernels may be compiled the first time
+            # Kernels may be compiled the first time.
+            first = False
         return True
 
     def _read(self, tokens: list[int], start: int) -> None:
@@ -265,7 +289,8 @@ class TimingCache:
         self._drafter.read(tokens, hidden[0], start)
         self._hidden = hidden[0, -_COMMITTED:]
         mx.eval(self._hidden)
-        if start + len(tokens) == len(self._text):  # the first draft reads the hooks
+        # The first draft reads the hooks.
+        if start + len(tokens) == len(self._text):
             self.draft(BeamShape(1, 2))
 
     def draft(self, shape: BeamShape) -> float:

@@ -9,23 +9,35 @@ from rdchat.inference.api.requests import Mode
 
 Floats = npt.NDArray[np.float64]
 
-MAX_ROWS = 32  # most rows of a verified tree: on every known machine, further nodes cost more than they bring
+# Maximum rows of a verified tree: on every known machine, further nodes cost more than they bring.
+MAX_ROWS = 32
 ROWS = np.arange(MAX_ROWS + 1)
-WIDTH = 4  # beams of a head's draft, where the target takes trees
-LENGTHS = (2, 3, 4, 5, 6, 8)  # tokens of a beam, the root included
+# Beams of a head's draft, where the target takes trees.
+WIDTH = 4
+# Tokens of a beam, the root included.
+LENGTHS = (2, 3, 4, 5, 6, 8)
 LONGEST = LENGTHS[-1]
-DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)  # steps of a draft model
+# Steps of a draft model.
+DRAFT_TOKENS = (1, 2, 3, 4, 6, 8)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to draft for a target call."""
+    """What to draft for a target call.
 
-    mode: Mode = Mode.OFF  # the drafter; `off` for a plain step
-    width: int = 0  # beams of a head's draft; 1 for a chain, 0 in a plain step
-    length: int = 1  # tokens of the longest path, the root included
-    nodes: int = 1  # nodes of the tree, the root included
-    rows: int = 1  # rows of the call: the nodes, with padding where a larger number of rows is cheaper
+    Attributes:
+        mode: The drafter; `off` for a plain step.
+        width: Beams of a head's draft; 1 for a chain, 0 in a plain step.
+        length: Tokens of the longest path, the root included.
+        nodes: Nodes of the tree, the root included.
+        rows: Rows of the call: the nodes, with padding where a larger number of rows is cheaper.
+    """
+
+    mode: Mode = Mode.OFF
+    width: int = 0
+    length: int = 1
+    nodes: int = 1
+    rows: int = 1
 
 
 PLAIN = Plan()
@@ -33,13 +45,21 @@ PLAIN = Plan()
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A plan and its expected result."""
+    """A plan and its expected result.
 
-    plan: Plan  # what to do
-    tokens: float  # expected tokens of the call
-    ms: float  # expected time of the call, draft and host included
-    plain_ms: float  # time of a plain step at the same place
-    rate: float  # tokens per millisecond of the best drafter that can always draft, or of plain decoding
+    Attributes:
+        plan: What to draft.
+        tokens: Expected tokens of the call.
+        ms: Expected time of the call, draft and host included.
+        plain_ms: Time of a plain step at the same depth.
+        rate: Tokens per millisecond of the best drafter that can always draft, or of plain decoding.
+    """
+
+    plan: Plan
+    tokens: float
+    ms: float
+    plain_ms: float
+    rate: float
 
     @property
     def gain(self) -> float:

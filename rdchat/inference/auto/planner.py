@@ -18,21 +18,29 @@ from rdchat.inference.auto.cost_model import CostModel
 from rdchat.inference.auto.plan import DRAFT_TOKENS, LENGTHS, LONGEST, MAX_ROWS, ROWS, Choice, Floats, Plan
 from rdchat.inference.drafting.lookup_index import LookupTree
 
-_SPREAD = 16  # rounds over which a draft model's catching up is spread
+# Rounds over which a draft model's catching up is spread.
+_SPREAD = 16
 Rows = npt.NDArray[np.int_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """The drafts that one drafter can make now."""
+    """The drafts that one drafter can make now.
 
-    mode: Mode  # which drafter
-    width: int  # beams; 1 for a chain
-    lengths: Sequence[int]  # tokens of each draft's longest path, the root included
-    # (lengths, `MAX_ROWS` + 1) expected accepted tokens, by the number of verified nodes, the root included; minus
-    # infinity where such a draft is impossible.
+    Attributes:
+        mode: The drafter.
+        width: Beams; 1 for a chain.
+        lengths: Tokens of each draft's longest path, the root included.
+        accepted: (lengths, `MAX_ROWS` + 1) expected accepted tokens, by the number of verified nodes, the root
+            included; minus infinity where such a draft is impossible.
+        draft_ms: (lengths,) time of the draft itself.
+    """
+
+    mode: Mode
+    width: int
+    lengths: Sequence[int]
     accepted: Floats
-    draft_ms: Floats  # (lengths,) time of the draft itself
+    draft_ms: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,21 +48,29 @@ class Source:
     """A drafter that can draft below any token: a drafter head or a draft model.
 
     A new kind of drafter needs a mode and a source.
+
+    Attributes:
+        mode: The drafter.
+        width: Beams; 1 for a chain.
+        lengths: Tokens of the longest paths to choose from, the root included.
+        possible: (lengths, `MAX_ROWS` + 1) bool: the numbers of nodes that a draft of each length can have, the root
+            included.
+        estimate: Acceptance of its drafts.
+        draft_ms: Returns the time of a draft of each length, (lengths,).
     """
 
-    mode: Mode  # which drafter
-    width: int  # beams; 1 for a chain
-    lengths: Sequence[int]  # tokens of the longest paths to choose from, the root included
-    # (lengths, `MAX_ROWS` + 1) bool: the numbers of nodes that a draft of each length can have, the root included.
+    mode: Mode
+    width: int
+    lengths: Sequence[int]
     possible: npt.NDArray[np.bool_]
-    estimate: DraftEstimate  # its acceptance
-    draft_ms: Callable[[], Floats]  # returns the time of a draft of each length, (lengths,)
+    estimate: DraftEstimate
+    draft_ms: Callable[[], Floats]
 
     def drafts(self, limit: int) -> Drafts:
         """Return what can be drafted.
 
         Args:
-            limit: The most tokens that may be drafted.
+            limit: Maximum number of drafted tokens.
         """
         possible = self.possible & (np.array(self.lengths) <= 1 + limit)[:, None]
         accepted = np.where(possible, self.estimate.table(), -np.inf)
@@ -77,7 +93,7 @@ def draft_model_source(
         estimate: Their acceptance.
         costs: Their costs.
         unread: Returns how many tokens of the conversation it has not read yet.
-        trees: Whether it may add runner-ups beside its chain.
+        trees: Whether it may add runner-ups to its chain.
     """
     lengths = 1 + np.array(DRAFT_TOKENS)
 
@@ -133,13 +149,13 @@ class Planner:
         times = [table.draft_ms[:, None] + ms for table, (ms, _) in zip(drafts, calls, strict=True)]
         steady = (n for n, table in enumerate(drafts) if table.mode is not Mode.LOOKUP)
         rate = max([1 / plain_ms, *(float(np.max((1 + drafts[n].accepted) / times[n])) for n in steady)])
-        found = []
+        choices = []
         for table, ms, (_, rows) in zip(drafts, times, calls, strict=True):
             draft, nodes = np.unravel_index(int(np.argmax(table.accepted - rate * ms)), ms.shape)
             plan = Plan(table.mode, table.width, table.lengths[int(draft)], int(nodes), int(rows[nodes]))
             tokens = 1 + float(table.accepted[draft, nodes])
-            found.append(Choice(plan, tokens, float(ms[draft, nodes]), plain_ms, rate))
-        return max((c for c in found if np.isfinite(c.tokens)), key=lambda choice: choice.gain, default=None)
+            choices.append(Choice(plan, tokens, float(ms[draft, nodes]), plain_ms, rate))
+        return max((c for c in choices if np.isfinite(c.tokens)), key=lambda choice: choice.gain, default=None)
 
     def switch_tokens(self, depth: int) -> float:
         """Return the cost in tokens of a switch between rounds and plain steps: a step with nothing queued before."""

@@ -44,11 +44,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class AvailableDrafters:
-    """The drafters besides prompt lookup."""
+    """The drafters besides prompt lookup.
 
-    head: HeadModel | None = None  # a drafter head; None without
-    folder: Path | None = None  # its folder
-    draft_model: DraftModel | None = None  # a draft model; None without
+    Attributes:
+        head: The drafter head; None without one.
+        folder: Folder of the drafter head.
+        draft_model: The draft model; None without one.
+    """
+
+    head: HeadModel | None = None
+    folder: Path | None = None
+    draft_model: DraftModel | None = None
 
 
 class AutoState:
@@ -68,7 +74,8 @@ class AutoState:
         self.model = model
         self.available = AvailableDrafters()
         self._estimates: dict[float, AcceptanceEstimates] = {}
-        self._files: dict[Part, CostFile] = {}  # one for each part that concerns this target
+        # Only parts that concern this target.
+        self._files: dict[Part, CostFile] = {}
         self._missing: dict[Part, Callable[[], Measurement]] = {}
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
@@ -120,7 +127,8 @@ class AutoState:
         try:
             if not self._files:
                 self._look_up_costs()
-        except RdchatError as error:  # the model's files are gone
+        except RdchatError as error:
+            # The model's files are gone.
             _LOG.warning("The costs of the model's calls could not be read: %s", error)
 
     @property
@@ -152,7 +160,8 @@ class AutoState:
             costs, quiet = end.value
             self._use(part, self._files[part].add(costs, quiet))
             self._running = None
-        except Exception as error:  # a model may fail in its own way; it is not measured again before the next start
+        except Exception as error:
+            # A model may fail in its own way; it is not measured again before the next start.
             _LOG.exception("The costs of %s could not be measured", part.value)
             self._running = None
             if is_device_error(error):
@@ -191,7 +200,8 @@ class AutoState:
                 self._use(part, known)
                 if measurements < MEASUREMENTS and part is not Part.READINGS:
                     again[part] = work
-        self._missing |= again  # after the parts without any costs
+        # Parts without any costs come first.
+        self._missing |= again
 
     def _use(self, part: Part, costs: Costs) -> None:
         """Use measured costs; those of MTP layers' readings decide for the one with the fewest wrong tokens."""
@@ -202,8 +212,8 @@ class AutoState:
 
     def _share_of(self, draft: DraftModel) -> float:
         """Guess the cost of a draft model's step, in plain steps."""
-        whole = self.model.info.weights_bytes
-        return draft.model.info.weights_bytes / whole if whole else self.costs.draft_model_share
+        target_bytes = self.model.info.weights_bytes
+        return draft.model.info.weights_bytes / target_bytes if target_bytes else self.costs.draft_model_share
 
 
 def _is_slowed_down() -> bool:
@@ -227,6 +237,7 @@ def _identity(model: LoadedModel) -> str:
 def _fingerprint(folder: Path) -> str:
     digest = hashlib.sha256()
     for path in entries_of(folder):
-        status = path.lstat()  # also of a broken link
+        # This also works for a broken link.
+        status = path.lstat()
         digest.update(f"{path.name} {status.st_size} {status.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
     return digest.hexdigest()

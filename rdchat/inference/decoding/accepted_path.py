@@ -34,14 +34,21 @@ def accepted_path(tree: PrefixTree, chosen: npt.NDArray[np.integer]) -> list[int
 
 @dataclass(frozen=True, slots=True)
 class LazyPath:
-    """The accepted path of a round that the device is still computing; the next draft begins with it."""
+    """The accepted path of a round that the device is still computing; the next draft begins with it.
+
+    Attributes:
+        nodes: (nodes,) bool: whether each node lies on the path.
+        last: () int32: index of the path's last node.
+        token: () int32: the token that the target chooses after the path, the next round's root.
+        depth: () int32: depth of the last node.
+        start: Absolute position of the token after the root. The token after the path comes `depth` positions later.
+    """
 
     tree: PackedTree
-    nodes: mx.array  # (nodes,) bool: whether each node lies on the path
-    last: mx.array  # () int32: index of the path's last node
-    token: mx.array  # () int32: the token that the target chooses after the path, the next round's root
-    depth: mx.array  # () int32: depth of the last node
-    # Absolute position of the token after the root. The token after the path comes `depth` positions later.
+    nodes: mx.array
+    last: mx.array
+    token: mx.array
+    depth: mx.array
     start: int
 
     @classmethod

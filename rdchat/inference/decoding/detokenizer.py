@@ -25,7 +25,7 @@ class Detokenizer:
         stop: Stop strings; the text ends just before the first of them to appear.
         context: Last tokens of the text that is continued. Empty for a fresh reply, whose leading space is dropped, as
             mlx-lm's detokenisers do.
-        control: Id to text of control tokens; their places in the text are recorded.
+        control: Id to text of control tokens; their offsets in the text are recorded.
         token_data: Returns the UTF-8 bytes of a token, to tell a real U+FFFD from an incomplete character.
 
     Attributes:
@@ -57,7 +57,7 @@ class Detokenizer:
         # The decoded text, stop strings included.
         self._text = ""
         # Characters of `_text` that were handed out.
-        self._shown = 0
+        self._released = 0
         # For each token, the length of `_text` once its last character is complete.
         self._ends: list[int] = []
         # Tokens at the end whose last character is not complete.
@@ -102,15 +102,15 @@ class Detokenizer:
 
     def finish(self) -> str:
         """Return the characters still held back, without incomplete ones. U+FFFD itself is a character."""
-        shown, decoded = self._shown, self._tokenizer.decode(self._window)
+        released, decoded = self._released, self._tokenizer.decode(self._window)
         data = b"".join(map(self._token_data, self._window[len(self._window) - self._open_tokens :]))
-        _, found, rest = data.rpartition(_INCOMPLETE.encode())
-        lost = rest.decode(errors="replace") if found else decoded
+        _, mark, rest = data.rpartition(_INCOMPLETE.encode())
+        lost = rest.decode(errors="replace") if mark else decoded
         decoded = decoded[: len(decoded) - len(lost) + len(lost.rstrip(_INCOMPLETE))]
         if not self.stopped and self._open_tokens and decoded.startswith(self._final_window_text):
             self._take(decoded)
-        held = self.text[shown:]
-        self._shown = len(self.text)
+        held = self.text[released:]
+        self._released = len(self.text)
         return held
 
     def _take(self, decoded: str) -> str:
@@ -132,22 +132,22 @@ class Detokenizer:
     def _put_control(self, before: int) -> None:
         """Find new control tokens in the text; one that the decoder spells differently is left out."""
         for text in self._open_control:
-            if (found := self._text.find(text, before)) >= 0:
-                self._offsets.append(found)
-                self.control_end.append(found)
-                before = found + len(text)
+            if (offset := self._text.find(text, before)) >= 0:
+                self._offsets.append(offset)
+                self.control_end.append(offset)
+                before = offset + len(text)
         self._open_control.clear()
 
     def _find_stop(self, before: int) -> None:
         for stop in self._stop:
-            found = self._text.find(stop, max(0, before - len(stop) + 1))
-            if found >= 0 and (self._cut is None or found < self._cut):
-                self._cut, self.stop = found, stop
+            offset = self._text.find(stop, max(0, before - len(stop) + 1))
+            if offset >= 0 and (self._cut is None or offset < self._cut):
+                self._cut, self.stop = offset, stop
 
     def _release(self) -> str:
         end = len(self.text) if self.stopped else len(self._text) - self._possible_stop_length()
-        released = self._text[self._shown : end]
-        self._shown = max(end, self._shown)
+        released = self._text[self._released : end]
+        self._released = max(end, self._released)
         return released
 
     def _possible_stop_length(self) -> int:
@@ -157,6 +157,7 @@ class Detokenizer:
             n
             for stop in self._stop
             for n in range(1, min(len(stop) - 1, len(text)) + 1)
-            if stop[n - 1] == text[-1] and text.endswith(stop[:n])  # The first test is quick, and nearly always false
+            # The first test is quick, and nearly always false.
+            if stop[n - 1] == text[-1] and text.endswith(stop[:n])
         )
         return max(lengths, default=0)

@@ -102,7 +102,7 @@ class Drafter:
         """Return whether the next draft should begin before the host has read the round's result.
 
         Args:
-            limit: The most tokens that may be drafted below the next root.
+            limit: Maximum number of tokens below the next root.
         """
         del limit
         return False

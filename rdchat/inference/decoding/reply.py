@@ -73,6 +73,7 @@ class ReplyJob:
         matcher: Keeps the reply within its answer format; None for any text.
         rows_for: Returns the rows to verify a draft with, if the draft does not say.
         release: Called once, when the reply is over and its cache in order: with whether it failed.
+        plain_error: Returns the share by which `plain_ms` may be wrong; 0 if unknown.
     """
 
     model: LoadedModel
@@ -87,7 +88,6 @@ class ReplyJob:
     kind: HeadKind | None = None
     earlier_bytes: int = 0
     plain_ms: Callable[[int], float] = lambda _depth: 0.0
-    # Returns the share by which `plain_ms` may be wrong; 0 if unknown.
     plain_error: Callable[[], float] = lambda: 0.0
     matcher: "ShapeMatcher | None" = None
     rows_for: RowsFor = lambda nodes, _depth: nodes
@@ -270,10 +270,12 @@ class Reply:
         if parsed_json(answer) is not None:
             self._job.model.prompts.check_answer(shape, answer)
 
-    def _cut(self, kept: int) -> None:
+    def _cut(self, token_count: int) -> None:
         """Drop the tokens that a stop string cuts, and the counts and the time of the calls that made them."""
-        del self.token_ids[kept:]
-        self.clock.last_token, self.counters = self._taken[kept - 1] if kept else (self.clock.first_token, Statistics())
+        del self.token_ids[token_count:]
+        self.clock.last_token, self.counters = (
+            self._taken[token_count - 1] if token_count else (self.clock.first_token, Statistics())
+        )
 
     def statistics(self) -> Statistics:
         """Return the counters so far, with the times.
@@ -282,7 +284,7 @@ class Reply:
         """
         clock = self.clock
         context = self._prompt_length + len(self.token_ids)
-        found = replace(
+        statistics = replace(
             self.counters,
             prompt_tokens=self._prompt_length,
             cached_prompt_tokens=self._cached,
@@ -298,11 +300,11 @@ class Reply:
             speeds=tuple(self._speeds),
         )
         now_ms = self._job.plain_ms(context)
-        if not (self._baseline and found.settled):
+        if not (self._baseline and statistics.settled):
             self._baseline = now_ms
         drift = max(now_ms / self._baseline, self._baseline / now_ms) if now_ms and self._baseline else 1.0
         error = (1 + self._job.plain_error()) * drift - 1
-        return replace(found, plain_step_ms=self._baseline, plain_error=round(error, 4))
+        return replace(statistics, plain_step_ms=self._baseline, plain_error=round(error, 4))
 
 
 def _span_ms(start: int, end: int) -> float:

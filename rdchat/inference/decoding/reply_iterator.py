@@ -125,7 +125,7 @@ class ReplyIterator(ABC):
     def paused(self) -> Iterator[None]:
         began, self.is_paused = perf_counter_ns(), True
         try:
-            with self._model.hooks.kept():
+            with self._model.hooks.restored():
                 yield
         finally:
             self.is_paused = False

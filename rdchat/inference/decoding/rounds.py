@@ -154,9 +154,9 @@ class RoundIterator(ReplyIterator):
         """Return the part of a draft that the answer's shape allows, with what it forces; the masks are kept."""
         with self._ledger.stage(Stage.SHAPE), self._ledger.waiting():
             limit = self._reply.last_index - len(self._reply.token_ids)
-            found, self._mask = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
-        self._reshaped = found is not draft
-        return found
+            allowed, self._mask = matcher.within(draft, limit, trees=self._model.capability.kind is DraftKind.TREE)
+        self._reshaped = allowed is not draft
+        return allowed
 
     def _verify(self, draft: Draft) -> _Round:
         packed, start = draft.tree, self._verifier.position + 1
@@ -166,15 +166,16 @@ class RoundIterator(ReplyIterator):
             seen = None if self._seen is None else seen_on_paths(self._seen, packed)
         with self._ledger.stage(Stage.CHOOSE):
             logits = masked(verified.logits, self._mask)
+            traces = self._settings.trace or self._listed is not None
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
-            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if self._wants_log_probs else None
+            log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
             traced = [array for each in (log_probs, likely) if each for array in each.arrays]
             shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
-            wanted = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
-            wanted += self._draft_ahead(packed, verified, chosen, wanted)
+            results = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
+            results += self._draft_ahead(packed, verified, chosen, results)
             with self._ledger.waiting():
-                *nodes, quick, certain = fetch(*shape, chosen, sure, besides=wanted)
+                *nodes, quick, certain = fetch(*shape, chosen, sure, besides=results)
             self._reply.count(host_syncs=1)
             tree, tokens = PrefixTree(*nodes), quick.astype(np.int32)
             counts = bool(finite) and tree.is_sound
@@ -210,7 +211,7 @@ class RoundIterator(ReplyIterator):
             )
 
     def _draft_ahead(
-        self, tree: PackedTree, verified: Verified, chosen: mx.array, wanted: Sequence[mx.array | None]
+        self, tree: PackedTree, verified: Verified, chosen: mx.array, results: Sequence[mx.array | None]
     ) -> Sequence[mx.array]:
         """Queue the round, and behind it the next draft if the drafter can begin it now.
 
@@ -218,13 +219,13 @@ class RoundIterator(ReplyIterator):
         next call. With exact times each stage waits anyway.
 
         Returns:
-            Arrays to wait for besides `wanted`.
+            Arrays to wait for besides `results`.
         """
         limit = self._reply.last_index - len(self._reply.token_ids) - 1
         if limit < 1 or self._ledger.exact or not self._drafts or not self._drafter.drafts_ahead(limit):
             return ()
         path = LazyPath.of(tree, chosen, self._verifier.position + 1)
-        self._ledger.queue(*wanted, path.last, path.token)
+        self._ledger.queue(*results, path.last, path.token)
         with self._ledger.stage(Stage.DRAFT_AHEAD):
             return [path.last, path.token, *self._drafter.draft_ahead(path, verified)]
 
@@ -238,10 +239,10 @@ class RoundIterator(ReplyIterator):
             sources = [done.drafters[node] for node in path[1:]]
             reply.count(from_chat=sources.count(Mode.LOOKUP.value), from_replies=sources.count(EARLIER_REPLIES))
             events = []
-            for place, node in enumerate(path, start=1):
+            for position, node in enumerate(path, start=1):
                 event = reply.take(int(done.chosen[node]))
-                if place < len(path):
-                    event = replace(event, drafter=done.drafters[path[place]], position=place)
+                if position < len(path):
+                    event = replace(event, drafter=done.drafters[path[position]], position=position)
                 events.append(event)
                 if reply.finish_reason is not None:
                     break
@@ -275,10 +276,6 @@ class RoundIterator(ReplyIterator):
         correction = int(done.chosen[path[-1]])
         tree = round_tree(done.tree, done.drafters, done.log_probs, path, correction, text_of=self._model.token_text)
         return [*events[:-1], replace(events[-1], tree=tree)]
-
-    @property
-    def _wants_log_probs(self) -> bool:
-        return self._settings.trace or self._listed is not None
 
 
 def _drafters(draft: Draft, name: str) -> list[str]:

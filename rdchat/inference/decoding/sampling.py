@@ -120,8 +120,8 @@ class TokenChooser:
         count = min(params.top_k + _SPARE if params.top_k else _NUCLEUS_CANDIDATES, logits.shape[-1])
         ids, values = top_k(logits, count)
         border = filter_border(values, log_denominator(logits) if params.top_p < 1 else None, params)
-        kept = _kept(values, border, self._temperature, keys[depths] if deepest else keys, ids)
-        best = mx.argmax(kept, axis=-1, keepdims=True)
+        scores = _filtered_scores(values, border, self._temperature, keys[depths] if deepest else keys, ids)
+        best = mx.argmax(scores, axis=-1, keepdims=True)
         if count < logits.shape[-1]:
             sure = border[:, 0] > values[:, -1]
             if self._masked:
@@ -140,7 +140,9 @@ def _noisy(logits: mx.array, largest: mx.array, temperature: mx.array, noise: mx
 
 
 @partial(mx.compile, shapeless=False)
-def _kept(values: mx.array, border: mx.array, temperature: mx.array, keys: mx.array, ids: mx.array) -> mx.array:
+def _filtered_scores(
+    values: mx.array, border: mx.array, temperature: mx.array, keys: mx.array, ids: mx.array
+) -> mx.array:
     """Return noisy scores of values, (n, m) in descending order; minus infinity below the border."""
     warped = mx.where(values >= border, (values - values[:, :1]) / temperature, -mx.inf)
     return warped + gumbel_of(keys, ids)
@@ -217,8 +219,8 @@ def filter_border(values: mx.array, log_total: mx.array | None, params: Sampling
         before = mx.cumsum(_probs(values, log_total), axis=-1, inclusive=False)
         nucleus = _nucleus(values, before, mx.array(params.top_p, mx.float32))
         # The border is not below the last value.
-        least = mx.min(nucleus, axis=-1, keepdims=True)
-        border = mx.maximum(border, least) if params.top_k else least
+        lowest = mx.min(nucleus, axis=-1, keepdims=True)
+        border = mx.maximum(border, lowest) if params.top_k else lowest
     if params.min_p > 0:
         border = mx.maximum(border, values[:, :1] + math.log(params.min_p))
     return border

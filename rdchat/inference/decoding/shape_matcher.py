@@ -59,14 +59,14 @@ class ShapeVocabulary:
 
         Only tokens that are drafted depend on it.
         """
-        ids, place = list[int](), 0
-        while place < len(text):
-            ends = range(min(len(text), place + self._longest), place, -1)
-            end = next((end for end in ends if text[place:end] in self._by_data), 0)
+        ids, start = list[int](), 0
+        while start < len(text):
+            ends = range(min(len(text), start + self._longest), start, -1)
+            end = next((end for end in ends if text[start:end] in self._by_data), 0)
             if not end:
                 return ids
-            ids.append(self._by_data[text[place:end]])
-            place = end
+            ids.append(self._by_data[text[start:end]])
+            start = end
         return ids
 
     def matcher(self, shape: AnswerShape, closing: str = "", begun: str = "") -> "ShapeMatcher":
@@ -82,12 +82,12 @@ class ShapeVocabulary:
         """
         grammar, marker = grammar_of(shape), self._parts(closing)
         grammar = after_thought(grammar, closing, marker) if closing else grammar
-        found = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
-        matcher, text = ShapeMatcher(found, len(self.tokens), self._ends, shape.label), begun.encode()
+        llmatcher = llguidance.LLMatcher(self._tokenizer, grammar, log_level=0, limits=limits())
+        matcher, text = ShapeMatcher(llmatcher, len(self.tokens), self._ends, shape.label), begun.encode()
         thought, closed, answer = begun.partition(closing) if closing else ("", "", begun)
         parts = (thought, *(marker if closed else ()), answer)
         tokens = [token for part in parts for token in ([part] if isinstance(part, int) else self(part.encode()))]
-        if not found.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
+        if not llmatcher.consume_tokens(tokens) or b"".join(self.tokens[token] for token in tokens) != text:
             raise ShapeRefusedError(
                 f"The beginning of the answer does not fit the {shape.label}.", "Leave it out, or change it."
             )
@@ -123,11 +123,11 @@ class ShapeMatcher:
         matcher: At the beginning.
         vocabulary_size: Columns of the logits.
         ends: Tokens that end a reply. The matcher never gets one, since it cannot go back behind it.
-        words: The shape's name for people.
+        label: The shape's name for people.
     """
 
-    def __init__(self, matcher: llguidance.LLMatcher, vocabulary_size: int, ends: Collection[int], words: str) -> None:
-        self._matcher, self._size, self._ends, self._words = matcher, vocabulary_size, ends, words
+    def __init__(self, matcher: llguidance.LLMatcher, vocabulary_size: int, ends: Collection[int], label: str) -> None:
+        self._matcher, self._size, self._ends, self._label = matcher, vocabulary_size, ends, label
         self._check()
 
     def take(self, token: int) -> None:
@@ -151,7 +151,7 @@ class ShapeMatcher:
 
         Args:
             draft: The draft; its root is the last token, which `take` had.
-            limit: The most tokens that may be drafted below the root.
+            limit: Maximum number of drafted tokens below the root.
             trees: Whether the target verifies trees; otherwise a longer forced chain replaces the draft's.
 
         Returns:
@@ -161,15 +161,15 @@ class ShapeMatcher:
         tree, sources = draft.tree.fetch(), draft.fetch_sources()
         nodes = [_Node(int(tree.tokens[0]), -1, self._next(), sources[0])]
         # New index of each node that stays.
-        place = {0: 0}
+        new_index = {0: 0}
         # Nodes below the root that the matcher has taken.
         path: list[int] = []
         for node in range(1, len(tree)):
             parent, token = int(tree.parents[node]), int(tree.tokens[node])
-            above = place.get(parent)
+            above = new_index.get(parent)
             if above is None or nodes[above].token in self._ends or not self._allows(nodes[above], token):
                 continue
-            place[node], mask = len(nodes), nodes[above].mask
+            new_index[node], mask = len(nodes), nodes[above].mask
             # Nothing follows an end.
             if token not in self._ends:
                 path = [*self._go_to(tree, path, parent), node]
@@ -177,10 +177,10 @@ class ShapeMatcher:
                 mask = self._next()
             nodes.append(_Node(token, above, mask, sources[node]))
         self._go_to(tree, path, 0)
-        kept = len(nodes)
+        old_count = len(nodes)
         added = self._add_forced(nodes, limit, trees=trees)
         mask_of_all = mask_of(np.stack([node.mask for node in nodes]), self._size)
-        if not added and kept == len(nodes) == len(tree):
+        if not added and old_count == len(nodes) == len(tree):
             return draft, mask_of_all
         return replace(draft, tree=_packed(nodes), sources=[node.source for node in nodes], rows=0), mask_of_all
 
@@ -207,22 +207,22 @@ class ShapeMatcher:
 
     def _go_to(self, tree: PrefixTree, path: list[int], node: int) -> list[int]:
         """Move the matcher from the end of a path to a node; return the path to it."""
-        wanted = list[int]()
+        new_path = list[int]()
         while node > 0:
-            wanted.append(node)
+            new_path.append(node)
             node = int(tree.parents[node])
-        wanted.reverse()
-        shared = next((n for n, pair in enumerate(zip(path, wanted, strict=False)) if pair[0] != pair[1]), None)
-        shared = min(len(path), len(wanted)) if shared is None else shared
+        new_path.reverse()
+        shared = next((n for n, pair in enumerate(zip(path, new_path, strict=False)) if pair[0] != pair[1]), None)
+        shared = min(len(path), len(new_path)) if shared is None else shared
         self._back(len(path) - shared)
-        for each in wanted[shared:]:
+        for each in new_path[shared:]:
             self._consume(int(tree.tokens[each]))
-        return wanted
+        return new_path
 
     def _next(self) -> WordMasks:
-        words = mask_words(self._matcher)
+        mask = mask_words(self._matcher)
         self._check()
-        return words
+        return mask
 
     def _allows(self, node: _Node, token: int) -> bool:
         return bool(node.mask[token >> 5] >> (token & 31) & 1)
@@ -238,15 +238,15 @@ class ShapeMatcher:
     def _check(self) -> None:
         if self._matcher.is_error():
             problem = problem_line(self._matcher.get_error())
-            raise ShapeRefusedError(f"The {self._words} cannot be followed any further: {problem}.", SHAPE_HINT)
+            raise ShapeRefusedError(f"The {self._label} cannot be followed any further: {problem}.", SHAPE_HINT)
 
 
-def mask_of(words: WordMasks, size: int) -> mx.array:
+def mask_of(bit_rows: WordMasks, size: int) -> mx.array:
     """Return (n, size) bool from the bits of (n, words).
 
     They are unpacked on the host: 0.3 ms for 16 rows of 150,000 tokens, where MLX on a CPU needs 57 ms to index them.
     """
-    bits = np.unpackbits(words.view(np.uint8), axis=-1, count=size, bitorder="little")
+    bits = np.unpackbits(bit_rows.view(np.uint8), axis=-1, count=size, bitorder="little")
     return mx.array(bits.view(np.bool_))
 
 

@@ -26,7 +26,7 @@ def find_tool_calls(
     calls are left out.
 
     Args:
-        text: The whole reply.
+        text: The complete reply.
         markers: See `ModelInfo.tool_markers`.
         parse: mlx-lm's parser.
         tools: JSON list of the request's tools.
@@ -35,12 +35,12 @@ def find_tool_calls(
     """
     calls, spans, done = list[ToolCall](), list[tuple[int, int]](), 0
     known = json.loads(tools)
-    for start, inside, after in _places(text, markers, ended):
+    for start, inside, after in _call_ranges(text, markers, ended):
         if start < done or not any(first <= start < last for first, last in answers):
             continue
-        found = _parsed(text[start + len(markers[0]) : inside], parse, known)
-        if found:
-            calls += found
+        parsed = _parsed(text[start + len(markers[0]) : inside], parse, known)
+        if parsed:
+            calls += parsed
             spans.append((done, start))
             done = after
     if not calls:
@@ -48,7 +48,7 @@ def find_tool_calls(
     return tuple(calls), tuple((first, last) for first, last in (*spans, (done, len(text))) if text[first:last].strip())
 
 
-def _places(text: str, markers: tuple[str, str], ended: bool) -> Iterator[tuple[int, int, int]]:
+def _call_ranges(text: str, markers: tuple[str, str], ended: bool) -> Iterator[tuple[int, int, int]]:
     """Yield where each call may begin, where its end marker begins, and where that ends."""
     opening, closing = markers
     start = text.find(opening)
@@ -65,16 +65,17 @@ def _places(text: str, markers: tuple[str, str], ended: bool) -> Iterator[tuple[
 def _parsed(text: str, parse: Parse, tools: list[dict[str, Any]]) -> list[ToolCall]:
     """Return the calls in a text between two markers; empty where it cannot be parsed."""
     try:
-        found = parse(text, tools)
-        return [_call(each) for each in (found if isinstance(found, list) else [found])]
-    except Exception as error:  # A model may write anything; its text does not belong in the log
+        data = parse(text, tools)
+        return [_call(each) for each in (data if isinstance(data, list) else [data])]
+    except Exception as error:
+        # A model may write anything; its text does not belong in the log.
         _LOG.info("A tool call stays text: %s", type(error).__name__)
     return []
 
 
-def _call(found: dict[str, Any]) -> ToolCall:
-    name, arguments = found["name"], found["arguments"]
+def _call(data: dict[str, Any]) -> ToolCall:
+    name, arguments = data["name"], data["arguments"]
     if not isinstance(name, str) or not name:
         raise ValueError("no name")
     as_json = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-    return ToolCall(name, as_json, str(found.get("id") or ""))
+    return ToolCall(name, as_json, str(data.get("id") or ""))

@@ -17,10 +17,15 @@ from rdchat.inference.verification.verifier import PackedTree
 
 @dataclass(frozen=True, slots=True)
 class TreeLogProbs:
-    """The target's log-probabilities along a verified tree, lazy until evaluated."""
+    """The target's log-probabilities along a verified tree, lazy until evaluated.
 
-    nodes: mx.array  # (nodes,) float32: of each node's token after its parent; without meaning for the root
-    chosen: mx.array  # (nodes,) float32: of the token chosen after each node
+    Attributes:
+        nodes: (nodes,) float32: log-probability of each node's token after its parent; without meaning for the root.
+        chosen: (nodes,) float32: log-probability of the token chosen after each node.
+    """
+
+    nodes: mx.array
+    chosen: mx.array
 
     @classmethod
     def of(cls, logits: mx.array, tree: PackedTree, chosen: mx.array) -> "TreeLogProbs":
@@ -43,22 +48,15 @@ class TreeLogProbs:
 
 @dataclass(frozen=True, slots=True)
 class LikelyTokens:
-    """The most likely tokens after each of some rows, before temperature and filters; lazy until evaluated."""
+    """The most likely tokens after each of some rows, before temperature and filters; lazy until evaluated.
 
-    ids: mx.array  # (n, count) uint32, the most likely first
-    log_probs: mx.array  # (n, count) float32
+    Attributes:
+        ids: (n, count) uint32: token ids, the most likely first.
+        log_probs: (n, count) float32: their log-probabilities.
+    """
 
-    @classmethod
-    def of(cls, logits: mx.array, count: int) -> "LikelyTokens":
-        """Find them, lazily.
-
-        Args:
-            logits: (n, vocabulary), any floating dtype: what the target returned.
-            count: At least 1, at most the vocabulary.
-        """
-        logits = logits.astype(mx.float32)
-        ids, values = top_k(logits, count)
-        return cls(ids, values - log_denominator(logits))
+    ids: mx.array
+    log_probs: mx.array
 
     @property
     def arrays(self) -> tuple[mx.array, mx.array]:
@@ -75,8 +73,17 @@ class LikelyTokens:
 
 
 def likely_tokens(logits: mx.array, count: int | None) -> LikelyTokens | None:
-    """Return the `count` most likely tokens; None without any."""
-    return LikelyTokens.of(logits, min(count, logits.shape[-1])) if count else None
+    """Return the `count` most likely tokens of each row, lazy; None without any.
+
+    Args:
+        logits: (n, vocabulary), any floating dtype: what the target returned.
+        count: At most the vocabulary is returned.
+    """
+    if not count:
+        return None
+    logits = logits.astype(mx.float32)
+    ids, values = top_k(logits, min(count, logits.shape[-1]))
+    return LikelyTokens(ids, values - log_denominator(logits))
 
 
 def token_log_probs(logits: mx.array, tokens: mx.array) -> mx.array:

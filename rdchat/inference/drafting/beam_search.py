@@ -30,9 +30,12 @@ from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 
-_CANDIDATES = 64  # tokens considered; a filter that keeps more drops the others from the draft
-_DROPPED = 1e4  # subtracted from the scores of tokens that a filter drops
-_FILTERED = 256  # most likely tokens among which a filter's border is looked for; a draft need not be exact
+# Number of tokens considered; where a filter keeps more, the draft lacks the others.
+_CANDIDATES = 64
+# The scores of tokens that a filter drops are lower by this.
+_DROPPED = 1e4
+# A filter's border is searched among this many most likely tokens; a draft need not be exact.
+_FILTERED = 256
 
 
 class PathScorer:
@@ -107,12 +110,12 @@ def pack(root: int, ranked: Sequence[mx.array]) -> PackedTree:
         ranked: For each step, its candidates, (candidates,), best first; perhaps lazy.
     """
     depth = len(ranked)
-    beside = [step for step, tokens in enumerate(ranked) for _ in range(tokens.shape[0] - 1)]
+    runner_ups = [step for step, tokens in enumerate(ranked) for _ in range(tokens.shape[0] - 1)]
     tokens = mx.concatenate([mx.array([root]), *(t[:1] for t in ranked), *(t[1:] for t in ranked)])
-    if not beside:
+    if not runner_ups:
         return PackedTree.chain(tokens)
-    parents = np.array([*range(-1, depth), *beside], dtype=np.int32)
-    depths = np.array([*range(depth + 1), *(step + 1 for step in beside)], dtype=np.int32)
+    parents = np.array([*range(-1, depth), *runner_ups], dtype=np.int32)
+    depths = np.array([*range(depth + 1), *(step + 1 for step in runner_ups)], dtype=np.int32)
     unknown = np.zeros(len(parents), dtype=np.int32)
     return PackedTree.of(PrefixTree(unknown, parents, depths), tokens)
 
@@ -154,30 +157,40 @@ class CandidateRanker:
 
 def _best(scores: mx.array, count: int) -> mx.array:
     """Return the indices, (count,), of the largest of (m,) scores, best first."""
-    found = [mx.argmax(scores, keepdims=True)]
-    for _ in range(count - 1):  # one pass per candidate is cheaper than partitioning the vocabulary
-        scores = mx.where(mx.arange(scores.shape[0]) == found[-1], -mx.inf, scores)
-        found.append(mx.argmax(scores, keepdims=True))
-    return mx.concatenate(found)
+    best = [mx.argmax(scores, keepdims=True)]
+    # One pass per candidate is cheaper than partitioning the vocabulary.
+    for _ in range(count - 1):
+        scores = mx.where(mx.arange(scores.shape[0]) == best[-1], -mx.inf, scores)
+        best.append(mx.argmax(scores, keepdims=True))
+    return mx.concatenate(best)
 
 
 # A child must score below its parent, or the best nodes are not a subtree. So a step costs at least this much, yet too
 # little to be lost in the sum's rounding.
 _SMALLEST_STEP, _LARGEST_STEP = -1 / 128, -200.0
-_ROOT, _ALWAYS, _NEVER = 2.0, 1.0, -mx.inf  # scores are below 0
+# Other scores are below 0.
+_ROOT, _ALWAYS, _NEVER = 2.0, 1.0, -mx.inf
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePool:
-    """All nodes that a beam search kept, level by level below the root (node 0); each level best first."""
+    """All nodes that a beam search kept, level by level below the root (node 0); each level best first.
 
-    tokens: mx.array  # (nodes,) int32
-    parents: mx.array  # (nodes,) int32; -1 for the root
-    # (nodes,) float32: the sum of renormalised log-scores along the path, below the parent's; 0 for the root.
+    Attributes:
+        tokens: (nodes,) int32: token ids.
+        parents: (nodes,) int32: index of each node's parent; -1 for the root.
+        scores: (nodes,) float32: the sum of renormalised log-scores along the path, below the parent's; 0 for the root.
+        levels: Number of levels below the root.
+        width: Beams of the search.
+        finite: () bool: whether the head's scores are finite; if not, the draft is dropped.
+    """
+
+    tokens: mx.array
+    parents: mx.array
     scores: mx.array
-    levels: int  # number of levels below the root
-    width: int  # beams of the search
-    finite: mx.array | bool = True  # () bool: whether the head's scores are finite; if not, the draft is dropped
+    levels: int
+    width: int
+    finite: mx.array | bool = True
 
     @property
     def level_size(self) -> int:
@@ -192,8 +205,8 @@ class NodePool:
         """Return the first levels: the result of a search of that length."""
         if levels == self.levels:
             return self
-        kept = slice(1 + levels * self.level_size)
-        tokens, parents, scores = self.tokens[kept], self.parents[kept], self.scores[kept]
+        nodes = slice(1 + levels * self.level_size)
+        tokens, parents, scores = self.tokens[nodes], self.parents[nodes], self.scores[nodes]
         return replace(self, tokens=tokens, parents=parents, scores=scores, levels=levels)
 
 
@@ -208,13 +221,15 @@ def _totals(above: mx.array, logits: mx.array, log_total: mx.array) -> mx.array:
 
 
 @partial(mx.compile, shapeless=False)
-def _origins(places: mx.array, candidates: mx.array, first: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+def _origins(indices: mx.array, candidates: mx.array, first: mx.array) -> tuple[mx.array, mx.array, mx.array]:
     """Return (n,) beams, columns and parents of flat indices into a table (beams, candidates); `first` is beam 0."""
-    beams = places // candidates
-    return beams, places - beams * candidates, (beams + first).astype(mx.int32)
+    beams = indices // candidates
+    return beams, indices - beams * candidates, (beams + first).astype(mx.int32)
 
 
-def search(head: Head, memory: HeadMemory, scorer: PathScorer, root: Root, *, shape: BeamShape, kept: int) -> NodePool:
+def search(
+    head: Head, memory: HeadMemory, scorer: PathScorer, root: Root, *, shape: BeamShape, level_size: int
+) -> NodePool:
     """Search for likely paths below a root.
 
     Args:
@@ -223,35 +238,38 @@ def search(head: Head, memory: HeadMemory, scorer: PathScorer, root: Root, *, sh
         scorer: Scores the steps.
         root: Where the paths begin.
         shape: Width and length of the beams.
-        kept: Nodes of each level in the result, at least the width; those beyond the width are leaves.
+        level_size: Nodes of each level in the result, at least the width; those beyond the width are leaves.
 
     Returns:
-        A pool of `1 + (length - 1) * kept` nodes, or fewer where the draft vocabulary is smaller than `kept`.
+        A pool of `1 + (length - 1) * kept` nodes, or fewer where the draft vocabulary is smaller than `level_size`.
     """
-    kept = min(kept, head.candidates)
-    width = min(shape.width, kept)
+    level_size = min(level_size, head.candidates)
+    width = min(shape.width, level_size)
     first = mx.array(root.token, mx.int32).reshape(1)
     state = memory.state(root)
     keys = scorer.keys(root, shape.length - 1)
     totals, candidates = mx.zeros((1,)), mx.array(head.candidates, mx.uint32)
     tokens, parents, scores = [first], [mx.array([-1], mx.int32)], [totals]
-    chosen: list[mx.array] = []  # scores of the chosen tokens; with kept == 1 the path scores may never be computed
+    # Scores of the chosen tokens. With one node a level the path scores may never be computed.
+    chosen: list[mx.array] = []
     for depth in range(1, shape.length):
         scored = scorer.scored(state.logits(), keys[depth - 1 : depth])
         paths = _totals(totals, scored, log_denominator(scored)).reshape(1, -1)
-        if kept == 1:  # an argmax finds the best token without computing its path score
-            places = mx.argmax(scored, axis=-1)
-            found = paths[0, places]
-            chosen.append(scored[0, places])
+        # An argmax finds the best token without computing its path score.
+        if level_size == 1:
+            indices = mx.argmax(scored, axis=-1)
+            best_scores = paths[0, indices]
+            chosen.append(scored[0, indices])
         else:
-            places, found = (row[0] for row in top_k(paths, kept))
-        node = mx.array(1 + (depth - 2) * kept if depth > 1 else 0, mx.uint32)  # the first live beam
-        beams, columns, nodes = _origins(places, candidates, node)
+            indices, best_scores = (row[0] for row in top_k(paths, level_size))
+        # This is the first live beam.
+        node = mx.array(1 + (depth - 2) * level_size if depth > 1 else 0, mx.uint32)
+        beams, columns, nodes = _origins(indices, candidates, node)
         tokens.append(head.vocabulary[columns])
         parents.append(nodes)
-        scores.append(found)
+        scores.append(best_scores)
         if depth < shape.length - 1:
-            totals = found[:width]
+            totals = best_scores[:width]
             state = state.after(beams[:width], tokens[-1][:width])
     above, sums = mx.concatenate(parents), mx.concatenate(scores)
     finite = mx.all(mx.isfinite(mx.concatenate(chosen) if chosen else sums))
@@ -281,7 +299,8 @@ def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[
     count = min(max(count, 1 + len(branch)), tokens.shape[0])
     ranks = _ranks(scores, mx.array(np.arange(scores.shape[0])))
     selected = mx.sort(mx.argpartition(ranks, -count)[-count:]).astype(mx.int32)
-    parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1  # indices among the selected; the root's is -1
+    # These are indices among the selected nodes; the root's is -1.
+    parents = mx.sum(selected <= parents[selected][:, None], axis=1) - 1
     tree = PackedTree.from_parents(selected, parents, ranks[selected], min(pool.levels, count - 1))
     return replace(tree, tokens=tokens[tree.tokens]), tree.tokens >= drafted
 
@@ -293,12 +312,15 @@ def _with_branch(pool: NodePool, branch: Sequence[int]) -> tuple[mx.array, mx.ar
     """
     if not branch:
         return pool.tokens, pool.parents, pool.scores
-    at = mx.array(0, mx.int32)  # the branch's last node, drafted or appended
+    # This is the branch's last node, drafted or appended.
+    at = mx.array(0, mx.int32)
     scores, parents, appended = [pool.scores[:1]], [], []
     for depth, token in enumerate(branch, start=1):
         level = pool.level(depth)
-        same, kept = _same(pool.parents[level], pool.tokens[level], pool.scores[level], at, mx.array(token, mx.int32))
-        scores.append(kept)
+        same, level_scores = _same(
+            pool.parents[level], pool.tokens[level], pool.scores[level], at, mx.array(token, mx.int32)
+        )
+        scores.append(level_scores)
         parents.append(at)
         own = mx.array(pool.tokens.shape[0] + depth - 1, mx.int32)
         score, at = _taken(mx.any(same), mx.argmax(same), mx.array(level.start, mx.int32), own)
@@ -327,6 +349,6 @@ def _same(
 
 
 @partial(mx.compile, shapeless=False)
-def _taken(found: mx.array, first: mx.array, start: mx.array, own: mx.array) -> tuple[mx.array, mx.array]:
+def _taken(is_drafted: mx.array, first: mx.array, start: mx.array, own: mx.array) -> tuple[mx.array, mx.array]:
     """Return the score of the branch's own node, and where the branch continues: at the node found, or at its own."""
-    return mx.where(found, _NEVER, _ALWAYS), mx.where(found, first.astype(mx.int32) + start, own)
+    return mx.where(is_drafted, _NEVER, _ALWAYS), mx.where(is_drafted, first.astype(mx.int32) + start, own)

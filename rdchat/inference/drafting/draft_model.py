@@ -36,7 +36,7 @@ _OTHER_PAIR = "Choose a smaller model of the same family; `rdchat models check-p
 
 
 class DraftModel:
-    """A draft model beside its target; it keeps its KV cache between replies.
+    """A draft model with its target; it keeps its KV cache between replies.
 
     Args:
         target: The model it drafts for.
@@ -67,23 +67,6 @@ class DraftModel:
         """Begin with an empty KV cache; a paused reply keeps the one that it has."""
         self.cache = KVCache(self.model.network)
 
-    def drafter(
-        self,
-        prompt: list[int],
-        request: GenerationRequest,
-        ledger: Ledger | None = None,
-        shape_of: Callable[[int], DraftShape] = DraftShape,
-    ) -> "DraftModelDrafter":
-        """Return the drafter of one reply.
-
-        Args:
-            prompt: Token ids.
-            request: Sampling, reply seed and draft settings.
-            ledger: Records the time of its stages; None records nothing.
-            shape_of: Returns the draft's shape for a number of draft tokens; by default a chain.
-        """
-        return DraftModelDrafter(self, prompt, request, ledger or Ledger(), shape_of)
-
 
 def load_draft_model(
     model: str | Path,
@@ -104,7 +87,7 @@ def load_draft_model(
 
     Raises:
         ModelError: If it is missing, damaged, or its tokens differ from the target's; the message says which.
-        OutOfMemoryError: If it does not fit beside the target.
+        OutOfMemoryError: If it does not fit into memory with the target.
     """
     verdict = check_draft_model(model, target, on_progress)
     loaded = load_model(model, dtype, on_progress, target.prompts.process, anyway=anyway)
@@ -137,8 +120,8 @@ class DraftModelDrafter(Drafter):
         draft: The draft model; it serves one reply at a time.
         prompt: The prompt's tokens.
         request: Its sampling, reply seed and draft settings are used.
-        ledger: Records the time of its stages.
-        shape_of: Returns the draft's shape for a number of draft tokens.
+        ledger: Records the time of its stages; None records nothing.
+        shape_of: Returns the draft's shape for a number of draft tokens; by default a chain.
     """
 
     name = "speculative"
@@ -148,8 +131,8 @@ class DraftModelDrafter(Drafter):
         draft: DraftModel,
         prompt: list[int],
         request: GenerationRequest,
-        ledger: Ledger,
-        shape_of: Callable[[int], DraftShape],
+        ledger: Ledger | None = None,
+        shape_of: Callable[[int], DraftShape] = DraftShape,
     ) -> None:
         sampling, seed = request.sampling, request.seed
         chooser = TokenChooser(sampling, seed, draft.shared_tokens)
@@ -158,12 +141,16 @@ class DraftModelDrafter(Drafter):
         self._cache = draft.cache
         self._shape = shape_of(request.draft.draft_tokens)
         self._shape_of = shape_of
-        self._ledger = ledger
-        self._committed = list(prompt)  # without the root
-        self._fed: list[mx.array] = []  # (1,) each: the drafted tokens that the open round was fed
+        self._ledger = ledger or Ledger()
+        # Tokens before the root.
+        self._committed = list(prompt)
+        # Drafted tokens that the open round was fed, (1,) each.
+        self._fed: list[mx.array] = []
         self._shaped = request.shape is not None
-        self._open = False  # whether a round is open
-        self._finite: list[mx.array] = []  # () bool: whether the draft's logits and scores are finite
+        # Whether a round is open.
+        self._open = False
+        # Whether the draft's logits and scores are finite, () bool each.
+        self._finite: list[mx.array] = []
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
         self._seen = chooser.seen(prompt, draft.end_tokens) if chooser.needs_seen else None
@@ -188,14 +175,14 @@ class DraftModelDrafter(Drafter):
     @override
     def propose(self, root: int, limit: int) -> Draft:
         self._fed, self._open, self._finite = [], False, []
-        most = max(min(self._shape.draft_tokens, limit, self._room), 0)
-        if most == 0:
+        count = max(min(self._shape.draft_tokens, limit, self._room), 0)
+        if count == 0:
             return Draft(pack(root, []))
         seen = self._with_tokens(self._seen, mx.array([root]))
         ranked = [self._rank(self._feed_certain(root), 0, seen)]
         self._cache.begin()
         self._open = True
-        for step in range(1, most):
+        for step in range(1, count):
             token = ranked[-1][:1]
             seen = self._with_tokens(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
@@ -249,7 +236,8 @@ class DraftModelDrafter(Drafter):
         with self._ledger.stage(Stage.RANK):
             ranked, finite = self._ranker.rank(logits, position, self._shape.candidates(step), seen)
             self._finite.append(finite)
-            self._ledger.queue(ranked)  # the device computes it while the next step's graph is built
+            # The device computes it while the host builds the next step's graph.
+            self._ledger.queue(ranked)
             self._ledger.synchronize(ranked)
         return ranked
 

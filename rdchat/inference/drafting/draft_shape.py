@@ -1,4 +1,4 @@
-"""The shape of a draft model's draft: a chain, with runner-ups beside some of its steps. No MLX here."""
+"""The shape of a draft model's draft: a chain, with runner-ups at some of its steps. No MLX here."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -9,20 +9,25 @@ from rdchat.inference.api.requests import check_draft_tokens
 
 # Measured with Qwen2.5-Coder-1.5B and its 0.5B at temperature 1 (greedy in brackets): the target's token was the draft
 # model's first choice in 75 (83) of 100 cases, the second in 12 (9), the third in 5 (2), the fourth in 2.
-_REACHED = 0.75  # share of steps at which the first choice is the target's
-_RUNNER_UP = 0.4  # share of the remaining cases that each next candidate takes
+# Share of steps at which the first choice is the target's.
+_REACHED = 0.75
+# Share of the remaining cases that each next candidate takes.
+_RUNNER_UP = 0.4
 
 
 @dataclass(frozen=True, slots=True)
 class DraftShape:
-    """How many tokens are drafted, and how many runner-ups are offered beside each.
+    """How many tokens are drafted, and how many runner-ups each step offers.
+
+    Attributes:
+        draft_tokens: Steps of the draft model: the depth of the draft.
+        runner_ups: Number of further candidates at each step from the first on; none at later steps.
 
     Raises:
         InvalidSettingError: If the depth is out of range.
     """
 
-    draft_tokens: int  # steps of the draft model: the depth of the draft
-    # Number of further candidates at each step from the first on; none at later steps.
+    draft_tokens: int
     runner_ups: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:

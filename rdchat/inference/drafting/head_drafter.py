@@ -20,11 +20,15 @@ from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verified
 
-_MIN = 0.1  # chance of a lookup branch's last node: a beam's last nodes are less likely
-_MIN_ALONE = 0.5  # chance of its first node where it takes the place of the beams
-_CLEARLY = 3.0  # wrong tokens in a hundred; less is chance in a test
+# Chance of a lookup branch's last node: a beam's last nodes are less likely.
+_MIN = 0.1
+# Chance of its first node from which on it replaces the beams.
+_MIN_ALONE = 0.5
+# A difference of fewer wrong tokens in a hundred may be chance.
+_CLEARLY = 3.0
 _NO_BRANCH = LookupTree()
-_LEAVES = 2  # nodes kept at each level, in beam widths; those beyond the width may still be among the best
+# Nodes kept at each level, in beam widths; those beyond the width may still be among the best.
+_LEAVES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +61,7 @@ class HeadModel:
         self.record_states()
 
     def record_states(self) -> None:
-        """Make the target record the hidden states that this head reads; another head may have asked for others."""
+        """Make the target record the hidden states that this head reads; another head may have requested others."""
         self._model.hooks.read(self.head.reads)
 
     def drafter(
@@ -148,9 +152,11 @@ class HeadDrafter(Drafter):
         self._settings = request.draft
         self._ledger = ledger
         self._trees = model.capability.kind is DraftKind.TREE
-        self._position = len(prompt)  # of the last token, once there is one
+        # Position of the last token, once there is one.
+        self._position = len(prompt)
         self._hidden: mx.array | None = None
-        self._ahead: _Ahead | None = None  # the draft that was begun in the round being verified
+        # The draft that was begun in the round being verified.
+        self._ahead: _Ahead | None = None
         # The draft that was begun in the last round, if that round ended with its root.
         self._drawn: _Ahead | None = None
         self._index = LookupIndex(prompt, earlier=earlier)
@@ -256,7 +262,8 @@ class HeadDrafter(Drafter):
             assert self._model.hooks.hidden is not None
             self._hidden = self._model.hooks.hidden[0, -1]
             self._index.extend([root])
-            self._memory.take_waits()  # those of the prompt
+            # These are the waits of the prompt.
+            self._memory.take_waits()
 
     def search(self, root: int, shape: BeamShape) -> NodePool:
         """Return the nodes of a draft, lazy, without offering them; a search begun ahead is used where it suffices."""
@@ -273,9 +280,9 @@ class HeadDrafter(Drafter):
         return BeamShape(shape.width if self._trees else 1, min(shape.length, 1 + self._head.max_drafted))
 
     def _search(self, root: Root, shape: BeamShape) -> NodePool:
-        kept = _LEAVES * shape.width if shape.width > 1 else 1
+        level_size = _LEAVES * shape.width if shape.width > 1 else 1
         with self._ledger.stage(Stage.BEAM_SEARCH):
-            pool = search(self._head, self._memory, self._scorer, root, shape=shape, kept=kept)
+            pool = search(self._head, self._memory, self._scorer, root, shape=shape, level_size=level_size)
             self._ledger.synchronize(pool.tokens, pool.parents, pool.scores)
             return pool
 

@@ -1,13 +1,18 @@
-"""The chance that a token copied from an earlier place is right, learnt from what was accepted. No MLX here."""
+"""The chance that a token copied from an earlier match is right, learnt from what was accepted. No MLX here."""
 
-LONGEST_MATCH = 32  # tokens compared before two places; longer matches count as this long
-_MATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)  # classes of matches, by their least length
+# Number of tokens that are compared before two positions; longer matches count as this long.
+LONGEST_MATCH = 32
+# Classes of matches, by their minimum length.
+_MATCHES = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32)
 # Chance that the token after the longest, newest match is right, by class; see docs/adr/0026.
 _IN_CHAT = (0.22, 0.5, 0.62, 0.68, 0.74, 0.76, 0.82, 0.82, 0.86, 0.9, 0.95)
 _IN_REPLIES = (0.15, 0.3, 0.45, 0.55, 0.62, 0.66, 0.74, 0.82, 0.86, 0.9, 0.95)
-_ALIKE = 0.5  # weight of a place's vote in earlier replies: those that agree are often copies of one another
-_WEIGHT, _FADE = 20.0, 0.998  # of these values, in observations; share of what was seen that each new one leaves
-_SUREST = 0.99  # highest chance that is believed
+# Weight of a vote in earlier replies: those that agree are often copies of one another.
+_ALIKE = 0.5
+# Weight of these values, in observations, and the share that earlier observations keep at each new one.
+_WEIGHT, _FADE = 20.0, 0.998
+# Maximum of a chance.
+_SUREST = 0.99
 _CLASSES = [sum(match >= min_length for min_length in _MATCHES[1:]) for match in range(LONGEST_MATCH + 1)]
 
 
@@ -44,18 +49,18 @@ class Rate:
 
 
 class LookupEstimate:
-    """The odds that the token after an earlier place comes next, by how many tokens before both places agree.
+    """The odds that the token after an earlier match comes next, by the length of the match.
 
-    Each place votes for its token with these odds, and 1 is the vote for none of them. So the chance of a token is the
-    sum of its votes over the sum of all votes and 1. Of one place in the chat that is the chance learnt; places that
-    agree raise it, others lower it. Places in earlier replies count half.
+    Each match votes for its token with these odds, and 1 is the vote for none of them. So the chance of a token is the
+    sum of its votes over the sum of all votes and 1. Of one match in the chat that is the chance learnt; matches that
+    agree raise it, others lower it. Matches in earlier replies count half.
     """
 
     def __init__(self) -> None:
         self._rates = [[Rate(prior, _WEIGHT, _FADE) for prior in priors] for priors in (_IN_CHAT, _IN_REPLIES)]
 
     def odds(self) -> tuple[list[float], list[float]]:
-        """Return the votes of places in this chat and in earlier replies, by the match, 0 to `LONGEST_MATCH`."""
+        """Return the votes of matches in this chat and in earlier replies, by their length, 0 to `LONGEST_MATCH`."""
         chat, replies = ([_odds(rate.value) for rate in rates] for rates in self._rates)
         return [chat[each] for each in _CLASSES], [_ALIKE * replies[each] for each in _CLASSES]
 
@@ -64,7 +69,7 @@ class LookupEstimate:
 
         Args:
             match: Tokens that agree.
-            earlier: Whether the place is in an earlier reply.
+            earlier: Whether the match is in an earlier reply.
             right: Whether its token came.
         """
         self._rates[earlier][_CLASSES[match]].learn(float(right))

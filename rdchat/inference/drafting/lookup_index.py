@@ -1,7 +1,7 @@
 """An index of where a text's ending occurred before, updated token by token, and the drafts that follow. No MLX here.
 
-Saxena 2023, "Prompt Lookup Decoding", copies what followed one earlier place. Here all earlier places vote, as in
-suffix decoding (Oliaro et al. 2024, arXiv 2411.04975): those with longer matches count more, and the tree of what
+Saxena 2023, "Prompt Lookup Decoding", copies what followed one earlier match. Here all earlier matches vote, as in
+suffix decoding (Oliaro et al. 2024, arXiv 2411.04975): longer ones count more, and the tree of what
 followed them has a chance at each node.
 """
 
@@ -13,26 +13,35 @@ from itertools import cycle, islice
 from rdchat.inference.api.requests import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_estimate import LONGEST_MATCH, LookupEstimate
 
-DEEPEST = 32  # most tokens of a path below the root
-SEPARATOR = -1  # between texts of `Occurrences`; never a token
-_RUNS = (6, 2, 1)  # tokens of an ending that are looked up, longest first
+# Maximum tokens of a path below the root.
+DEEPEST = 32
+# Stands between texts of `Occurrences`; it is never a token.
+SEPARATOR = -1
+# Tokens of an ending that are looked up, longest first.
+_RUNS = (6, 2, 1)
 _MAX_MATCHES = 16
 
 
 def max_nodes(draft_tokens: int) -> int:
-    """Return the most nodes of a draft by prompt lookup alone, the root not counted."""
+    """Return the maximum number of nodes of a draft by prompt lookup alone, the root not counted."""
     return max(draft_tokens, min(4 * draft_tokens, DEEPEST))
 
 
 @dataclass(frozen=True, slots=True)
 class LookupTree:
-    """What may come next. The root is node 0 and not listed; parents precede children, likelier siblings come first."""
+    """What may come next. The root is node 0 and not listed; parents precede children, likelier siblings come first.
+
+    Attributes:
+        depths: Depth of each node, from 1.
+        chances: Chance that the path is accepted up to the node; chances never rise.
+        earlier: Whether earlier replies have more votes for the node than the chat.
+    """
 
     tokens: list[int] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
-    depths: list[int] = field(default_factory=list)  # from 1
-    chances: list[float] = field(default_factory=list)  # that the path is accepted up to the node; they never rise
-    earlier: list[bool] = field(default_factory=list)  # whether earlier replies spoke for the node, more than the chat
+    depths: list[int] = field(default_factory=list)
+    chances: list[float] = field(default_factory=list)
+    earlier: list[bool] = field(default_factory=list)
 
     @classmethod
     def chain(cls, tokens: Sequence[int], chance: float) -> "LookupTree":
@@ -76,7 +85,7 @@ class LookupTree:
 
 
 class Occurrences:
-    """Where runs of 6, 2 and 1 tokens ended in a growing text; each place leads to the one before, newest first.
+    """Where runs of 6, 2 and 1 tokens ended in a growing text; each end leads to the one before, newest first.
 
     Args:
         tokens: The text so far.
@@ -87,20 +96,21 @@ class Occurrences:
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
         self.tokens = list(tokens)
-        self._noted = 0  # runs that end at or before this index are in `_last`
+        # Runs that end at or before this index are in `_last`.
+        self._noted = 0
         # For each run its last end that has a successor, and for each end, from 1, the end before of the same run.
         self._last: list[dict[tuple[int, ...], int]] = [{} for _ in _RUNS]
         self._before: list[list[int]] = [[] for _ in _RUNS]
 
     def find(self, ending: Sequence[int], limit: int = _MAX_MATCHES) -> list[tuple[int, int]]:
-        """Return places where an ending stood.
+        """Return the positions where an ending stood.
 
         Args:
             ending: The last tokens of a text, which may be this one; `LONGEST_MATCH` are enough.
-            limit: Maximum number of places.
+            limit: Maximum number of positions.
 
         Returns:
-            Of each place the index of the token after it, and its match. Those found by longer runs come first.
+            The index of the token after each position, and the length of its match. Longer runs come first.
         """
         self.update()
         lengths: dict[int, int] = {}
@@ -136,7 +146,7 @@ class LookupIndex:
 
     Args:
         tokens: The conversation so far.
-        estimate: How far places are right; learns from every further token.
+        estimate: How often matches are right; learns from every further token.
         earlier: Earlier replies, if they may be used.
     """
 
@@ -150,7 +160,7 @@ class LookupIndex:
         self._matches: list[LookupMatch] | None = None
 
     def extend(self, tokens: Iterable[int]) -> None:
-        """Add tokens at the end, and learn from the first if its place was looked up."""
+        """Add tokens at the end, and learn from the first if it was looked up."""
         tokens = list(tokens)
         best: dict[bool, LookupMatch] = {}
         for match in self._matches or ():
@@ -165,8 +175,8 @@ class LookupIndex:
         """Return the likeliest tree of what may come next, likeliest nodes first.
 
         Args:
-            nodes: Most nodes, the root not counted.
-            deepest: Most tokens of a path.
+            nodes: Maximum number of nodes, the root not counted.
+            deepest: Maximum tokens of a path.
             min_chance: Minimum chance of a node.
             chain: Whether to return the likeliest chain.
         """
@@ -174,7 +184,7 @@ class LookupIndex:
         matches, odds = self._find_matches(), self._estimate.odds()
         if not matches:
             return tree
-        # Candidates: less their chance, a number that keeps the order, token, parent, the places behind it, and whether
+        # Candidates: less their chance, a number that keeps the order, token, parent, its matches, and whether
         # earlier replies spoke for it more than the chat.
         waiting: list[tuple[float, int, int, int, list[LookupMatch], bool]] = []
         node, depth, chance, added = 0, 0, 1.0, 0
@@ -192,7 +202,7 @@ class LookupIndex:
         return tree
 
     def _find_matches(self) -> list[LookupMatch]:
-        """Return the places where the ending stood, in the chat and in earlier replies."""
+        """Return the matches of the ending, in the chat and in earlier replies."""
         if self._matches is None:
             tokens = self._text.tokens
             ending = tokens[-LONGEST_MATCH:]
@@ -203,7 +213,7 @@ class LookupIndex:
 
 
 def _followed(tokens: list[int], end: int) -> list[int]:
-    """Return what followed a place; at the text's end it continues with itself, as a loop does."""
+    """Return what followed a position; at the text's end it continues with itself, as a loop does."""
     following = tokens[end : end + DEEPEST]
     return following if len(following) == DEEPEST else list(islice(cycle(following), DEEPEST))
 
@@ -211,8 +221,9 @@ def _followed(tokens: list[int], end: int) -> list[int]:
 def _votes(
     matches: list[LookupMatch], depth: int, odds: tuple[list[float], list[float]], chain: bool
 ) -> list[tuple[int, float, list[LookupMatch], bool]]:
-    """Return the tokens that places have at a depth, with their chances, their places, and `LookupTree.earlier`."""
-    votes: dict[int, list[float]] = {}  # of the chat, of earlier replies
+    """Return the tokens of matches at a depth, with their chances, their matches, and `LookupTree.earlier`."""
+    # Votes of the chat, and of earlier replies.
+    votes: dict[int, list[float]] = {}
     behind: dict[int, list[LookupMatch]] = {}
     total = 1.0
     for match in matches:

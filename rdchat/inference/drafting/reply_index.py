@@ -9,8 +9,10 @@ from rdchat.inference.api.requests import EarlierReplies, LookupMatch
 from rdchat.inference.drafting.lookup_index import DEEPEST, SEPARATOR, Occurrences
 
 MAX_TOKENS = 200_000
-BUILT_TOKENS = 180_000  # limit in a new index, so that later replies have room
-_TOKEN_BYTES = 300  # memory of a token, about
+# Limit in a new index, so that later replies have room.
+BUILT_TOKENS = 180_000
+# Approximate memory of a token.
+_TOKEN_BYTES = 300
 _MAX_MATCHES = 12
 
 

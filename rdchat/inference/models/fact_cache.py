@@ -22,11 +22,17 @@ _CHUNK_BYTES = 16 * 2**20
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """Changes whenever a folder or a file changes."""
+    """Changes whenever a folder or a file changes.
 
-    digest: str  # of names, sizes and times of its files
-    disk_bytes: int  # sum of their sizes
-    changed: float  # the latest of the times, in seconds since 1970
+    Attributes:
+        digest: Hash of names, sizes and times of its files.
+        disk_bytes: Sum of their sizes.
+        changed: Latest of the times, in seconds since 1970.
+    """
+
+    digest: str
+    disk_bytes: int
+    changed: float
 
 
 def stamp_of(path: Path) -> Stamp:
@@ -52,9 +58,10 @@ def cached_facts(kind: str, path: Path, stamp: Stamp) -> Any:
     """Return the facts stored by `cache_facts`; None where nothing was stored, or something changed."""
     file = _file(kind, path)
     try:
-        kept = read_json(file, max_size=_MAX_BYTES) if file.exists() else {}
-        return kept.get("facts") if kept.get("stamp") == f"{stamp.digest} {_versions()}" else None
-    except (ModelError, AttributeError):  # a damaged file
+        stored = read_json(file, max_size=_MAX_BYTES) if file.exists() else {}
+        return stored.get("facts") if stored.get("stamp") == f"{stamp.digest} {_versions()}" else None
+    except (ModelError, AttributeError):
+        # The file is damaged.
         return None
 
 

@@ -17,11 +17,14 @@ from rdchat.errors import ModelError
 from rdchat.files.foreign_files import check_file
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
-_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}  # of scalars
+# Formats of scalars.
+_FORMATS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _MAX_TENSORS = 100_000
 _MAX_PAIRS = 10_000
-_MAX_ITEMS = 2_000_000  # in all arrays together: the largest vocabularies have 300,000 tokens and twice as many merges
-_MAX_TEXT_BYTES = 2**20  # of one text, such as a chat template
+# Maximum of all arrays together: the largest vocabularies have 300,000 tokens and twice as many merges.
+_MAX_ITEMS = 2_000_000
+# Maximum of one text, such as a chat template.
+_MAX_TEXT_BYTES = 2**20
 _MAX_NAME_BYTES = 512
 _MAX_HEADER_BYTES = 256 * 2**20
 _MAX_DIMENSIONS = 4
@@ -33,12 +36,16 @@ TYPES_HINT = "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q
 
 @dataclass(frozen=True, slots=True)
 class GgufTensor:
-    """A tensor's entry in the header."""
+    """A tensor's entry in the header.
+
+    Attributes:
+        offset: Offset of its first byte from the tensors' beginning.
+    """
 
     name: str
     kind: GGMLQuantizationType
     shape: tuple[int, ...]
-    place: int  # offset of its first byte after the header
+    offset: int
     stored_bytes: int
 
     @property
@@ -48,11 +55,15 @@ class GgufTensor:
 
 @dataclass(slots=True)
 class GgufHeader:
-    """A checked header."""
+    """A checked header.
+
+    Attributes:
+        begin: Offset of the tensors' bytes.
+    """
 
     metadata: dict[str, Any] = field(default_factory=dict)
     tensors: list[GgufTensor] = field(default_factory=list)
-    begin: int = 0  # offset of the tensors' bytes
+    begin: int = 0
 
 
 class _DamagedError(Exception):
@@ -89,12 +100,18 @@ def _check_start(source: Path, file: BinaryIO) -> None:
 
 @dataclass(slots=True)
 class _HeaderReader:
-    """Reads the header from the version on."""
+    """Reads the header from the version on.
+
+    Attributes:
+        size: Size of the file, in bytes.
+        items: Number of array items so far.
+        alignment: Alignment of the tensors' bytes.
+    """
 
     file: BinaryIO
-    size: int  # of the file, in bytes
-    items: int = 0  # of the arrays so far
-    alignment: int = 32  # of the tensors' bytes
+    size: int
+    items: int = 0
+    alignment: int = 32
 
     def read(self) -> GgufHeader:
         tensors, pairs = self._number("Q"), self._number("Q")
@@ -111,10 +128,10 @@ class _HeaderReader:
         if len({tensor.name for tensor in header.tensors}) < tensors:
             raise _DamagedError("two of its tensors have the same name")
         end = 0
-        for tensor in sorted(header.tensors, key=lambda tensor: (tensor.place, tensor.name)):
-            if tensor.place < end:
+        for tensor in sorted(header.tensors, key=lambda tensor: (tensor.offset, tensor.name)):
+            if tensor.offset < end:
                 raise _DamagedError(f"its tensor {tensor.name[:60]!r} overlaps another one")
-            end = tensor.place + tensor.stored_bytes
+            end = tensor.offset + tensor.stored_bytes
         if header.begin + end > self.size:
             raise _DamagedError(f"it has {self.size:,} of {header.begin + end:,} bytes")
         return header
@@ -150,8 +167,9 @@ class _HeaderReader:
         dimensions = self._number("I")
         if not 1 <= dimensions <= _MAX_DIMENSIONS:
             raise _DamagedError(f"its tensor {name[:60]!r} has {dimensions:,} dimensions")
-        sizes = self._numbers(dimensions, "Q")  # innermost dimension first
-        kind, place = self._number("I"), self._number("Q")
+        # The file has the innermost dimension first.
+        sizes = self._numbers(dimensions, "Q")
+        kind, offset = self._number("I"), self._number("Q")
         try:
             stored = GGMLQuantizationType(kind)
             block, block_bytes = GGML_QUANT_SIZES[stored]
@@ -160,9 +178,9 @@ class _HeaderReader:
         if not all(1 <= size <= _MAX_SIZE for size in sizes) or sizes[0] % block:
             raise _DamagedError(f"its tensor {name[:60]!r} has an impossible shape")
         length = math.prod(sizes) // block * block_bytes
-        if place % self.alignment or place + length > self.size:
+        if offset % self.alignment or offset + length > self.size:
             raise _DamagedError(f"its tensor {name[:60]!r} does not lie within the file")
-        return GgufTensor(name, stored, sizes[::-1], place, length)
+        return GgufTensor(name, stored, sizes[::-1], offset, length)
 
     def _number(self, kind: str) -> Any:
         return self._numbers(1, kind)[0]
@@ -170,9 +188,9 @@ class _HeaderReader:
     def _numbers(self, count: int, kind: str) -> tuple[Any, ...]:
         return struct.unpack(f"<{count}{kind}", self._bytes(count * struct.calcsize(f"<{kind}")))
 
-    def _text(self, most: int | None = None) -> str:
+    def _text(self, max_bytes: int | None = None) -> str:
         length = self._number("Q")
-        if most is not None and length > most:
+        if max_bytes is not None and length > max_bytes:
             raise _DamagedError(f"one of its texts is {length:,} bytes long")
         try:
             return self._bytes(length).decode()

@@ -27,7 +27,8 @@ CONVERTER_REVISION = 1
 
 _GROUP = 32
 _QUANTISED_BITS = {GgmlType.Q4_0: 4, GgmlType.Q4_1: 4, GgmlType.Q8_0: 8}
-_FLOATS = {GgmlType.F32, GgmlType.F16, GgmlType.Q6_K}  # Q6_K has no MLX counterpart and becomes float16
+# Q6_K has no MLX counterpart and becomes float16.
+_FLOATS = {GgmlType.F32, GgmlType.F16, GgmlType.Q6_K}
 _MTP_HINT = "Then get its MTP layers, which draft for it, with `rdchat models mtp`."
 _TOP_MODULES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _LAYER_MODULES = {
@@ -114,8 +115,8 @@ def _number(metadata: Mapping[str, Any], key: str, default: float | None = None)
 
 
 def _damaged(key: str, value: Any) -> ModelError:
-    shown = "missing" if value is None else str(value)[:40]
-    return ModelError(f"Its metadata is damaged: '{key}' is {shown}.", CONVERT_HINT)
+    text = "missing" if value is None else str(value)[:40]
+    return ModelError(f"Its metadata is damaged: '{key}' is {text}.", CONVERT_HINT)
 
 
 def _refuse_unknown_kinds(header: GgufHeader) -> None:
@@ -192,9 +193,9 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> d
 
 def _block_count(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> int:
     count = _size(metadata, "llama.block_count")
-    found = len({name.split(".")[1] for name in tensors if name.startswith("blk.")})
-    if count != found:
-        raise ModelError(f"Its metadata says {count:,} layers, but it has tensors of {found:,}.", CONVERT_HINT)
+    present = len({name.split(".")[1] for name in tensors if name.startswith("blk.")})
+    if count != present:
+        raise ModelError(f"Its metadata says {count:,} layers, but it has tensors of {present:,}.", CONVERT_HINT)
     return count
 
 
@@ -211,8 +212,8 @@ def _shortest(value: float) -> float:
 
 def _float_dtype(tensors: Mapping[str, GgufTensor]) -> np.dtype[Any]:
     """Return float16, which can be mixed with quantised weights on a GPU, unless the whole file is float32."""
-    whole = all(tensor.kind == GgmlType.F32 for tensor in tensors.values())
-    return np.dtype("<f4" if whole else "<f2")
+    is_float32 = all(tensor.kind == GgmlType.F32 for tensor in tensors.values())
+    return np.dtype("<f4" if is_float32 else "<f2")
 
 
 def _quantization(tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
@@ -239,7 +240,7 @@ def _planned(tensor: GgufTensor, data: _Array, config: Mapping[str, Any]) -> lis
         config: The content of config.json.
     """
     module = _mlx_name(tensor.name)
-    stored = data[tensor.place : tensor.place + tensor.stored_bytes].reshape(*tensor.shape[:-1], -1)
+    stored = data[tensor.offset : tensor.offset + tensor.stored_bytes].reshape(*tensor.shape[:-1], -1)
     order = _row_order(module, config, tensor.name, tensor.shape[0])
     if tensor.kind in _FLOATS:
         dtype = np.dtype(config["torch_dtype"]).newbyteorder("<")
@@ -307,7 +308,8 @@ def _quantized_part(tensor: GgufTensor, stored: _Array, order: _Array | slice, p
         with np.errstate(over="ignore"):
             return _finite(tensor, scales * np.float16(-zero))
     if tensor.kind == GgmlType.Q8_0:
-        codes = blocks[..., 2:] ^ 0x80  # signed bytes become codes from 0 to 255
+        # Signed bytes become codes from 0 to 255.
+        codes = blocks[..., 2:] ^ 0x80
     else:
         halves = blocks[..., 4 if tensor.kind == GgmlType.Q4_1 else 2 :]
         nibbles = np.concatenate([halves & 0x0F, halves >> 4], axis=-1)

@@ -42,13 +42,16 @@ from rdchat.inference.verification.prefill_pace import PrefillPace
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.thoughts import markers_among
 
-_SMALL_PARAMETERS = 500_000_000  # smaller models lose the thread at the usual temperature
+# Smaller models lose the thread at the usual temperature.
+_SMALL_PARAMETERS = 500_000_000
 _SMALL_TEMPERATURE = 0.2
-_WHOLE = ("top_k",)
+_INTEGERS = ("top_k",)
 _NUMBERS = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-_HIGHEST = {"temperature": 2.0, "top_k": 1000}  # of a recommendation; more is a mistake in the file
+# Maximum of a recommendation; more is a mistake in the file.
+_HIGHEST = {"temperature": 2.0, "top_k": 1000}
 _FLOATS = {Dtype.FLOAT16: mx.float16, Dtype.BFLOAT16: mx.bfloat16, Dtype.FLOAT32: mx.float32}
-_FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32  # prompt tokens in the first call, before its time is known
+# Prompt tokens in the first call, before its time is known.
+_FIRST_CHUNK_GPU, _FIRST_CHUNK_CPU = 128, 32
 
 
 def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
@@ -67,16 +70,16 @@ def sampling_defaults(folder: Path, parameters: int) -> SamplingDefaults:
     named = config if isinstance(config, dict) else {}
     if named.get("do_sample") is False:
         named = named | {"temperature": 0.0}
-    found = set[str]()
-    for name in (*_WHOLE, *_NUMBERS):
+    from_model = set[str]()
+    for name in (*_INTEGERS, *_NUMBERS):
         value = named.get(name)
         if type(value) is int or (type(value) is float and name in _NUMBERS):
             if value > _HIGHEST.get(name, math.inf):
                 continue
             with suppress(RdchatError, OverflowError):
-                params = replace(params, **{name: value if name in _WHOLE else float(value)})  # type: ignore[arg-type]
-                found.add(name)
-    return SamplingDefaults(params, frozenset(found), small)
+                params = replace(params, **{name: value if name in _INTEGERS else float(value)})  # type: ignore[arg-type]
+                from_model.add(name)
+    return SamplingDefaults(params, frozenset(from_model), small)
 
 
 def load_model(
@@ -108,7 +111,8 @@ def load_model(
     chosen = effective_dtype(Dtype(dtype), on_gpu())
     warning = _check_memory(files, chosen, anyway)
     process = tokenizers or shared_tokenizers()
-    process.start()  # it is ready by the time the weights are read
+    # It is ready by the time the weights are read.
+    process.start()
     with memory_errors(f"for the weights of {folder.name}"):
         network, config = _read(folder)
         network, precision = _convert(network, config, chosen, files)
@@ -149,18 +153,18 @@ def _check_memory(files: ModelFiles, dtype: Dtype, anyway: bool) -> str:
     """Return a sentence that warns of too little memory; empty where there is enough."""
     need, room = memory_need(files.sizes, dtype, on_gpu()), memory_room()
     fit = fit_of(need, room)
-    words = (
+    needs = (
         f"{files.folder.name} needs {gigabytes(need.weights_bytes)} for its weights as {need.precision} and "
         f"{gigabytes(need.cache_bytes)} for a context of {need.tokens:,} tokens"
     )
     if fit is Fit.TOO_LARGE and not anyway:
         raise DoesNotFitError(
-            f"{words}, but only {gigabytes(room.limit_bytes)} of memory is available.",
+            f"{needs}, but only {gigabytes(room.limit_bytes)} of memory is available.",
             "Close other apps, choose a smaller precision such as 4-bit, or choose a smaller model.",
         )
     if fit is not Fit.FITS:
         free = gigabytes(room.free_bytes)
-        return f"{words}; {free} of memory is free. It may be slow, and slow down other apps: close some."
+        return f"{needs}; {free} of memory is free. It may be slow, and slow down other apps: close some."
     return ""
 
 
@@ -171,7 +175,8 @@ def _read(folder: Path) -> tuple[nn.Module, dict[str, object]]:
         )
     except ModelError:
         raise
-    except Exception as error:  # config and weights are foreign data: anything can be wrong in them
+    except Exception as error:
+        # Config and weights are foreign data: anything can be wrong in them.
         raise _unfit(folder.name, error) from error
     return network, config
 
@@ -188,7 +193,8 @@ def _build(model_class: type[nn.Module], arguments: object) -> nn.Module:
     sanitize = getattr(network, "sanitize", lambda weights: weights)
 
     def checked(weights: dict[str, mx.array]) -> dict[str, mx.array]:
-        del network.sanitize  # restores the class's own, so that nothing refers to the network in a circle
+        # The class's own function is restored, so that no cycle refers to the network.
+        del network.sanitize
         weights = sanitize(weights)
         _check_packing(network, weights)
         return weights
@@ -235,21 +241,21 @@ def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files:
 
 def _cast(network: nn.Module, dtype: mx.Dtype) -> None:
     """Convert the floating weights, except those that must keep their own precision according to the model."""
-    wanted = getattr(network, "cast_predicate", lambda _name: True)
+    can_cast = getattr(network, "cast_predicate", lambda _name: True)
 
     def cast(name: str, array: mx.array) -> mx.array:
-        return array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) and wanted(name) else array
+        return array.astype(dtype) if mx.issubdtype(array.dtype, mx.floating) and can_cast(name) else array
 
     network.update(tree_map_with_path(cast, network.parameters()))
 
 
 def _quantizable(network: nn.Module) -> Callable[[str, nn.Module], bool | dict[str, object]]:
     """Return which layers can be quantised, and how, where the model wants one quantised differently."""
-    wanted = getattr(network, "quant_predicate", None) or (lambda _name, _module: True)
+    settings_for = getattr(network, "quant_predicate", None) or (lambda _name, _module: True)
 
     def predicate(name: str, module: nn.Module) -> bool | dict[str, object]:
         fits = hasattr(module, "to_quantized") and module.weight.shape[-1] % QUANTIZATION_GROUP == 0
-        return wanted(name, module) if fits else False
+        return settings_for(name, module) if fits else False
 
     return predicate
 
@@ -273,9 +279,11 @@ def _vocabulary_size(network: nn.Module, name: str) -> int:
     """
     try:
         layers = KVCache(network).layers
-        for tokens in ([0] * 9, [0]):  # only shapes are computed
+        # Only shapes are computed.
+        for tokens in ([0] * 9, [0]):
             logits = network(mx.array([tokens]), cache=layers)
-    except Exception as error:  # sizes in a foreign configuration that do not fit together
+    except Exception as error:
+        # Sizes in a foreign configuration may not fit together.
         raise _unfit(name, error) from error
     size = int(logits.shape[-1])
     tables = [module for module in network.modules() if isinstance(module, nn.Embedding | nn.QuantizedEmbedding)]

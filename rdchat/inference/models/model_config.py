@@ -26,14 +26,17 @@ _CONTEXT_KEYS = (
     "model_max_length",
 )
 _LONGEST_CONTEXT = 2**31 - 1
-_UNKNOWN_CONTEXT = 4096  # where no file says, as with some recurrent models
+# For models whose files do not tell, such as some recurrent ones.
+_UNKNOWN_CONTEXT = 4096
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
 KV_HEAD_KEYS = ("num_key_value_heads", "n_kv_heads", "num_kv_heads")
 WIDTH_KEYS = ("hidden_size", "n_embd", "d_model", "model_dim")
-_STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")  # their cache does not grow with the context
-QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)  # tuples, because a foreign value may not be hashable
-QUANTIZED_GROUPS = (16, 32, 64, 128)  # MLX's
+# Their cache does not grow with the context.
+_STATELESS_LAYERS = ("linear_attention", "mamba", "conv", "recurrent")
+# Tuples, because a foreign value may not be hashable.
+QUANTIZED_BITS = (2, 3, 4, 5, 6, 8)
+QUANTIZED_GROUPS = (16, 32, 64, 128)
 _MAX_FOREIGN_GROUP = 4096
 _MODES = ("affine", "mxfp4", "mxfp8", "nvfp4")
 # Other tools' methods that mlx-lm supports, with their usual bits.
@@ -121,7 +124,8 @@ def check_quantization(config: Mapping[str, Any]) -> tuple[int | None, int]:
             "Convert the original, unquantised model with `mlx_lm.convert`.",
         )
     if method == "fp8" and foreign.get("scale_fmt") != "ue8m0":
-        return None, 1  # mlx-lm unpacks it into 16-bit floats
+        # mlx-lm unpacks it into 16-bit floats.
+        return None, 1
     group = _first_int(foreign, ("group_size",)) or 32
     return min(_first_int(foreign, ("bits",)) or _FOREIGN_BITS[method], 32), min(group, _MAX_FOREIGN_GROUP)
 
@@ -144,9 +148,9 @@ def text_config(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def context_length(config: Mapping[str, Any], folder: Path) -> int:
     """Return how many tokens prompt and reply may have together."""
     for source in (text_config(config), config):
-        found = _first_int(source, _CONTEXT_KEYS)
-        if found:
-            return min(found, _LONGEST_CONTEXT)
+        length = _first_int(source, _CONTEXT_KEYS)
+        if length:
+            return min(length, _LONGEST_CONTEXT)
     path = folder / "tokenizer_config.json"
     tokenizer = read_json(path) if path.exists() else None
     named = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
@@ -163,7 +167,8 @@ def kv_values_per_token(config: Mapping[str, Any]) -> int:
         layers = sum(not str(kind).startswith(_STATELESS_LAYERS) for kind in kinds)
     heads = _first_int(own, HEAD_KEYS)
     latent = _first_int(own, ("kv_lora_rank",))
-    if latent:  # multi-head latent attention keeps one compressed vector and one rotated key
+    # Multi-head latent attention keeps one compressed vector and one rotated key.
+    if latent:
         return layers * (latent + _first_int(own, ("qk_rope_head_dim",)))
     width = _first_int(own, WIDTH_KEYS)
     head_dim = _first_int(own, ("head_dim",)) or (width // heads if heads else 0)
@@ -175,18 +180,23 @@ def _first_int(source: Mapping[str, Any], keys: tuple[str, ...]) -> int:
     return next((value for key in keys if isinstance(value := source.get(key), int) and value > 0), 0)
 
 
-MAX_LAYERS = 1000  # the deepest known models have about 130
-_MIN_LIMIT = 2**20  # limit for any weights: in every config, numbers that are not sizes go up to here
-_MAX_MODULES = 250_000  # of one kind in all layers: the most known are 900 experts in 93 layers
+# The deepest known models have about 130.
+MAX_LAYERS = 1000
+# Numbers up to here are accepted with any weights: they may not be sizes.
+_MIN_LIMIT = 2**20
+# Maximum of one kind in all layers: the most known are 900 experts in 93 layers.
+_MAX_MODULES = 250_000
 _MAX_DEPTH = 50
-_VALUES_PER_BYTE = 4  # weights of 2 bits in a byte
+# Weights may have 2 bits.
+_VALUES_PER_BYTE = 4
 _RATIOS = {bits * group for bits in QUANTIZED_BITS for group in QUANTIZED_GROUPS}
 
 _INDEX = re.compile(r"(?:^|\.)(\d{1,9})(?=\.)")
 _LAYER_COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(layers?|loops)$|^loop_num$|_iters$")
 _LAYER_LISTS = re.compile(r"layer|block|pattern")
 _COUNT = re.compile(r"(^|_)(num|n)_(\w+_)?(experts?|heads?|groups?|inputs|blocks)$")
-_NO_SIZE = re.compile(  # positions, token ids, rope's numbers and so on may be as large as they like
+# Positions, token ids, rope's numbers and so on may be as large as they like.
+_NO_SIZE = re.compile(
     r"position|context|ctx|window|length|seq|theta|base|(^|_)ids?$|token|seed|freq|version|max_|image|video|audio|"
     r"chunk|corpus|train|step|scale|scaling|factor|multiplier"
 )
@@ -220,11 +230,11 @@ def check_sizes(config: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) 
 
 def _blocks(tensors: Mapping[str, StoredTensor]) -> int:
     """Return the number of blocks in the weights: `model.layers.7.mlp.experts.3.weight` is in `model.layers.7`."""
-    found = set()
+    blocks = set()
     for name, tensor in tensors.items():
         if tensor.elements and (index := _INDEX.search(name)):
-            found.add((name[: index.start()], int(index[1])))
-    return len(found)
+            blocks.add((name[: index.start()], int(index[1])))
+    return len(blocks)
 
 
 def _check_layers(config: Mapping[str, Any], blocks: int) -> None:
@@ -279,12 +289,12 @@ def _check_size(key: str, value: Any, held: int, blocks: int) -> None:
 
 
 def _refusal(key: str, value: float, reason: str) -> ModelError:
-    shown = f"{value:,}" if abs(value) < 1e20 else "a number of many digits"
-    return ModelError(f"The model's config.json says {key[:50]} {shown}: {reason}.", REFETCH_HINT)
+    number = f"{value:,}" if abs(value) < 1e20 else "a number of many digits"
+    return ModelError(f"The model's config.json says {key[:50]} {number}: {reason}.", REFETCH_HINT)
 
 
 def _check_packing(settings: Mapping[str, Any], tensors: Mapping[str, StoredTensor]) -> None:
-    """Check the tensors beside scales: MLX packs quantised weights into 32-bit words, in groups on the last axis."""
+    """Check the tensors of scales: MLX packs quantised weights into 32-bit words, in groups on the last axis."""
     for module, own in settings.items():
         if isinstance(own, Mapping) and not (
             own.get("bits", 4) in QUANTIZED_BITS and own.get("group_size", 64) in QUANTIZED_GROUPS

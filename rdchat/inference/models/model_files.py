@@ -33,8 +33,10 @@ from rdchat.inference.models.model_locations import find_card
 from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor
 from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
 
-BINDING = "rdchat"  # key in a published layout's configuration for the target it is bound to
-_SAMPLES, _SAMPLE_BYTES = 256, 4096  # hashed samples of each weight file: 1 MB, spread evenly
+# Key of the target that a drafter is bound to, in a published layout's configuration.
+BINDING = "rdchat"
+# Hashed samples of each weight file: 1 MB, spread evenly.
+_SAMPLES, _SAMPLE_BYTES = 256, 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,8 @@ def target_hash(model_folder: Path) -> str:
     """
     digest = hashlib.sha256()
     try:
-        for path in sorted(model_folder.glob("model*.safetensors")):  # the files that mlx-lm reads
+        # mlx-lm reads these files.
+        for path in sorted(model_folder.glob("model*.safetensors")):
             check_file(path)
             for block in _samples(path):
                 digest.update(block)
@@ -87,21 +90,30 @@ def _samples(path: Path) -> Iterator[bytes]:
 
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w-][\w.-]*", re.ASCII)
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "tiktoken.model", "*.tiktoken", "vocab.json", "spiece.model")
-_READ_TOO = ("generation_config.json", "hf_quant_config.json")  # mlx-lm reads these as parts of the configuration
+# mlx-lm reads these as parts of the configuration.
+_READ_TOO = ("generation_config.json", "hf_quant_config.json")
 _FLOAT_TYPES = {"BF16": Dtype.BFLOAT16, "F16": Dtype.FLOAT16, "F32": Dtype.FLOAT32}
-_PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}  # found beside `scales` in MLX's, AWQ's and GPTQ's layouts
+# Names of the tensors that belong to `scales` in MLX's, AWQ's and GPTQ's layouts.
+_PACKED = {"weight", "biases", "qweight", "qzeros", "g_idx"}
 _CHOOSE_HINT = "Choose an MLX model folder: one with config.json, model*.safetensors and tokenizer.json."
-_CACHED = "models--"  # prefix of a repository's folder in the hub's cache
-_LONGEST_NAME = 200  # of quoted names and messages
+# Prefix of a repository's folder in the hub's cache.
+_CACHED = "models--"
+# Maximum length of quoted names and messages.
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """Facts about a model folder, from its headers."""
+    """Facts about a model folder, from its headers.
+
+    Attributes:
+        architecture: Model type of mlx-lm, such as `llama`.
+        weight_files: The safetensors files, in order.
+    """
 
     folder: Path
-    architecture: str  # mlx-lm's model type, such as `llama`
-    weight_files: tuple[Path, ...]  # the safetensors files, in order
+    architecture: str
+    weight_files: tuple[Path, ...]
     sizes: ModelSizes
 
 
@@ -121,8 +133,8 @@ def resolve_model(model: str | None, on_progress: Callable[[LoadProgress], None]
     """
     if model is None:
         return ensure_default_model(on_progress)
-    found = locate_model(model)
-    return _import_gguf(found, on_progress) if found.suffix.lower() == ".gguf" and found.is_file() else found
+    path = locate_model(model)
+    return _import_gguf(path, on_progress) if path.suffix.lower() == ".gguf" and path.is_file() else path
 
 
 def locate_model(model: str) -> Path:
@@ -156,28 +168,29 @@ def _as_text(model: str) -> Iterator[None]:
 
 
 def _shortened(text: str) -> str:
-    words = " ".join(text.split()).rstrip(".")
-    return words if len(words) <= _LONGEST_NAME else words[:_LONGEST_NAME] + "..."
+    line = " ".join(text.split()).rstrip(".")
+    return line if len(line) <= _LONGEST_NAME else line[:_LONGEST_NAME] + "..."
 
 
 def _find(model: str) -> Path:
     """Return the folder or GGUF file for a name."""
-    place = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
-    if place.is_dir():
-        return _lone_gguf(place) or place
-    if place.is_file():
-        if place.suffix.lower() != ".gguf":
-            raise ModelError(f"{place} is a file, not a model.", _CHOOSE_HINT)
-        return place
-    if os.path.lexists(place):
-        check_file(place, _CHOOSE_HINT)  # reports what it is: a named pipe, a broken link
+    path = Path(os.path.expanduser(model)).absolute()  # noqa: PTH111  pathlib raises where there is no such user
+    if path.is_dir():
+        return _lone_gguf(path) or path
+    if path.is_file():
+        if path.suffix.lower() != ".gguf":
+            raise ModelError(f"{path} is a file, not a model.", _CHOOSE_HINT)
+        return path
+    if os.path.lexists(path):
+        # The error names what it is: a named pipe, a broken link.
+        check_file(path, _CHOOSE_HINT)
     if is_hub_id(model) and (snapshot := snapshot_of(model)) is not None:
         return _lone_gguf(snapshot) or cached_snapshot(model)
     if (named := find_card(model)) is not None:
         return named.path
     if is_hub_id(model):
         return cached_snapshot(model)
-    raise ModelError(f"There is no model at {place}.", "Check the path. " + _CHOOSE_HINT)
+    raise ModelError(f"There is no model at {path}.", "Check the path. " + _CHOOSE_HINT)
 
 
 def display_name(model: str | Path | None, folder: Path) -> str:
@@ -198,21 +211,23 @@ def _lone_gguf(folder: Path) -> Path | None:
     entries = entries_of(folder)
     if folder / "config.json" in entries and any(path.suffix == ".safetensors" for path in entries):
         return None
-    found = [path for path in entries if path.suffix == ".gguf" and path.is_file()]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found[:5])
-        raise ModelError(f"{folder} has {len(found)} GGUF files: {names}.", "Choose one of them.")
-    return found[0] if found else None
+    files = [path for path in entries if path.suffix == ".gguf" and path.is_file()]
+    if len(files) > 1:
+        names = ", ".join(path.name for path in files[:5])
+        raise ModelError(f"{folder} has {len(files)} GGUF files: {names}.", "Choose one of them.")
+    return files[0] if files else None
 
 
 def _import_gguf(source: Path, on_progress: Callable[[LoadProgress], None]) -> Path:
-    read_gguf_header(source)  # before the whole file is read
+    # The header is checked before the file is read.
+    read_gguf_header(source)
     try:
         size = source.stat().st_size
         digest = sha256_of(source, lambda done: on_progress(LoadProgress("Reading the GGUF file", done)))
     except OSError as error:
         raise ModelError(f"{source} cannot be read: {error.strerror}.", "Check its permissions.") from error
-    stem = source.stem.encode("utf-8", "replace").decode()  # MLX only reads and writes paths in UTF-8
+    # MLX only reads and writes paths in UTF-8.
+    stem = source.stem.encode("utf-8", "replace").decode()
     return make_folder(
         paths.models_dir() / f"{stem}-{digest[:8]}",
         f"sha256:{digest} converter {CONVERTER_REVISION}",
@@ -273,12 +288,12 @@ def _check(folder: Path) -> ModelFiles:
     config = read_config(folder)
     architecture = check_architecture(config)
     check_quantization(config)
-    found = weight_files(folder, entries)
+    files = weight_files(folder, entries)
     if not any(path.match(pattern) for path in entries for pattern in _VOCABULARIES):
         raise ModelError(f"{folder} has no tokenizer (tokenizer.json).", REFETCH_HINT)
-    tensors = read_headers(folder, found)
+    tensors = read_headers(folder, files)
     check_sizes(config, tensors)
-    return ModelFiles(folder, architecture, found, _sizes(config, tensors, folder))
+    return ModelFiles(folder, architecture, files, _sizes(config, tensors, folder))
 
 
 def gguf_sizes(source: Path, header: GgufHeader) -> ModelSizes:

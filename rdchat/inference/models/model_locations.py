@@ -54,7 +54,8 @@ def other_revisions() -> Iterator[ModelCard]:
         for commit in repository.commits():
             if commit != main:
                 for card in _in_repository(repository, commit, names.get(commit, [commit])[0]):
-                    yield replace(card, model=str(card.path))  # the name alone means the main revision
+                    # The name alone means the main revision.
+                    yield replace(card, model=str(card.path))
 
 
 def own_drafters() -> Iterator[ModelCard]:

@@ -6,11 +6,14 @@ from typing import Any
 from rdchat.inference.models.model_config import text_config
 
 QWEN = ("qwen3_5", "qwen3_5_moe", "qwen3_next")
-DEEPSEEK = ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa")  # and those named as it
+# DeepSeek-V3, and families with its names.
+DEEPSEEK = ("deepseek_v3", "deepseek_v32", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa")
 MIMO = ("mimo",)
-PLAIN = ("llama", "qwen2", "qwen3")  # published without MTP layers; others train such layers for them
+# Published without MTP layers; others train such layers for them.
+PLAIN = ("llama", "qwen2", "qwen3")
 FLOAT8, SCALES = "F8_E4M3", "_scale_inv"
-FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}  # mlx-lm's `sanitize` multiplies block scales in
+# mlx-lm's `sanitize` multiplies block scales in.
+FLOAT8_FAMILIES = {"deepseek_v3", "deepseek_v32", "glm_moe_dsa"}
 _COUNTS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers", "mtp_num_layers")
 _REFUSED = {
     "bailing_hybrid": "its layers mix two kinds of attention, and the kind of its MTP layer is not certain",
@@ -26,8 +29,8 @@ _REFUSED = {
 
 def stated_layers(config: Mapping[str, Any]) -> int:
     """Return how many MTP layers a model's configuration says it was published with."""
-    found = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
-    return next((count for count in found if type(count) is int and count > 0), 0)
+    counts = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
+    return next((count for count in counts if type(count) is int and count > 0), 0)
 
 
 def unreadable(architecture: str) -> str:

@@ -28,6 +28,7 @@ from rdchat.inference.models.model_files import BINDING, TargetBinding, target_h
 from rdchat.inference.models.model_locations import hub_name
 from rdchat.inference.models.mtp_families import FLOAT8, FLOAT8_FAMILIES, SCALES, unreadable
 from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, find_tensors, is_mtp
+from rdchat.inference.models.safetensors_file import header_bytes
 from rdchat.inference.models.weight_files import read_headers, weight_files
 
 _CONFIG, _CARD = "config.json", "README.md"
@@ -37,13 +38,16 @@ _BASE = re.compile(
 )
 _RELATION = re.compile(r"^base_model_relation:[ \t]*(\w+)", re.MULTILINE | re.ASCII)
 _MAX_CARD_BYTES = _MAX_CONFIG_BYTES = 2**20
-_MAX_FACTS = 2**14  # characters at a card's beginning that can name the original
-_FLOATS = {"BF16": 2, "F16": 2, "F32": 4}  # and their bytes
+# Characters at a card's beginning that can name the original.
+_MAX_FACTS = 2**14
+# Types of floats and their bytes.
+_FLOATS = {"BF16": 2, "F16": 2, "F32": 4}
 _SAME_SIZES = (
     "hidden_size", "vocab_size", "num_attention_heads", "num_key_value_heads", "head_dim", "intermediate_size",
     "moe_intermediate_size", "num_experts", "n_routed_experts", *LAYER_KEYS,
 )  # fmt: skip
-_SHAPES = (  # in hidden sizes, of tensors whose names are the same in several families
+# In hidden sizes, of tensors whose names are the same in several families.
+_SHAPES = (
     (re.compile(r"(?:^|\.)(?:fc|eh_proj|input_proj|mtp_linear_proj(?:\.\d+)?)\.weight"), (1, 2)),
     (re.compile(r"(?:^|\.)(?:pre_fc_norm_\w+|[eh]norm|(?:token|hidden|input|post_attention)_layernorm)\.weight"), (1,)),
 )
@@ -51,12 +55,16 @@ _SHAPES = (  # in hidden sizes, of tensors whose names are the same in several f
 
 @dataclass(frozen=True, slots=True)
 class MtpTarget:
-    """A model on this machine that lacks its MTP layers."""
+    """A model on this machine that lacks its MTP layers.
+
+    Attributes:
+        hub_id: Hub id of the model; empty if unknown.
+    """
 
     binding: TargetBinding
     config: Mapping[str, Any]
     folder: Path
-    hub_id: str  # empty if unknown
+    hub_id: str
 
     @classmethod
     def of(cls, model: ModelCard) -> "MtpTarget":
@@ -74,11 +82,12 @@ class MtpTarget:
             )
         if any(is_mtp(name, config) for name in read_headers(folder, weight_files(folder, readable_entries(folder)))):
             raise ModelError(f"{model.name} has MTP layers in its own files.", "There is nothing to get.")
-        hub_id = hub_name(model) or ("" if model.origin else model.name)  # the loaded model has no place
+        # The loaded model has no origin.
+        hub_id = hub_name(model) or ("" if model.origin else model.name)
         binding = TargetBinding(model.name, str(config["model_type"]), target_hash(folder))
         return cls(binding, config, folder, hub_id if is_repository(hub_id) else "")
 
-    def place(self, original: str = "") -> CachedRepository:
+    def folder_for(self, original: str = "") -> CachedRepository:
         """Return where its MTP layers go, among rdchat's drafters; `original` may be unknown."""
         name = (
             re.sub(r"[^\w.-]", "-", self.binding.name.rpartition("/")[2], flags=re.ASCII).strip(".-")[:100] or "model"
@@ -108,7 +117,7 @@ class MtpPlan:
             StorageError: If it cannot be written, or another program downloads the same.
         """
         files = self.files
-        repository = self.target.place(files.repository)
+        repository = self.target.folder_for(files.repository)
         if not self.is_saved and not repository.is_complete:
             with repository.locked():
                 replace_records(repository, files)
@@ -128,14 +137,14 @@ def find_layers(api: HubApi, model: ModelCard, original: str = "") -> MtpPlan | 
         NetworkError: If the hub cannot be reached or refuses, or has none that fit the model.
     """
     target = MtpTarget.of(model)
-    kept = None if original else saved_plan(target)
-    named = original or ("" if kept else find_original(api, target))
-    return kept or (plan_mtp(api, target, named) if named else None)
+    saved = None if original else saved_plan(target)
+    named = original or ("" if saved else find_original(api, target))
+    return saved or (plan_mtp(api, target, named) if named else None)
 
 
 def saved_plan(target: MtpTarget) -> MtpPlan | None:
     """Return the plan of an unfinished download; None without one."""
-    folder = target.place().folder
+    folder = target.folder_for().folder
     record = next((record for repository, record in unfinished_drafters() if repository.folder == folder), None)
     return MtpPlan(target, record, is_saved=True) if record is not None else None
 
@@ -147,9 +156,10 @@ def find_original(api: HubApi, target: MtpTarget) -> str:
         NetworkError: If the hub cannot be reached.
     """
     if target.hub_id:
-        with suppress(MissingError, AccessRefusedError):  # only similar to a hub id, or no longer there
-            if found := api.look_at(target.hub_id).quantized_from:
-                return found
+        # The name may only look like a hub id, or the repository was deleted.
+        with suppress(MissingError, AccessRefusedError):
+            if original := api.look_at(target.hub_id).quantized_from:
+                return original
     try:
         card = read_bytes(target.folder / _CARD, max_size=_MAX_CARD_BYTES).decode("utf-8", "replace")
     except ModelError:
@@ -172,8 +182,10 @@ def plan_mtp(api: HubApi, target: MtpTarget, original: str) -> MtpPlan:
         NetworkError: If the hub cannot be reached or refuses, or the repository has none that fit the model.
         ModelError: If they are here already.
     """
-    if (place := target.place(original)).is_complete:
-        raise ModelError(f"The MTP layers for {target.binding.name} are in {place.folder}.", "There is nothing to get.")
+    if (repository := target.folder_for(original)).is_complete:
+        raise ModelError(
+            f"The MTP layers for {target.binding.name} are in {repository.folder}.", "There is nothing to get."
+        )
     model = api.look_at(original)
     if _CONFIG not in {file.name for file in model.files}:
         raise HubError(f"{original} has no {_CONFIG}.", OTHER_HINT)
@@ -197,10 +209,10 @@ def _check_same(target: MtpTarget, original: str, config: Mapping[str, Any]) -> 
         kind, other = (min(each, default="")[:50] or "nameless" for each in (kinds, others))
         raise HubError(f"{original} has a {other} model, and {name} is a {kind} model.", OTHER_HINT)
     for key in _SAME_SIZES:
-        wanted, found = ours.get(key), theirs.get(key)
-        if type(wanted) is int and type(found) is int and wanted != found:
-            words = f"{original} has another {key} than {name}: {str(found)[:20]} instead of {wanted}."
-            raise HubError(words, OTHER_HINT)
+        size, own = ours.get(key), theirs.get(key)
+        if type(size) is int and type(own) is int and size != own:
+            text = f"{original} has another {key} than {name}: {str(own)[:20]} instead of {size}."
+            raise HubError(text, OTHER_HINT)
 
 
 def _kinds(config: Mapping[str, Any]) -> set[str]:
@@ -219,33 +231,25 @@ def _check_tensors(original: str, tensors: list[HubTensor], config: Mapping[str,
         if dtype == FLOAT8 and f"{each.name}{SCALES}" in names and _kinds(config) & FLOAT8_FAMILIES:
             continue
         if dtype not in _FLOATS:
-            words = f"{original} stores its MTP layers as {dtype[:20]}, which rdchat cannot convert."
-            raise HubError(words, "Name a repository of the original model with 16-bit floats, as ORG/NAME.")
+            text = f"{original} stores its MTP layers as {dtype[:20]}, which rdchat cannot convert."
+            raise HubError(text, "Name a repository of the original model with 16-bit floats, as ORG/NAME.")
         sizes = next((sizes for pattern, sizes in _SHAPES if pattern.search(each.name)), None)
-        wanted = tuple(width * size for size in sizes) if sizes and type(width) is int else shape
-        if shape != wanted:
-            words = f"The tensor {each.name[:100]} of {original} has the shape {shape} instead of {wanted}."
-            raise HubError(words, OTHER_HINT)
+        expected = tuple(width * size for size in sizes) if sizes and type(width) is int else shape
+        if shape != expected:
+            text = f"The tensor {each.name[:100]} of {original} has the shape {shape} instead of {expected}."
+            raise HubError(text, OTHER_HINT)
 
 
 def _files(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensors: list[HubTensor]) -> RepositoryFiles:
     """Return the drafter's files: wide types first, so that each tensor is aligned, and neighbours in one part."""
     ordered = sorted(tensors, key=lambda each: (-_FLOATS.get(each.stored.dtype, 1), each.part.name, each.part.start))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     parts: list[FilePart] = []
-    total = 0
-    for each in ordered:
-        stored, part = each.stored, each.part
-        offsets = [total, total + part.bytes]
-        header[each.name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
-        total = offsets[1]
+    for part in (each.part for each in ordered):
         if parts and (parts[-1].name, parts[-1].stop) == (part.name, part.start):
             parts[-1] = replace(parts[-1], stop=part.stop)
         else:
             parts.append(part)
-    raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
-    head = len(raw).to_bytes(8, "little") + raw
+    head = header_bytes({each.name: each.stored for each in ordered}, "pt")
     digests = {file.name: file.digest for file in model.files}
     sources = {part.name: {"etag": part.etag, "checksum": digests[part.name]} for part in parts}
     source = {"repository": model.repository, "commit": model.commit, "files": sources}
@@ -254,7 +258,8 @@ def _files(target: MtpTarget, model: HubModel, config: Mapping[str, Any], tensor
     source_id = model.repository, model.commit
     made = (
         HubFile.made("model.safetensors", head, tuple(parts), *source_id),
-        HubFile.made("card.md", text.encode("utf-8", "replace"), (), *source_id),  # a licence may have half a letter
+        # A licence may have half a letter.
+        HubFile.made("card.md", text.encode("utf-8", "replace"), (), *source_id),
         HubFile.made(_CONFIG, json.dumps(bound, indent=2).encode(), (), *source_id),
     )
     return RepositoryFiles(*source_id, model.commit, made, is_model=False)
@@ -264,7 +269,7 @@ def _card(name: str, model: HubModel, files: Mapping[str, Mapping[str, str]], te
     """Return the drafter's card, in Markdown."""
     types = ", ".join(sorted({each.stored.dtype for each in tensors}))
     size = size_text(sum(each.stored.stored_bytes for each in tensors))
-    rows = [f"| {file} | {told['etag'] or 'none'} | {told['checksum']} |" for file, told in files.items()]
+    rows = [f"| {file} | {source['etag'] or 'none'} | {source['checksum']} |" for file, source in files.items()]
     return "\n".join(
         [
             f"# MTP layers for {name}",

@@ -7,7 +7,7 @@ tensor in a fixed order, so that equal tensors give equal bytes on every machine
 import json
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeGuard
@@ -20,10 +20,13 @@ from rdchat.files.foreign_files import REFETCH_HINT, check_file, parse_json
 from rdchat.paths import is_utf8
 
 _LENGTH_BYTES = 8
-MAX_HEADER_BYTES = 32 * 2**20  # the format allows 100 MB; the largest models need 12 MB in one file
-MAX_TENSORS = 500_000  # the largest models have some 100,000
+# The format allows 100 MB; the largest models need 12 MB in one file.
+MAX_HEADER_BYTES = 32 * 2**20
+# The largest models have some 100,000.
+MAX_TENSORS = 500_000
 _MAX_ELEMENTS = 2**63 - 1
-MAX_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+# MLX counts one dimension in 32 bits.
+MAX_SIZE = 2**31 - 1
 _MAX_DIMENSIONS = 32
 _DTYPE_NAMES = {np.dtype("<u4"): "U32", np.dtype("<f4"): "F32", np.dtype("<f2"): "F16"}
 _ELEMENT_BYTES = {
@@ -36,12 +39,17 @@ _ELEMENT_BYTES = {
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
-    """A tensor's entry in the header."""
+    """A tensor's entry in the header.
 
-    dtype: str  # the format's name of its type
+    Attributes:
+        dtype: Name of its type in the format.
+        offset: Offset of its first byte from the header's end.
+    """
+
+    dtype: str
     shape: tuple[int, ...]
     stored_bytes: int
-    offset: int = field(default=0, compare=False)  # of its first byte from the header's end
+    offset: int = field(default=0, compare=False)
 
     @property
     def elements(self) -> int:
@@ -50,12 +58,19 @@ class StoredTensor:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTensor:
-    """A tensor to be written; `data` is called when needed, so that one at a time is in memory."""
+    """A tensor to be written; `data` is called when needed, so that one at a time is in memory.
 
-    name: str  # name in the file
-    dtype: np.dtype[Any]  # little-endian uint32, float32 or float16
-    shape: tuple[int, ...]  # shape of the result of `data`
-    data: Callable[[], npt.NDArray[Any]]  # makes the array, C-contiguous or not
+    Attributes:
+        name: Name in the file.
+        dtype: Little-endian uint32, float32 or float16.
+        shape: Shape of the result of `data`.
+        data: Makes the array, C-contiguous or not.
+    """
+
+    name: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    data: Callable[[], npt.NDArray[Any]]
 
     @property
     def stored(self) -> StoredTensor:
@@ -145,13 +160,32 @@ def _read_tensor(entry: Any) -> StoredTensor | None:
     return tensor
 
 
-def _are_sizes(values: Any, most: int) -> TypeGuard[list[int]]:
-    return isinstance(values, list) and all(type(value) is int and 0 <= value <= most for value in values)
+def _are_sizes(values: Any, limit: int) -> TypeGuard[list[int]]:
+    return isinstance(values, list) and all(type(value) is int and 0 <= value <= limit for value in values)
 
 
 def _short(name: str) -> str:
-    shown = name.encode("utf-8", "replace").decode()  # lone surrogates cannot be printed
-    return shown if len(shown) <= 100 else shown[:100] + "..."
+    # Lone surrogates cannot be printed.
+    text = name.encode("utf-8", "replace").decode()
+    return text if len(text) <= 100 else text[:100] + "..."
+
+
+def header_bytes(tensors: Mapping[str, StoredTensor], written_by: str) -> bytes:
+    """Return the beginning of a file with these tensors back to back, in this order: its header with the length.
+
+    Args:
+        tensors: By name; their offsets do not matter.
+        written_by: The file's `format`, such as `mlx`.
+    """
+    header: dict[str, Any] = {"__metadata__": {"format": written_by}}
+    total = 0
+    for name, stored in tensors.items():
+        offsets = [total, total + stored.stored_bytes]
+        header[name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
+        total = offsets[1]
+    raw = json.dumps(header, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return len(raw).to_bytes(_LENGTH_BYTES, "little") + raw
 
 
 def write_tensors(
@@ -159,22 +193,15 @@ def write_tensors(
 ) -> None:
     """Write an MLX weight file: wide types first, so that every tensor is aligned, then by name."""
     ordered = sorted(tensors, key=lambda tensor: (-tensor.dtype.itemsize, tensor.name))
-    header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
-    total = 0
-    for tensor in ordered:
-        stored = tensor.stored
-        offsets = [total, total + stored.stored_bytes]
-        header[tensor.name] = {"dtype": stored.dtype, "shape": list(stored.shape), "data_offsets": offsets}
-        total = offsets[1]
-    raw = json.dumps(header, separators=(",", ":")).encode()
-    raw += b" " * (-len(raw) % 8)
+    total = sum(tensor.stored.stored_bytes for tensor in ordered)
+    head = header_bytes({tensor.name: tensor.stored for tensor in ordered}, "mlx")
     with path.open("wb") as file:
-        file.write(len(raw).to_bytes(_LENGTH_BYTES, "little") + raw)
+        file.write(head)
         for tensor in ordered:
             array = np.ascontiguousarray(tensor.data())
             assert array.shape == tensor.shape, tensor.name
             assert array.dtype == tensor.dtype, tensor.name
             file.write(array.data)
-            on_progress((file.tell() - _LENGTH_BYTES - len(raw)) / max(total, 1))
+            on_progress((file.tell() - len(head)) / max(total, 1))
         file.flush()
         os.fsync(file.fileno())

@@ -12,7 +12,8 @@ from typing import Any
 
 from rdchat.errors import ModelError
 
-_CONTROL = 3  # llama.cpp's token types
+# llama.cpp's token types.
+_CONTROL = 3
 _USER_DEFINED = 4
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _PRE_TOKENIZERS: Mapping[str, Mapping[str, Any]] = {
@@ -94,10 +95,10 @@ def _refuse_damaged(metadata: Mapping[str, Any]) -> None:
 
 
 def _list(metadata: Mapping[str, Any], part: str) -> list[Any]:
-    found = metadata.get(f"tokenizer.ggml.{part}")
-    if not isinstance(found, list):
+    values = metadata.get(f"tokenizer.ggml.{part}")
+    if not isinstance(values, list):
         raise ModelError(f"Its vocabulary is damaged: it has no {part}.", CONVERT_HINT)
-    return found
+    return values
 
 
 def _special_names(metadata: Mapping[str, Any], tokens: list[str]) -> dict[str, str]:
@@ -145,7 +146,8 @@ def _tokenizer(metadata: Mapping[str, Any], tokens: list[str]) -> dict[str, Any]
         "model": {
             "type": "BPE",
             "dropout": None,
-            "unk_token": None,  # like llama.cpp, drop the few bytes that the vocabulary lacks
+            # As in llama.cpp, the few bytes that the vocabulary lacks are dropped.
+            "unk_token": None,
             "continuing_subword_prefix": None,
             "end_of_word_suffix": None,
             "fuse_unk": False,

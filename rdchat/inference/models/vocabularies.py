@@ -19,12 +19,19 @@ _SPECIAL = {"end": "eos_token_id", "beginning": "bos_token_id"}
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """The result of a comparison."""
+    """The result of a comparison.
 
-    target: str  # the target's name
-    draft: str  # the draft model's name
-    shared_tokens: int  # ids below this one are the same tokens in both; 0 where the vocabularies differ
-    differences: tuple[str, ...] = ()  # each difference as a sentence; empty where there is none
+    Attributes:
+        target: Name of the target.
+        draft: Name of the draft model.
+        shared_tokens: Ids below this one are the same tokens in both; 0 where the vocabularies differ.
+        differences: Each difference as a sentence; empty where there is none.
+    """
+
+    target: str
+    draft: str
+    shared_tokens: int
+    differences: tuple[str, ...] = ()
 
     @property
     def compatible(self) -> bool:
@@ -84,7 +91,8 @@ def compare_vocabularies(target: Any, draft: Any, target_name: str, draft_name: 
             break
     for role, attribute in _SPECIAL.items():
         one, other = getattr(target, attribute, None), getattr(draft, attribute, None)
-        if one is None or other is None or one == other:  # not every tokenizer names its first token
+        # Not every tokenizer names its first token.
+        if one is None or other is None or one == other:
             continue
         ours, theirs = f"{_quoted(texts, one)} ({one})", f"{_quoted(others, other)} ({other})"
         differences.append(f"The {role} token is {ours} in {target_name} and {theirs} in {draft_name}.")

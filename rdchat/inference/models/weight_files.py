@@ -11,8 +11,10 @@ from rdchat.inference.models.safetensors_file import MAX_TENSORS, StoredTensor, 
 _SHARD = re.compile(r"(model-)(\d{1,20})(-of-\d{1,20})(\.safetensors)", re.ASCII)
 _SHARD_NAME = re.compile(r"[^/\\\x00-\x1f]{1,200}\.safetensors")
 _OTHER_WEIGHTS = ("*.bin", "*.pt", "*.pth", "*.npz", "*.h5", "*.msgpack", "*.safetensors")
-_NAMED_SHARDS = 3  # missing ones named in a message
-_MAX_FILES = 2000  # the largest models have some 200
+# Maximum number of missing files that a message names.
+_NAMED_SHARDS = 3
+# The largest models have some 200.
+_MAX_FILES = 2000
 
 
 def is_weights(path: Path) -> bool:
@@ -30,14 +32,14 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     Raises:
         ModelError: If some or all are missing.
     """
-    found = [path for path in entries if is_weights(path)]
-    missing = _missing_shards(folder / "model.safetensors.index.json", found)
+    files = [path for path in entries if is_weights(path)]
+    missing = _missing_shards(folder / "model.safetensors.index.json", files)
     if missing:
         raise ModelError(f"{folder} is incomplete: {missing} missing.", REFETCH_HINT)
-    if len(found) > _MAX_FILES:
+    if len(files) > _MAX_FILES:
         raise ModelError(f"{folder} has more than {_MAX_FILES:,} files of weights.", REFETCH_HINT)
-    if found:
-        return tuple(found)
+    if files:
+        return tuple(files)
     others = [path.name for pattern in _OTHER_WEIGHTS for path in entries if path.match(pattern)]
     if others:
         raise ModelError(
@@ -47,37 +49,37 @@ def weight_files(folder: Path, entries: list[Path]) -> tuple[Path, ...]:
     raise ModelError(f"{folder} has no weights (model*.safetensors).", REFETCH_HINT)
 
 
-def _missing_shards(index: Path, found: list[Path]) -> str:
+def _missing_shards(index: Path, files: list[Path]) -> str:
     """Return which weight files are missing, by the index or by the names of the others; empty for none.
 
     The names contain the number of files, which may be anything: missing ones are counted, but only few are named.
     """
-    names = {path.name for path in found}
+    names = {path.name for path in files}
     missing = _indexed(index) - names
     uncounted = 0
-    shards = {match.group(1, 3, 4): len(match[2]) for path in found if (match := _SHARD.fullmatch(path.name))}
+    shards = {match.group(1, 3, 4): len(match[2]) for path in files if (match := _SHARD.fullmatch(path.name))}
     for (start, of, end), digits in shards.items():
         count = int(of.removeprefix("-of-"))
-        present = sum(path.name.startswith(start) and path.name.endswith(of + end) for path in found)
+        present = sum(path.name.startswith(start) and path.name.endswith(of + end) for path in files)
         uncounted = max(uncounted, count - present)
         # among the first few numbers beyond those found, some are missing if any are
         some = range(1, min(count, present + _NAMED_SHARDS) + 1)
         missing |= {f"{start}{shard:0{digits}d}{of}{end}" for shard in some} - names
     total = max(len(missing), uncounted)
-    shown = sorted(missing)[:_NAMED_SHARDS]
-    more = f" and {total - len(shown):,} more" if total > len(shown) else ""
-    return f"{', '.join(shown)}{more} {'is' if total == 1 else 'are'}" if shown else ""
+    named = sorted(missing)[:_NAMED_SHARDS]
+    more = f" and {total - len(named):,} more" if total > len(named) else ""
+    return f"{', '.join(named)}{more} {'is' if total == 1 else 'are'}" if named else ""
 
 
 def _indexed(index: Path) -> set[str]:
-    """Return the names of the weight files that an index lists; each must be a file beside it."""
+    """Return the names of the weight files that an index lists; each must be in its folder."""
     if not index.exists():
         return set()
     listed = read_json(index)
-    places = listed.get("weight_map") if isinstance(listed, dict) else None
-    if not isinstance(places, dict) or not all(isinstance(name, str) for name in places.values()):
+    files = listed.get("weight_map") if isinstance(listed, dict) else None
+    if not isinstance(files, dict) or not all(isinstance(name, str) for name in files.values()):
         raise ModelError(f"{index} is damaged.", REFETCH_HINT)
-    names = set(places.values())
+    names = set(files.values())
     for name in names:
         if not _SHARD_NAME.fullmatch(name):
             raise ModelError(f"{index} has an invalid file name: {name[:100]!r}.", REFETCH_HINT)

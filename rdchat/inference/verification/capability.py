@@ -32,16 +32,24 @@ from rdchat.inference.verification.memory_errors import is_device_error
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.round_cache import UnsupportedCacheError, leaves, round_cache
 
-_PROMPT = 11  # tokens before the tree
-_FAR = 2**15  # a multiple of 2^n: a family that changes something every 2^n tokens changes it here
-_CONTROL = 4  # how many times larger the error of a control must be
+# Tokens before the tree.
+_PROMPT = 11
+# A multiple of 2^n: a family that changes something every 2^n tokens changes it here.
+_FAR = 2**15
+# The error of a control must be so many times larger.
+_CONTROL = 4
 _STATE = "its layers keep state that follows one chain"
-_TRIALS = 5  # trials with other tokens before a model is refused: in one of them a router may have picked other experts
-_FACTOR = 4  # errors up to this many times the typical one still count as rounding
-_MIN_STEPS = 4  # steps of the precision by which any kernel may be off
-_MIN = 1e-4  # float32's steps are too small for the reordered sums of a deep model
+# Trials with other tokens before a model is refused: in one of them a router may have picked other experts.
+_TRIALS = 5
+# Errors up to this many times the typical one still count as rounding.
+_FACTOR = 4
+# Steps of the precision by which any kernel may be off.
+_MIN_STEPS = 4
+# The steps of float32 are too small for the reordered sums of a deep model.
+_MIN = 1e-4
 
-_Rows = npt.NDArray[np.float32]  # (rows, vocabulary) logits
+# Logits, (rows, vocabulary).
+_Rows = npt.NDArray[np.float32]
 
 
 def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int) -> Capability:
@@ -53,18 +61,19 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
     try:
         caches = leaves([round_cache(cache) for cache in make_prompt_cache(network)])
         stateful = any(isinstance(cache, stock.ArraysCache) for cache in caches)
-        found, best = _Errors(), DraftKind.CHAIN if stateful else DraftKind.TREE
+        errors, best = _Errors(), DraftKind.CHAIN if stateful else DraftKind.TREE
         for number in range(_TRIALS):
             trial = _Trial(network, hooks, vocabulary_size, number)
-            trial.try_chain(found)
+            trial.try_chain(errors)
             hooks.leave_out_logits(vocabulary_size)
-            capability = _judge_chain(found, _STATE) if stateful else _try_tree(trial, found)
+            capability = _judge_chain(errors, _STATE) if stateful else _try_tree(trial, errors)
             if capability.kind is best:
                 break
-        return replace(capability, errors=found.medians())
+        return replace(capability, errors=errors.medians())
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
-    except Exception as error:  # unmodified models may do anything with caches and masks
+    except Exception as error:
+        # Unmodified models may do anything with caches and masks.
         if is_device_error(error):
             raise
         reason = " ".join(str(error).split())[:120]
@@ -107,30 +116,32 @@ class _Trial:
         self._prompt, (r, a, b, c, d, e) = tokens[:_PROMPT], tokens[_PROMPT:]
         self._chain = PrefixTree.from_beams([[r, a, b, c, d, e]])
         self._tree = PrefixTree.from_beams([[r, a, b, c], [r, a, d, e]])
-        self._branch = PrefixTree.from_beams([[r, a, d, e, b, c]])  # as many rows as the tree has
+        # It has as many rows as the tree.
+        self._branch = PrefixTree.from_beams([[r, a, d, e, b, c]])
 
-    def try_chain(self, found: _Errors) -> None:
+    def try_chain(self, errors: _Errors) -> None:
         """Verify the chain in every way."""
         self._along_chain = chain = self._one_by_one(self._chain.tokens)
         self._along_branch = branch = self._one_by_one(self._branch.tokens[:4])
-        found.dtype = self._dtype
-        found["stock"] += row_errors(self._at_once(self._chain.tokens), chain)
-        found["chain"] += row_errors(self._packed(self._chain), chain)
-        found["before"] += row_errors(chain[4:], branch[2:])
+        errors.dtype = self._dtype
+        errors["stock"] += row_errors(self._at_once(self._chain.tokens), chain)
+        errors["chain"] += row_errors(self._packed(self._chain), chain)
+        errors["before"] += row_errors(chain[4:], branch[2:])
 
-    def try_tree(self, found: _Errors) -> None:
+    def try_tree(self, errors: _Errors) -> None:
         """Verify the tree and the controls."""
         tree, second = self._packed(self._tree), self._along_branch[2:]
-        found["first"] += row_errors(tree[:4], self._along_chain[:4])
-        found["second"] += row_errors(tree[4:], second)
-        found["mask"] += row_errors(self._packed(self._tree, mask=False)[4:], second)
-        found["position"] += row_errors(self._packed(self._tree, positions=False)[4:], second)
+        errors["first"] += row_errors(tree[:4], self._along_chain[:4])
+        errors["second"] += row_errors(tree[4:], second)
+        errors["mask"] += row_errors(self._packed(self._tree, mask=False)[4:], second)
+        errors["position"] += row_errors(self._packed(self._tree, positions=False)[4:], second)
 
-    def try_far(self, found: _Errors) -> None:
+    def try_far(self, errors: _Errors) -> None:
         """Verify the tree with its second branch at positions on both sides of `_FAR`."""
-        start = _FAR - _PROMPT - 4  # packed as nodes 0, 1, 4, 5: by depth before the border, in packed order across it
+        # The nodes 0, 1, 4, 5 lie before the border by depth, and on both sides in packed order.
+        start = _FAR - _PROMPT - 4
         second = self._packed(self._branch, start=start)[2:4]
-        found["far"] += row_errors(self._packed(self._tree, start=start)[4:], second)
+        errors["far"] += row_errors(self._packed(self._tree, start=start)[4:], second)
 
     def _one_by_one(self, tokens: Iterable[int]) -> _Rows:
         caches = make_prompt_cache(self._network)
@@ -168,40 +179,41 @@ def on_host(array: mx.array) -> _Rows:
     return fetch(array.astype(mx.float32))
 
 
-def _try_tree(trial: _Trial, found: _Errors) -> Capability:
-    trial.try_tree(found)
-    error = max(median_error(found["first"]), median_error(found["second"]))
-    if not error <= found.limit:  # also where it is NaN
-        return _judge_chain(found, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
+def _try_tree(trial: _Trial, errors: _Errors) -> Capability:
+    trial.try_tree(errors)
+    error = max(median_error(errors["first"]), median_error(errors["second"]))
+    # This is also true for NaN.
+    if not error <= errors.limit:
+        return _judge_chain(errors, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
     for name in ("mask", "position"):
-        if median_error(found[name]) < _CONTROL * median_error(found["second"]):
-            return _judge_chain(found, f"the check of trees cannot tell a wrong {name} from a right one")
-    trial.try_far(found)
-    far = median_error(found["far"])
-    if not far <= found.limit:
-        return _judge_chain(found, f"far into a text a packed tree's logits were not its branches' (off by {far:.2g})")
+        if median_error(errors[name]) < _CONTROL * median_error(errors["second"]):
+            return _judge_chain(errors, f"the check of trees cannot tell a wrong {name} from a right one")
+    trial.try_far(errors)
+    far = median_error(errors["far"])
+    if not far <= errors.limit:
+        return _judge_chain(errors, f"far into a text a packed tree's logits were not its branches' (off by {far:.2g})")
     return Capability(DraftKind.TREE)
 
 
-def _judge_chain(found: _Errors, reason: str) -> Capability:
-    error = median_error(found["chain"])
-    blurred = error > rounding_limit([0.0], found.dtype) and _CONTROL * error > median_error(found["before"])
-    if blurred or not error <= rounding_limit(found["stock"], found.dtype):
+def _judge_chain(errors: _Errors, reason: str) -> Capability:
+    error = median_error(errors["chain"])
+    blurred = error > rounding_limit([0.0], errors.dtype) and _CONTROL * error > median_error(errors["before"])
+    if blurred or not error <= rounding_limit(errors["stock"], errors.dtype):
         return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
     return Capability(DraftKind.CHAIN, reason)
 
 
-def row_errors(found: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> list[float]:
+def row_errors(actual: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> list[float]:
     """Return how far each row is off.
 
     Args:
-        found: (n, width).
+        actual: (n, width).
         expected: (n, width).
 
     Returns:
         The root mean square of each row's difference, in standard deviations of all expected values.
     """
-    errors = np.sqrt(np.square(found - expected).mean(axis=-1)) / (expected.std() or 1.0)
+    errors = np.sqrt(np.square(actual - expected).mean(axis=-1)) / (expected.std() or 1.0)
     return [float(error) for error in errors]
 
 

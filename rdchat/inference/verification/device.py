@@ -5,7 +5,8 @@ import mlx.core as mx
 from rdchat import host, machine
 from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
 
-_CPU_SHARE = 0.8  # of the memory, for a model on a CPU: the rest is for the system and a browser
+# Share of the memory for a model on a CPU: the rest is for the system and a browser.
+_CPU_SHARE = 0.8
 
 
 def on_gpu() -> bool:
@@ -54,9 +55,10 @@ def machine_memory() -> MachineMemory:
     active, buffers = int(mx.get_active_memory()), int(mx.get_cache_memory())
     room, held = memory_room(), active + buffers
     metal = "max_recommended_working_set_size" in info and "free_memory" not in info
-    limit = room.limit_bytes + (active if metal else held)  # Metal's limit leaves out active buffers only
-    most = total_memory_bytes() if on_gpu() else int(total * _CPU_SHARE)
-    return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held, most)
+    # Metal's limit leaves out active buffers only.
+    limit = room.limit_bytes + (active if metal else held)
+    max_bytes = total_memory_bytes() if on_gpu() else int(total * _CPU_SHARE)
+    return MachineMemory(on_gpu(), total, MemoryRoom(limit, room.free_bytes + held), held, max_bytes)
 
 
 def wire_memory() -> None:
@@ -72,7 +74,8 @@ def wire_memory() -> None:
 def unwire_memory() -> None:
     """Let the system page out the memory that MLX holds."""
     if host.MACOS and "max_recommended_working_set_size" in mx.device_info():
-        mx.synchronize()  # the limit must not change under work that runs
+        # The limit must not change under work that runs.
+        mx.synchronize()
         mx.set_wired_limit(0)
 
 

@@ -18,13 +18,18 @@ def engine_facts() -> dict[str, str | float]:
     """Inspect MLX and measure a matrix product; takes well under a second."""
     library = _blas_library()
     return {
-        "device": str(mx.device_info().get("device_name", "unknown")),  # the processor's or GPU's name
-        "backend": _backend(),  # `Metal`, `CUDA` or `CPU`
-        "blas": _blas_name(library),  # such as `Accelerate`, `OpenBLAS` or `reference`; matters on the CPU only
-        "blas_library": library,  # the file that the CPU backend's matrix product comes from; empty for MLX's own
+        # Name of the processor or GPU.
+        "device": str(mx.device_info().get("device_name", "unknown")),
+        # `Metal`, `CUDA` or `CPU`.
+        "backend": _backend(),
+        # Such as `Accelerate`, `OpenBLAS` or `reference`; matters on the CPU only.
+        "blas": _blas_name(library),
+        # The file that the CPU backend's matrix product comes from; empty for MLX's own.
+        "blas_library": library,
         "mlx": version("mlx"),
         "mlx_lm": version("mlx-lm"),
-        "matmul_gflops": round(matmul_gflops(), 1),  # 10**9 operations a second of a float32 product on the device
+        # 10**9 operations a second of a float32 product on the device.
+        "matmul_gflops": round(matmul_gflops(), 1),
     }
 
 
@@ -33,7 +38,8 @@ def matmul_gflops() -> float:
     size = 512
     while True:
         matrix = mx.random.normal((size, size))
-        mx.eval(matrix @ matrix)  # the first product of a size includes set-up
+        # The first product of a size includes set-up.
+        mx.eval(matrix @ matrix)
         best_s = min(_product_s(matrix) for _ in range(_REPEATS))
         if best_s >= _LONG_ENOUGH_S or size >= _LARGEST_SIZE:
             return float(2 * size**3 / best_s / 1e9)
@@ -84,5 +90,5 @@ def _blas_library() -> str:
     except AttributeError:
         return ""
     info = _SymbolInfo()
-    found = process.dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(info))
-    return info.file_name.decode() if found and info.file_name else ""
+    resolved = process.dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(info))
+    return info.file_name.decode() if resolved and info.file_name else ""

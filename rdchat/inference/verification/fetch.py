@@ -30,5 +30,5 @@ def fetch(*arrays: mx.array, besides: Besides = ()) -> Host | tuple[Host, ...]:
         RuntimeError: If the device could not compute one of them.
     """
     mx.eval(*arrays, *besides)
-    found = tuple(np.array(array) for array in arrays)
-    return found[0] if len(found) == 1 else found
+    fetched = tuple(np.array(array) for array in arrays)
+    return fetched[0] if len(fetched) == 1 else fetched

@@ -21,17 +21,23 @@ import mlx.nn as nn
 
 from rdchat.errors import ModelError
 
-_EPSILON = 1e-6  # keeps the norm of a layer's output from being 0
+# Keeps the norm of a layer's output from being 0.
+_EPSILON = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenReads:
-    """Which hidden states are recorded; they are concatenated in this order, the trunk's first."""
+    """Which hidden states are recorded; they are concatenated in this order, the trunk's first.
 
-    layers: tuple[int, ...] = ()  # layers, from 0, whose outputs are read
-    trunk: bool = True  # whether the trunk's output, which its last layer normalises, comes before them
-    # Whether each layer's vectors are scaled to a mean square of 1: inside a trunk some are ten times as long as
-    # others, and in a large model they overflow 16 bits.
+    Attributes:
+        layers: Layers, from 0, whose outputs are read.
+        trunk: Whether the trunk's output, which its last layer normalises, comes before them.
+        normalised: Whether each layer's vectors are scaled to a mean square of 1: inside a trunk some are ten times as
+            long as others, and in a large model they overflow 16 bits.
+    """
+
+    layers: tuple[int, ...] = ()
+    trunk: bool = True
     normalised: bool = True
 
 
@@ -42,7 +48,7 @@ class ModelHooks:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
 
     Attributes:
-        hidden: (1, n, width): the hidden states of the last call, as `read` asked for; at first the trunk's output.
+        hidden: (1, n, width): the hidden states of the last call, as `read` requested; at first the trunk's output.
             None before the first call.
     """
 
@@ -50,7 +56,8 @@ class ModelHooks:
         self._network = ref(network)
         self._depths: mx.array | None = None
         self._reads = HiddenReads()
-        self._outputs: dict[int, mx.array] = {}  # of wrapped layers, in the last call
+        # Outputs of wrapped layers in the last call.
+        self._outputs: dict[int, mx.array] = {}
         self._wrapped: set[int] = set()
         self._recording = True
         self.hidden: mx.array | None = None
@@ -90,7 +97,7 @@ class ModelHooks:
             self._depths = None
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def restored(self) -> Iterator[None]:
         """After the block, what is read and what the last call gave is as before it."""
         reads, hidden = self._reads, self.hidden
         try:
@@ -149,7 +156,7 @@ def _wrap(module: nn.Module, call: Callable[..., Any]) -> None:
 
 def _trunk(network: nn.Module) -> nn.Module | None:
     """Return the module whose output the logits are computed from: `model`, of the text model if there are several."""
-    found, inner = None, network
+    trunk, inner = None, network
     while isinstance(inner := inner.get("model", inner.get("language_model")), nn.Module):
-        found = inner
-    return found if callable(found) else None
+        trunk = inner
+    return trunk if callable(trunk) else None

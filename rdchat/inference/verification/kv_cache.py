@@ -59,13 +59,9 @@ class KVCache:
         surplus = len(self.tokens) - length
         return surplus <= 0 or all(_can_trim(cache, surplus) for cache in self._leaves)
 
-    def shared_with(self, prompt: list[int]) -> int:
-        """Return the length of the common prefix with a prompt, without the prompt's last token."""
-        return shared_prefix(self.tokens, prompt)
-
     def keep_prefix_of(self, prompt: list[int]) -> None:
         """Keep the common prefix with a prompt, without the prompt's last token."""
-        self.trim_to(self.shared_with(prompt))
+        self.trim_to(shared_prefix(self.tokens, prompt))
 
     def copy_from(self, start: int) -> list[list[mx.array]] | None:
         """Return a copy of all layers' rows from position `start` on; None where a layer cannot give them."""
@@ -112,9 +108,9 @@ class KVCache:
 
         With recurrent state these must be all that were fed.
         """
-        kept = RoundRows.of(path)
+        rows = RoundRows.of(path)
         for cache in self._leaves:
-            cache.commit(kept)
+            cache.commit(rows)
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
@@ -145,10 +141,10 @@ class KVCache:
 
 def shared_prefix(tokens: list[int], prompt: list[int]) -> int:
     """Return the length of the common prefix of tokens and a prompt, without the prompt's last token."""
-    most = min(len(tokens), len(prompt) - 1)
-    if tokens[:most] == prompt[:most]:
-        return most
-    return next(i for i, (held, wanted) in enumerate(zip(tokens, prompt, strict=False)) if held != wanted)
+    limit = min(len(tokens), len(prompt) - 1)
+    if tokens[:limit] == prompt[:limit]:
+        return limit
+    return next(i for i, (ours, theirs) in enumerate(zip(tokens, prompt, strict=False)) if ours != theirs)
 
 
 def _can_trim(cache: Any, count: int) -> bool:

@@ -11,11 +11,15 @@ import mlx.core as mx
 from rdchat.errors import DeviceError, DeviceStoppedError, OutOfMemoryError, one_line
 
 _LOG = logging.getLogger(__name__)
-_WORDS = (
-    "Insufficient Memory",  # a Metal command buffer, with kIOGPUCommandBufferCallbackErrorOutOfMemory
-    "[metal::malloc]",  # Metal, for an array that is too large, or too many arrays
-    "Unable to allocate",  # MLX's allocators
-    "out of memory",  # CUDA
+_OUT_OF_MEMORY = (
+    # A Metal command buffer, with kIOGPUCommandBufferCallbackErrorOutOfMemory.
+    "Insufficient Memory",
+    # Metal, for an array that is too large, or too many arrays.
+    "[metal::malloc]",
+    # MLX's allocators.
+    "Unable to allocate",
+    # CUDA.
+    "out of memory",
 )
 # Metal's errors where the system ended the work, or that of another program on the same GPU.
 _STOPPED = re.compile("CallbackError(ImpactingInteractivity|Timeout|Hang|SubmissionsIgnored|InnocentVictim)")
@@ -28,7 +32,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
     """Return whether an error says that memory ran out: MLX raises a plain RuntimeError then."""
     if isinstance(error, MemoryError):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error) for words in _WORDS)
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def was_stopped(error: BaseException) -> bool:
@@ -70,7 +74,8 @@ def device_errors(during: str) -> Iterator[None]:
         with memory_errors(during):
             yield
     except RuntimeError as error:
-        if type(error) is not RuntimeError:  # MLX raises no other type
+        # MLX raises no other type.
+        if type(error) is not RuntimeError:
             raise
         _LOG.exception("The device failed %s", during)
         _let_go(error)
@@ -83,6 +88,7 @@ def device_errors(during: str) -> Iterator[None]:
 def _let_go(error: BaseException) -> None:
     """Free what the failed work held, and clear errors that the device reports later."""
     traceback.clear_frames(error.__traceback__)
-    with suppress(RuntimeError):  # Metal reports a failed command buffer at the next safe point
+    # Metal reports a failed command buffer at the next safe point.
+    with suppress(RuntimeError):
         mx.synchronize()
     mx.clear_cache()

@@ -9,8 +9,10 @@ from rdchat.inference.api.events import PrefixCacheFacts
 from rdchat.inference.verification.device import total_memory_bytes
 from rdchat.inference.verification.kv_cache import KVCache, shared_prefix
 
-_SHARE = 8  # the usual limit is 1/n of the memory that models could take
-_MIN_TAIL = 16  # tokens; fewer are quickly read again
+# The usual limit is 1/n of the memory that models could take.
+_SHARE = 8
+# Fewer tokens are quickly read again.
+_MIN_TAIL = 16
 
 
 def usual_limit() -> int:
@@ -20,11 +22,17 @@ def usual_limit() -> int:
 
 @dataclass(slots=True, eq=False)
 class _Tail:
-    """The rows of a conversation from some position on; another one has the cache with the rows before."""
+    """The rows of a conversation from some position on; another one has the cache with the rows before.
 
-    tokens: list[int]  # of the whole conversation
-    start: int  # position of its first row
-    rows: list[list[mx.array]]  # of each layer: keys and values, (1, heads, n, width)
+    Attributes:
+        tokens: All tokens of the conversation.
+        start: Position of its first row.
+        rows: Keys and values of each layer, (1, heads, n, width).
+    """
+
+    tokens: list[int]
+    start: int
+    rows: list[list[mx.array]]
 
     @property
     def nbytes(self) -> int:
@@ -38,14 +46,14 @@ class _Tail:
         self.rows, self.start = self._cut(end, len(self.tokens)), end
 
     def _cut(self, start: int, end: int) -> list[list[mx.array]]:
-        places = mx.arange(start - self.start, end - self.start)
-        cut = [[array[..., places, :] for array in layer] for layer in self.rows]
+        rows = mx.arange(start - self.start, end - self.start)
+        cut = [[array[..., rows, :] for array in layer] for layer in self.rows]
         mx.eval(cut)
         return cut
 
 
 class PrefixCaches:
-    """Keeps KV caches between replies, the least recently used first to go.
+    """Keeps KV caches between replies, and drops the least recently used first.
 
     A reply takes the cache with the longest common prefix, trims it to that, and gives it back at its end. The rows
     that are trimmed are put aside, and put back at the next turn of their conversation. So a long prefix that several
@@ -55,13 +63,14 @@ class PrefixCaches:
 
     Args:
         network: The target.
-        limit_bytes: The most memory of the caches that no reply has taken. The last one is kept whatever its size.
+        limit_bytes: Maximum memory of the caches that no reply has taken. The last one is kept whatever its size.
     """
 
     def __init__(self, network: nn.Module, limit_bytes: int) -> None:
         self._network = network
         self._limit_bytes = limit_bytes
-        self._kept: list[tuple[str, KVCache | _Tail]] = []  # with their owners, the least recently used first
+        # With their owners; the least recently used comes first.
+        self._entries: list[tuple[str, KVCache | _Tail]] = []
 
     def take(self, prompt: list[int], owner: str) -> KVCache:
         """Return the cache of a reply, which holds a proper prefix of its prompt; no other reply gets it meanwhile.
@@ -70,27 +79,27 @@ class PrefixCaches:
             prompt: Token ids, at least one.
             owner: Only caches of this owner are looked at; see `GenerationRequest.partition`.
         """
-        found, most, least = None, 0, 0
-        for cache in self._of(owner, KVCache):
-            shared = cache.shared_with(prompt)
-            lost = len(cache.tokens) - shared
-            better = (shared, -lost) > (most, -least)
-            if better and lost <= shared and cache.can_trim_to(shared):
-                found, most, least = cache, shared, lost
-        if found is None:
-            found = KVCache(self._network)
-        self._remove(found)
-        self._put_aside(found, most, owner)
-        found.trim_to(most)
-        self._put_back(found, prompt, owner)
-        self._drop(self._limit_bytes - found.nbytes, keep=0)
-        return found
+        cache, max_shared, min_lost = None, 0, 0
+        for candidate in self._of(owner, KVCache):
+            shared = shared_prefix(candidate.tokens, prompt)
+            lost = len(candidate.tokens) - shared
+            better = (shared, -lost) > (max_shared, -min_lost)
+            if better and lost <= shared and candidate.can_trim_to(shared):
+                cache, max_shared, min_lost = candidate, shared, lost
+        if cache is None:
+            cache = KVCache(self._network)
+        self._remove(cache)
+        self._put_aside(cache, max_shared, owner)
+        cache.trim_to(max_shared)
+        self._put_back(cache, prompt, owner)
+        self._drop(self._limit_bytes - cache.nbytes, keep=0)
+        return cache
 
     def _put_aside(self, cache: KVCache, start: int, owner: str) -> None:
         """Keep a copy of the rows from position `start` on, if they are many and there is room."""
         worth = len(cache.tokens) - start >= _MIN_TAIL and cache.nbytes < self._limit_bytes
         if worth and (rows := cache.copy_from(start)) is not None:
-            self._kept.append((owner, _Tail([*cache.tokens], start, rows)))
+            self._entries.append((owner, _Tail([*cache.tokens], start, rows)))
 
     def _put_back(self, cache: KVCache, prompt: list[int], owner: str) -> None:
         """Append the rows of a prompt's tokens that were put aside."""
@@ -100,14 +109,14 @@ class PrefixCaches:
                 tail.move(cache, end)
                 self._remove(tail)
                 if len(tail.tokens) - tail.start >= _MIN_TAIL:
-                    self._kept.append((owner, tail))
+                    self._entries.append((owner, tail))
 
     def give_back(self, cache: KVCache, owner: str, failed: bool = False) -> None:
         """Keep a cache after its reply, unless it is empty. If the reply failed, memory may be short: none is kept."""
         if failed:
             self.clear()
         elif cache.tokens:
-            self._kept.append((owner, cache))
+            self._entries.append((owner, cache))
             self._drop(self._limit_bytes, keep=1)
 
     def limit(self, limit_bytes: int) -> None:
@@ -122,23 +131,23 @@ class PrefixCaches:
     @property
     def facts(self) -> PrefixCacheFacts:
         """Their number and memory, and the limit."""
-        return PrefixCacheFacts(len(self._kept), self._bytes(), self._limit_bytes)
+        return PrefixCacheFacts(len(self._entries), self._bytes(), self._limit_bytes)
 
     def _of[Kind](self, owner: str, kind: type[Kind]) -> list[Kind]:
         """Return an owner's caches or tails, the most recently used first."""
-        return [each for name, each in reversed(self._kept) if name == owner and isinstance(each, kind)]
+        return [each for name, each in reversed(self._entries) if name == owner and isinstance(each, kind)]
 
-    def _remove(self, gone: KVCache | _Tail) -> None:
-        self._kept = [each for each in self._kept if each[1] is not gone]
+    def _remove(self, removed: KVCache | _Tail) -> None:
+        self._entries = [each for each in self._entries if each[1] is not removed]
 
     def _bytes(self) -> int:
-        return sum(each.nbytes for _, each in self._kept)
+        return sum(each.nbytes for _, each in self._entries)
 
     def _drop(self, limit_bytes: int, keep: int) -> None:
         """Drop the least recently used caches until the others fit; the last `keep` stay in any case."""
         dropped = False
-        while len(self._kept) > keep and self._bytes() > limit_bytes:
-            del self._kept[0]
+        while len(self._entries) > keep and self._bytes() > limit_bytes:
+            del self._entries[0]
             dropped = True
         if dropped:
             mx.clear_cache()

@@ -16,12 +16,18 @@ class PrefixTree:
     Parents come before their children, so a running pass over the nodes sees each parent first. With the beams
     `[[5, 7, 8], [5, 7, 9]]` the tokens are `[5, 7, 8, 9]`, the parents `[-1, 0, 1, 1]`, the depths `[0, 1, 2, 2]` and
     the beam nodes `[[0, 1, 2], [0, 1, 3]]`.
+
+    Attributes:
+        tokens: (nodes,) int32 token ids, the root first.
+        parents: (nodes,) int32 index of each node's parent; -1 for the root.
+        depths: (nodes,) int32 distance from the root.
+        beam_nodes: (beam_width, beam_length) int32: the node of each beam position; empty for a tree that was not made
+            from beams.
     """
 
-    tokens: Ints  # (nodes,) int32 token ids, the root first
-    parents: Ints  # (nodes,) int32 index of each node's parent; -1 for the root
-    depths: Ints  # (nodes,) int32 distance from the root
-    # (beam_width, beam_length) int32: the node of each beam position; empty for a tree that was not made from beams
+    tokens: Ints
+    parents: Ints
+    depths: Ints
     beam_nodes: Ints = field(default_factory=lambda: np.empty((0, 0), dtype=np.int32))
 
     @classmethod
@@ -35,7 +41,8 @@ class PrefixTree:
             ValueError: If the beams are not such a matrix.
         """
         matrix = _as_matrix(beams)
-        numbers: dict[tuple[int, int], int] = {}  # (parent, token) -> node
+        # Nodes by parent and token.
+        numbers: dict[tuple[int, int], int] = {}
         tokens: list[int] = []
         parents: list[int] = []
         depths: list[int] = []

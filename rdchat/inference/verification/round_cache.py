@@ -16,9 +16,12 @@ from typing import Any
 import mlx.core as mx
 from mlx_lm.models import cache as stock
 
-_STEP = 256  # smallest growth of a buffer, in rows
-_GROWTH_SHARE = 4  # smallest growth of a buffer, as 1/n of its rows
-_LARGE_BYTES = 2**20  # of a buffer; smaller ones may be held twice in all layers at once
+# Smallest growth of a buffer, in rows.
+_STEP = 256
+# Smallest growth of a buffer, as 1/n of its rows.
+_GROWTH_SHARE = 4
+# Smaller buffers may be held twice in all layers at once.
+_LARGE_BYTES = 2**20
 
 
 class UnsupportedCacheError(Exception):
@@ -71,16 +74,17 @@ class RowBuffer:
 
     def _grow(self, parts: Sequence[mx.array], added: int, keep_from: int) -> None:
         dropped = min(max(keep_from - self.first, 0), self.rows)
-        kept = self.rows - dropped
-        capacity = -(-(kept + max(added, kept // _GROWTH_SHARE, _STEP)) // _STEP) * _STEP
+        remaining = self.rows - dropped
+        capacity = -(-(remaining + max(added, remaining // _GROWTH_SHARE, _STEP)) // _STEP) * _STEP
         grown = [mx.zeros((*part.shape[:2], capacity, part.shape[3]), part.dtype) for part in parts]
-        if kept:
+        if remaining:
             for new, old in zip(grown, self.arrays, strict=True):
-                new[..., :kept, :] = old[..., dropped : self.rows, :]
-        self.arrays, self.first, self.rows = grown, self.first + dropped, kept
-        if kept and grown[0].nbytes >= _LARGE_BYTES:
+                new[..., :remaining, :] = old[..., dropped : self.rows, :]
+        self.arrays, self.first, self.rows = grown, self.first + dropped, remaining
+        if remaining and grown[0].nbytes >= _LARGE_BYTES:
             self.waits += 1
-            mx.eval(grown)  # frees the old buffers before the next layer grows, in whatever order the call is computed
+            # This frees the old buffers before the next layer grows, in whatever order the call is computed.
+            mx.eval(grown)
 
 
 def take_waits(buffers: Iterable[RowBuffer]) -> int:
@@ -93,21 +97,27 @@ def take_waits(buffers: Iterable[RowBuffer]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RoundRows:
-    """The rows of a round that a commit keeps; made once for all layers."""
+    """The rows of a round that a commit keeps; made once for all layers.
 
-    count: int  # their number
-    in_place: int  # of them the first ones that are contiguous, so that they are where they belong
-    others: slice | mx.array | None  # index of the others among the round's rows; a slice costs no launch
+    Attributes:
+        count: Number of rows.
+        unmoved: Number of the first ones that are contiguous, so that they are where they belong.
+        others: Index of the others among the round's rows; a slice costs no launch.
+    """
+
+    count: int
+    unmoved: int
+    others: slice | mx.array | None
 
     @classmethod
     def of(cls, path: list[int]) -> "RoundRows":
         """Return those of a path: node indices from the root on in ascending order."""
-        in_place = next((i for i, node in enumerate(path) if node != i), len(path))
-        others = path[in_place:]
+        unmoved = next((i for i, node in enumerate(path) if node != i), len(path))
+        others = path[unmoved:]
         if not others:
-            return cls(len(path), in_place, None)
+            return cls(len(path), unmoved, None)
         run = others[-1] - others[0] == len(others) - 1
-        return cls(len(path), in_place, slice(others[0], others[-1] + 1) if run else mx.array(others))
+        return cls(len(path), unmoved, slice(others[0], others[-1] + 1) if run else mx.array(others))
 
 
 class AttentionRows:
@@ -122,8 +132,10 @@ class AttentionRows:
         self.offset = 0
         self.buffer = RowBuffer()
         self._window = window
-        self._view_start = 0  # first position that the last call could attend to
-        self._open = False  # whether a round is open
+        # First position that the last call could attend to.
+        self._view_start = 0
+        # Whether a round is open.
+        self._open = False
         self._depths: mx.array | None = None
         self._ancestors: mx.array | None = None
         self._base = 0
@@ -139,14 +151,14 @@ class AttentionRows:
         self._open, self._depths, self._ancestors = True, depths, ancestors
         self._base, self._round_rows = self.offset, []
 
-    def commit(self, kept: RoundRows) -> None:
+    def commit(self, rows: RoundRows) -> None:
         """Close the round; keep some of its rows."""
-        assert self._round_rows or not kept.count
+        assert self._round_rows or not rows.count
         if self._round_rows:
-            self.buffer.cut(self._base + kept.in_place)
-            if kept.others is not None:
-                self.buffer.write([rows[..., kept.others, :] for rows in self._round_rows], 0)
-            self.offset = self._base + kept.count
+            self.buffer.cut(self._base + rows.unmoved)
+            if rows.others is not None:
+                self.buffer.write([part[..., rows.others, :] for part in self._round_rows], 0)
+            self.offset = self._base + rows.count
         self._close()
 
     def _close(self) -> None:
@@ -284,8 +296,8 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
 
     def can_trim(self, count: int) -> bool:
         """Return whether the remaining rows would still reach back to the start of their chunk."""
-        kept = self.offset - count
-        return self.buffer.first <= kept - kept % self.chunk_size
+        remaining = self.offset - count
+        return self.buffer.first <= remaining - remaining % self.chunk_size
 
     def maybe_trim_front(self) -> None:
         surplus = self.buffer.rows - self.chunk_size
@@ -309,7 +321,7 @@ class RoundArraysCache(stock.ArraysCache):
         assert ancestors is None, "recurrent state follows one chain"
         self._saved = list(self.cache)
 
-    def commit(self, _kept: RoundRows) -> None:
+    def commit(self, _rows: RoundRows) -> None:
         """Keep all rows that were fed; to keep fewer, call `rollback` and feed the accepted tokens again."""
         self._saved = []
 

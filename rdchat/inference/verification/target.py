@@ -39,7 +39,8 @@ class TargetEmbeddings:
 
     def __init__(self, network: nn.Module, vocabulary_size: int) -> None:
         named = [(name, module) for name, module in network.named_modules() if _rows(module) == vocabulary_size]
-        modules = [module for _, module in sorted(named, key=lambda pair: pair[0].count("."))]  # outermost first
+        # The outermost come first.
+        modules = [module for _, module in sorted(named, key=lambda pair: pair[0].count("."))]
         tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
         heads = [module for module in modules if isinstance(module, _OUTPUTS)]
         if not tables:
@@ -130,16 +131,25 @@ def _rows(module: nn.Module) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory."""
+    """A model in memory.
 
-    network: nn.Module  # mlx-lm's module; called with (1, n) token ids and a cache it returns (1, n, vocabulary) logits
-    tokenizer: Any  # mlx-lm's tokenizer wrapper; prompts come from `prompts` instead
-    info: ModelInfo  # its name, sizes, precision and device
-    pace: PrefillPace  # chooses the prompt tokens of one call; cancelling is possible between calls
-    hooks: ModelHooks  # give packed positions and record hidden states
-    # Returns what the model can verify in one call; runs `check_capability` the first time.
+    Attributes:
+        network: Module of mlx-lm; called with (1, n) token ids and a cache, it returns (1, n, vocabulary) logits.
+        tokenizer: Tokenizer wrapper of mlx-lm; prompts come from `prompts` instead.
+        info: Name, sizes, precision and device.
+        pace: Chooses the prompt tokens of one call; cancelling is possible between calls.
+        hooks: Give packed positions and record hidden states.
+        try_out: Returns what the model can verify in one call; runs `check_capability` the first time.
+        prompts: Makes token ids of conversations.
+    """
+
+    network: nn.Module
+    tokenizer: Any
+    info: ModelInfo
+    pace: PrefillPace
+    hooks: ModelHooks
     try_out: Callable[[], Capability]
-    prompts: ModelPrompts  # makes token ids of conversations
+    prompts: ModelPrompts
     _texts: dict[int, str] = field(default_factory=dict, init=False, repr=False, compare=False)
     _data: dict[int, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -166,8 +176,8 @@ class LoadedModel:
         """Return the text of a token inside a text, with its leading space; cached."""
         if token_id not in self._texts:
             before = self.tokenizer.encode("a", add_special_tokens=False)
-            whole, start = self.decode([*before, token_id]), len(self.decode(before))
-            self._texts[token_id] = whole[start:]
+            text, start = self.decode([*before, token_id]), len(self.decode(before))
+            self._texts[token_id] = text[start:]
         return self._texts[token_id]
 
     def token_data(self, token_id: int) -> bytes:

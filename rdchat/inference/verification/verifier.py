@@ -19,15 +19,22 @@ from rdchat.inference.verification.target import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class PackedTree:
-    """The nodes of a tree; parents come before their children."""
+    """The nodes of a tree; parents come before their children.
 
-    tokens: mx.array  # (nodes,) int32 token ids, the root first
-    parents: mx.array  # (nodes,) int32 index of each node's parent; -1 for the root
-    depths: mx.array  # (nodes,) int32 distance from the root
-    # (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None for a chain,
-    # where packed order is plain order.
+    Attributes:
+        tokens: (nodes,) int32 token ids, the root first.
+        parents: (nodes,) int32 index of each node's parent; -1 for the root.
+        depths: (nodes,) int32 distance from the root.
+        ancestors: (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None
+            for a chain, where packed order is plain order.
+        deepest: Upper bound of the depths.
+    """
+
+    tokens: mx.array
+    parents: mx.array
+    depths: mx.array
     ancestors: mx.array | None
-    deepest: int  # upper bound of the depths
+    deepest: int
 
     @classmethod
     def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
@@ -60,15 +67,18 @@ class PackedTree:
         Example: the tokens `[5, 7, 8, 9, 6]` with the parents `[-1, 0, 0, 1, 2]` and the scores `[0, -2, -1, -3, -4]`
         become `[5, 8, 6, 7, 9]` with the parents `[-1, 0, 1, 0, 3]`.
         """
-        nodes = mx.array(np.arange(tokens.shape[0], dtype=np.int32))  # made on the host: fewer launches
+        # On the host this needs fewer launches.
+        nodes = mx.array(np.arange(tokens.shape[0], dtype=np.int32))
         parents = _before(parents, nodes)
         paths = _one_step(parents, nodes)
         reached = 1
-        while reached < deepest:  # doubles the number of edges each time
+        # The number of edges doubles each time.
+        while reached < deepest:
             paths, reached = _reach(paths @ paths), 2 * reached
         # A node's number is the sum, over the nodes of its path, of 1 and the sizes of the likelier siblings' subtrees.
         steps = mx.sum(_steps(parents, scores, nodes, mx.sum(paths, axis=0)), axis=1, keepdims=True)
-        order = mx.argsort((paths @ steps)[:, 0])  # an old index for each new one
+        # The order has an old index for each new one.
+        order = mx.argsort((paths @ steps)[:, 0])
         paths, moved = paths[order[:, None], order[None]], mx.argsort(order)[parents[order]]
         parents, depths = _numbered(moved, mx.sum(paths, axis=1), nodes)
         return cls(tokens.astype(mx.int32)[order], parents, depths, paths > 0, deepest)
@@ -104,7 +114,8 @@ class PackedTree:
         tokens = mx.concatenate([self.tokens, mx.repeat(self.tokens[:1], count)])
         parents = mx.concatenate([self.parents, mx.full((count,), -1, mx.int32)])
         ancestors = self.ancestors
-        if ancestors is None:  # a chain can be padded as a chain
+        # A chain can be padded as a chain.
+        if ancestors is None:
             return PackedTree(tokens, parents, mx.arange(rows, dtype=mx.int32), None, self.deepest)
         depths = mx.concatenate([self.depths, mx.zeros((count,), mx.int32)])
         alone = mx.eye(rows, dtype=mx.bool_)[len(self) :]
@@ -179,10 +190,15 @@ _MAX_PENDING = 8
 
 @dataclass(frozen=True, slots=True)
 class Verified:
-    """The target's output for a tree, lazy."""
+    """The target's output for a tree, lazy.
 
-    logits: mx.array  # (nodes, vocabulary), in the model's dtype: logits of the token after each node
-    hidden: mx.array | None  # (nodes, width): each node's hidden state; None where the trunk has no hook
+    Attributes:
+        logits: (nodes, vocabulary), in the model's dtype: logits of the token after each node.
+        hidden: (nodes, width): each node's hidden state; None where the trunk has no hook.
+    """
+
+    logits: mx.array
+    hidden: mx.array | None
 
 
 class Verifier:
@@ -197,8 +213,10 @@ class Verifier:
         self._model = model
         self._cache = cache
         self._stateful = cache.has_state
-        self._pending: list[int] = []  # accepted tokens that the cache does not hold
-        self._fed = 0  # rows of the open round
+        # Accepted tokens that the cache does not hold.
+        self._pending: list[int] = []
+        # Number of rows of the open round.
+        self._fed = 0
 
     @property
     def position(self) -> int:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from PySide6.QtCore import QObject, Signal, Slot
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.inference.api.ledger_view import LedgerRow, added_up, ledger_rows, shown
+from rdchat.inference.api.ledger_view import LedgerRow, added_up, grouped_entries, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.draft_control import DraftControl
@@ -56,7 +56,7 @@ class TimeLedger(QObject):
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
         """The stages with their names for people, each directly followed by its parts."""
-        return ledger_rows(shown(self.entries))
+        return ledger_rows(grouped_entries(self.entries))
 
     @property
     def cost(self) -> ProfileCost | None:

@@ -1,6 +1,6 @@
 """The time ledger for people: each stage's own time is assigned to what it was spent on."""
 
-from rdchat.inference.api.ledger_view import ledger_rows, shown, spent_ms
+from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows, spent_ms
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 
 
@@ -47,7 +47,7 @@ ROUNDS = ledger(
 
 
 def as_rows(recorded: tuple[LedgerEntry, ...]) -> list[tuple[int, str, int, float]]:
-    return [(row.depth, row.name, row.calls, round(row.total_ms, 6)) for row in ledger_rows(shown(recorded))]
+    return [(row.depth, row.name, row.calls, round(row.total_ms, 6)) for row in ledger_rows(grouped_entries(recorded))]
 
 
 def test_a_plain_reply() -> None:
@@ -167,12 +167,12 @@ def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_
 
 
 def test_nothing_recorded_is_nothing_shown() -> None:
-    assert shown(()) == ()
+    assert grouped_entries(()) == ()
     assert spent_ms(Statistics(ttft_ms=5.0)) == {}
 
 
 def test_names_of_any_kind_in_a_damaged_store_are_read() -> None:
     for name in ("", "/", "wait", "queue", "draft", "draft/wait", "//draft//wait", "round/draft/", "rank/queue"):
         recorded = (LedgerEntry(name, "", 1, 1.0), LedgerEntry(name, name, 1, 9.0))
-        assert shown(recorded)[0].name == "Reply"
+        assert grouped_entries(recorded)[0].name == "Reply"
         assert all(ms >= 0 for ms in spent_ms(Statistics(ledger=recorded)).values())

@@ -8,7 +8,15 @@ import mlx.core as mx
 import pytest
 
 from rdchat.inference.api.events import ReplyEnd
-from rdchat.inference.api.ledger_view import REPLY, LedgerRow, Spent, ledger_csv, ledger_note, ledger_rows, shown
+from rdchat.inference.api.ledger_view import (
+    REPLY,
+    LedgerRow,
+    Spent,
+    grouped_entries,
+    ledger_csv,
+    ledger_note,
+    ledger_rows,
+)
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.ledger import Ledger
@@ -148,7 +156,7 @@ class DeviceClock:
 
 
 def shown_ms(statistics: Statistics) -> dict[str, float]:
-    return {entry.name: entry.total_ms for entry in shown(statistics.ledger) if entry.parent == REPLY}
+    return {entry.name: entry.total_ms for entry in grouped_entries(statistics.ledger) if entry.parent == REPLY}
 
 
 @pytest.mark.parametrize("profile", [False, True])
@@ -192,12 +200,12 @@ def test_a_draft_that_was_queued_is_waited_for_with_the_call() -> None:
 @pytest.mark.parametrize("profile", [False, True])
 def test_the_stages_sum_up_to_the_whole_reply(mode: Mode, profile: bool) -> None:
     statistics = statistics_of(mode, profile)
-    times = {entry.path: entry.total_ms for entry in shown(statistics.ledger)}
+    times = {entry.path: entry.total_ms for entry in grouped_entries(statistics.ledger)}
     top = sum(entry.total_ms for entry in statistics.ledger if not entry.parent)
     assert times[REPLY] == pytest.approx(top)
     assert times[REPLY] >= statistics.decode_ms
-    for entry in shown(statistics.ledger):
-        parts = [each.total_ms for each in shown(statistics.ledger) if each.parent == entry.path]
+    for entry in grouped_entries(statistics.ledger):
+        parts = [each.total_ms for each in grouped_entries(statistics.ledger) if each.parent == entry.path]
         assert not parts or sum(parts) == pytest.approx(entry.total_ms)
     assert times.get(f"{REPLY}/{Spent.CHECKING}", 0.0) + times.get(f"{REPLY}/{Spent.WRITING}", 0.0) > 0
 

@@ -13,7 +13,7 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.draft_model import DraftModel
+from rdchat.inference.drafting.draft_model import DraftModel, DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
@@ -56,7 +56,9 @@ class Pair:
         prompt = self.target.encode_chat(request.messages, continue_last=False)
         self.cache.keep_prefix_of(prompt)
         job = ReplyJob.fresh(self.target, prompt, request, self.cache)
-        return RoundIterator(job, self.draft.drafter(prompt, request, job.ledger, self._shape_of(shape, request)))
+        return RoundIterator(
+            job, DraftModelDrafter(self.draft, prompt, request, job.ledger, self._shape_of(shape, request))
+        )
 
     def _shape_of(self, shape: DraftShape, request: GenerationRequest) -> Callable[[int], DraftShape]:
         """Return a shape for the request's settings, and chains for others and where the target takes no trees."""

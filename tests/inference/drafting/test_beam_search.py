@@ -31,7 +31,7 @@ def random_head(loudness: float = 3.0) -> BoundRecurrentHead:
 
 
 def searched(head: Head, scorer: PathScorer, root: Root, shape: BeamShape, kept: int) -> NodePool:
-    return search(head, head.memory(), scorer, root, shape=shape, kept=kept)
+    return search(head, head.memory(), scorer, root, shape=shape, level_size=kept)
 
 
 def steps_by_hand(

@@ -12,6 +12,7 @@ from mlx.utils import tree_map
 from rdchat.inference.api.events import FinishReason, TokenEvent
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid
@@ -70,7 +71,7 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     target = shared_llama()
     pair = Pair.of(target, shared_near())
     prompt = target.encode_chat(ask("several chunks of prompt please").messages, continue_last=False)
-    drafter = pair.draft.drafter(prompt, ask(), shape_of=lambda _: TREE)
+    drafter = DraftModelDrafter(pair.draft, prompt, ask(), shape_of=lambda _: TREE)
     looks = iter([False, False, True])
     read = list(drafter.prefill(lambda: next(looks), Ledger()))
     drafter.close(len(prompt))

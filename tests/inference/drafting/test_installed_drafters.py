@@ -14,7 +14,7 @@ from rdchat.inference.api.model_facts import HeadKind, ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.installed_drafters import (
-    BESIDE,
+    NEAR_MODEL,
     SHIPPED,
     drafters_made_for,
     installed_drafters,
@@ -85,8 +85,8 @@ def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Pat
     told = found(target)
     assert {name: (each.model, each.origin) for name, each in told.items()} == {
         "mine": (str(own), TRAINED),
-        "inside": (str(target.info.path / "inside"), BESIDE),
-        "next to it": (str(target.info.path.parent / "next to it"), BESIDE),
+        "inside": (str(target.info.path / "inside"), NEAR_MODEL),
+        "next to it": (str(target.info.path.parent / "next to it"), NEAR_MODEL),
         "some-org/a-drafter": ("some-org/a-drafter", "Hugging Face"),
         "someone/apples": (str(studio / "apples"), "LM Studio"),
     }

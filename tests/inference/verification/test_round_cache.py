@@ -217,12 +217,12 @@ def test_a_commit_writes_the_accepted_rows_only_whatever_the_context(
 
 
 @pytest.mark.parametrize(
-    ("path", "in_place", "others"),
+    ("path", "unmoved", "others"),
     [([], 0, None), ([0, 1, 2], 3, None), ([0, 1, 4, 5, 6], 2, slice(4, 7)), ([0, 2, 5], 1, [2, 5])],
 )
-def test_rows_that_a_commit_keeps(path: list[int], in_place: int, others: slice | list[int] | None) -> None:
+def test_rows_that_a_commit_keeps(path: list[int], unmoved: int, others: slice | list[int] | None) -> None:
     kept = RoundRows.of(path)
-    assert (kept.count, kept.in_place) == (len(path), in_place)
+    assert (kept.count, kept.unmoved) == (len(path), unmoved)
     assert (kept.others.tolist() if isinstance(kept.others, mx.array) else kept.others) == others
 
 

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
-from rdchat.inference.api.ledger_view import ledger_rows, shown
+from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
 from rdchat.ui.style.theme import Theme
@@ -160,7 +160,7 @@ def test_stages_say_what_they_are(qtbot: QtBot, theme: Theme) -> None:
     tree = LedgerTree(theme)
     qtbot.addWidget(tree)
     model = tree.model()
-    tree.show_rows(ledger_rows(shown((*_RECORDED, LedgerEntry("new stage", "", 1, 1.0)))))
+    tree.show_rows(ledger_rows(grouped_entries((*_RECORDED, LedgerEntry("new stage", "", 1, 1.0)))))
     assert "The model checks drafted tokens" in model.index(2, 0, model.index(0, 0)).data(Qt.ItemDataRole.ToolTipRole)
     host = model.index(3, 0, model.index(0, 0))
     assert "new stage" in model.index(1, 0, host).data(Qt.ItemDataRole.ToolTipRole)

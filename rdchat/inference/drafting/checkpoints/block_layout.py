@@ -37,7 +37,7 @@ _DFLASH_SETTINGS = {
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
 _MAX_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
-_IGNORED = {"t2d"}  # t2d says the same as d2t
+_IGNORED = {"t2d"}
 _DSPARK = "dspark"
 # VLLM also applies these to layers with settings of their own.
 _WINDOWS = ("layer_types", "use_sliding_window", "sliding_window")
@@ -47,8 +47,8 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
     top = Settings(checkpoint, checkpoint.config)
     if "transformer_layer_config" in top.data:
         layers = top.within("transformer_layer_config")
-        beside = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
-        return Parts(top, Settings(checkpoint, {**layers.data, **beside}), top, True)
+        overrides = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
+        return Parts(top, Settings(checkpoint, {**layers.data, **overrides}), top, True)
     inner = top.within("dflash_config")
     inner.refuse_others(_DFLASH_SETTINGS)
     inner.refuse({"causal"})
@@ -79,7 +79,8 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     # with Gemma's full attention, the values of some models are the keys
     kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
     sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim" if gemma else "head_dim")
-    windows, causal = _windows(parts, layers.size("num_hidden_layers"))  # the number was checked above
+    # `decoder_settings` has checked the number.
+    windows, causal = _windows(parts, layers.size("num_hidden_layers"))
     layers.word("hidden_activation" if gemma else "hidden_act", activation, [activation])
     block.word("projector_type", _DSPARK, [_DSPARK])
     block.word("attention_mode", "gqa", ["gqa", "mha"])
@@ -96,8 +97,8 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         target_layers=_target_layers(parts),
         target_width=sizes["hidden_size"],
         target_depth=block.target_depth,
-        block_size=block.size("block_size", least=1 if from_anchor else 2),
-        mask_token=block.size("mask_token_id", least=0),
+        block_size=block.size("block_size", minimum=1 if from_anchor else 2),
+        mask_token=block.size("mask_token_id", minimum=0),
         from_anchor=from_anchor,
         markov=markov,
         markov_rank=rank,
@@ -136,16 +137,19 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
     """
     layers, block = parts.layers, parts.own
     kinds = layers.layer_kinds(count)
-    used = layers.flag("use_sliding_window", True)  # Qwen's configurations may name a window that is not used
+    # Qwen's configurations may name a window that is not used.
+    used = layers.flag("use_sliding_window", True)
     sliding = [used and kind == "sliding_attention" for kind in kinds]
     width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
-    whole = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
+    full_width = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
     in_order = parts.speculators and not block.flag("sliding_window_non_causal", False)
-    return tuple(width if slides else whole for slides in sliding), tuple(slides and in_order for slides in sliding)
+    return tuple(width if slides else full_width for slides in sliding), tuple(
+        slides and in_order for slides in sliding
+    )
 
 
 def _markov(block: Settings) -> tuple[Markov, int]:
-    rank = block.size("markov_rank", 0, least=0)
+    rank = block.size("markov_rank", 0, minimum=0)
     if not rank:
         return Markov.NONE, 0
     kinds = [kind.value for kind in Markov if kind is not Markov.NONE]
@@ -153,7 +157,7 @@ def _markov(block: Settings) -> tuple[Markov, int]:
 
 
 def _drafts_from_anchor(parts: Parts) -> bool:
-    """Return whether the root's place drafts, where the configuration does not say: in DSpark it does, in DFlash not.
+    """Return whether the root drafts a token, where the configuration does not tell: in DSpark it does, in DFlash not.
 
     DeepSpec writes `markov_rank` into everything it trains: 0 for a DFlash that is trained like its DSpark. Speculators
     has said it for each drafter since it has DSpark; earlier drafters are trained like DFlash and propose one token
@@ -162,16 +166,16 @@ def _drafts_from_anchor(parts: Parts) -> bool:
     if parts.speculators:
         methods = parts.top.within("speculators_config").data.get("proposal_methods")
         known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
-        whole = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
-        return parts.top.data.get("speculators_model_type") == _DSPARK and whole
+        drafts_block = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
+        return parts.top.data.get("speculators_model_type") == _DSPARK and drafts_block
     return "markov_rank" in parts.own.data or parts.own.data.get("projector_type") == _DSPARK
 
 
 def _target_layers(parts: Parts) -> tuple[int, ...]:
     """Return the target layers that are read; the speculators layout counts the token embeddings as number 0."""
     if parts.speculators:
-        return parts.own.places("aux_hidden_state_layer_ids", -1)
-    return parts.own.places("target_layer_ids")
+        return parts.own.layer_numbers("aux_hidden_state_layer_ids", -1)
+    return parts.own.layer_numbers("target_layer_ids")
 
 
 def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:

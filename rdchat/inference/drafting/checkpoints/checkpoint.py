@@ -16,15 +16,16 @@ from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
 from rdchat.inference.models.model_files import printable_name
 from rdchat.inference.models.safetensors_file import StoredTensor
 from rdchat.inference.models.weight_files import read_headers, weight_files
-from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
 HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
 OTHER_HINT = "Use a drafter that was made for this model."
 NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
-_PREFIX, _FIRST_LAYER = "model.", "midlayer."  # of names: written by some tools; SafeAILab's name of `layers.0.`
+# Some tools write the prefix `model.`; SafeAILab writes `midlayer.` for `layers.0.`.
+_PREFIX, _FIRST_LAYER = "model.", "midlayer."
 _FLOATS = {"F16", "BF16", "F32"}
-PACKED = _FLOATS | {"U32"}  # types of quantised weights
+# Types of tensors of quantised weights.
+PACKED = _FLOATS | {"U32"}
 _INTEGERS = {"I32", "I64", "U32"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 _LISTS = {"draft_vocabulary": _INTEGERS, "d2t": _INTEGERS, "t2d": {"BOOL", "U8", *_INTEGERS}}
@@ -34,12 +35,18 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A folder with a drafter; weights are read only when needed."""
+    """A folder with a drafter; weights are read only when needed.
+
+    Attributes:
+        config: Content of its `config.json`.
+        files: Its safetensors files.
+        tensors: Tensors from the headers, by `plain_name`.
+    """
 
     folder: Path
-    config: Mapping[str, Any]  # its `config.json`
-    files: tuple[Path, ...]  # its safetensors files
-    tensors: Mapping[str, StoredTensor]  # from the headers, by `plain_name`
+    config: Mapping[str, Any]
+    files: tuple[Path, ...]
+    tensors: Mapping[str, StoredTensor]
 
     @property
     def listed_tokens(self) -> int:
@@ -67,34 +74,35 @@ class Checkpoint:
                 continue
             if name not in self.tensors:
                 raise self.error(f"the tensor {name} is missing")
-            found = self.tensors[name]
+            stored = self.tensors[name]
             if name not in expected:
                 raise self.error(f"it has an unknown tensor {name[:100]}", NEWER_HINT)
-            if found.shape != expected[name]:
-                raise self.error(f"its tensor {name} has the shape {found.shape} instead of {expected[name]}")
-            if found.dtype not in _LISTS.get(name, types):
-                raise self.error(f"its tensor {name} is stored as {found.dtype[:20]}", NEWER_HINT)
+            if stored.shape != expected[name]:
+                raise self.error(f"its tensor {name} has the shape {stored.shape} instead of {expected[name]}")
+            if stored.dtype not in _LISTS.get(name, types):
+                raise self.error(f"its tensor {name} is stored as {stored.dtype[:20]}", NEWER_HINT)
 
-    def read(self, wanted: Collection[str]) -> dict[str, mx.array]:
+    def read(self, names: Collection[str]) -> dict[str, mx.array]:
         """Return tensors, lazy: each is read where it is used, so that they need not all be in memory at once.
 
         Raises:
             ModelError: If one holds numbers that are not finite.
         """
-        checked = self.lazy(wanted)
-        while checked:  # hold each tensor only while it is checked
+        checked = self.lazy(names)
+        # Each tensor is in memory only while it is checked.
+        while checked:
             name, tensor = checked.popitem()
             if mx.issubdtype(tensor.dtype, mx.floating) and not mx.all(mx.isfinite(tensor)).item():
                 raise self.error(f"its tensor {name} has values that are not finite")
-        return self.lazy(wanted)
+        return self.lazy(names)
 
-    def lazy(self, wanted: Collection[str]) -> dict[str, mx.array]:
+    def lazy(self, names: Collection[str]) -> dict[str, mx.array]:
         """Return tensors as `read` does, without the check; `read` must have checked them."""
         tensors: dict[str, mx.array] = {}
         for path in self.files:
             held = mx.load(str(path))
             assert isinstance(held, dict)
-            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in wanted}
+            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in names}
         return tensors
 
     def drafted_tokens(self, name: str, ids: npt.NDArray[np.integer], vocabulary_size: int) -> mx.array:
@@ -109,21 +117,22 @@ class Checkpoint:
             raise self.error(f"the tokens of its list {name} are not in ascending order")
         return mx.array(ids.astype(np.int32))
 
-    def offset_tokens(self, offsets: mx.array, vocabulary_size: int) -> mx.array:
-        """Return `drafted_tokens` of a list `d2t`, (n,): draft token i is token i + offsets[i] of the target."""
-        ids = fetch(offsets).astype(np.int64) + np.arange(offsets.shape[0])
-        return self.drafted_tokens("d2t", ids, vocabulary_size)
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A file layout of drafters; its functions raise ModelError."""
+    """A file layout of drafters; its functions raise ModelError.
 
-    kind: HeadKind  # the kind of head in it
-    matches: Callable[[Mapping[str, Any], Collection[str]], bool]  # by configuration and names of tensors
-    # Returns the checked network; takes the number of target layers, if known.
+    Attributes:
+        kind: Kind of the drafters.
+        matches: Tells, by configuration and names of tensors, whether a checkpoint has this layout.
+        config: Returns the checked network; takes the number of target layers, if known.
+        load: Reads the drafter, given its `config`.
+    """
+
+    kind: HeadKind
+    matches: Callable[[Mapping[str, Any], Collection[str]], bool]
     config: Callable[[Checkpoint, int | None], Any]
-    load: Callable[[Checkpoint, Any, LoadedModel], StoredHead]  # reads the drafter, given its `config`
+    load: Callable[[Checkpoint, Any, LoadedModel], StoredHead]
 
 
 def plain_name(name: str) -> str:

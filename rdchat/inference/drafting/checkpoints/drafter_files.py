@@ -16,10 +16,15 @@ CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.md"
 
 @dataclass(frozen=True, slots=True)
 class PublishedDrafter:
-    """A drafter in a published layout, ready to write."""
+    """A drafter in a published layout, ready to write.
 
-    config: Mapping[str, Any]  # its configuration
-    tensors: Mapping[str, mx.array]  # its weights, in the precision to store, and its lists of tokens
+    Attributes:
+        config: Content of `config.json`.
+        tensors: Its weights, in the precision to store, and its lists of tokens.
+    """
+
+    config: Mapping[str, Any]
+    tensors: Mapping[str, mx.array]
 
     def bound_to(self, target: TargetBinding) -> "PublishedDrafter":
         """Return it with the target it was trained for in its configuration."""
@@ -45,7 +50,7 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
         StorageError: If it cannot be written.
     """
     make_folder(folder)
-    # temporary files are moved into place from the last to the first
+    # The temporary files replace the real ones from the last to the first.
     with (
         atomic_file(folder / CONFIG) as config,
         atomic_file(folder / CARD) as text,
@@ -54,7 +59,8 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
         config.write_text(json.dumps(drafter.config, indent=2) + "\n", encoding="utf-8")
         text.write_text(card, encoding="utf-8")
         mx.save_safetensors(str(weights), dict(drafter.tensors), {"format": "mlx"})
-        (folder / CONFIG).unlink(missing_ok=True)  # an older one does not describe the new weights
+        # An older configuration does not describe the new weights.
+        (folder / CONFIG).unlink(missing_ok=True)
 
 
 def read_own_drafter(folder: Path) -> PublishedDrafter:

@@ -153,9 +153,9 @@ def _fit(checkpoint: Checkpoint, needs: DecoderConfig | MtpConfig, model: Loaded
         (needs.vocabulary_size, info.vocabulary_size, "{:,} tokens"),
         (needs.target_depth or depth, depth, "{:,} layers"),
     ]
-    for wanted, found, words in differing:
-        if wanted != found:
-            reason = f"it needs a model with {words.format(wanted)}, but {info.name} has {found:,}"
+    for needed, actual, what in differing:
+        if needed != actual:
+            reason = f"it needs a model with {what.format(needed)}, but {info.name} has {actual:,}"
             raise checkpoint.error(reason, OTHER_HINT)
     if not all(0 <= layer < depth for layer in needs.target_layers):
         raise checkpoint.error(
@@ -176,10 +176,10 @@ def _name_fit(named: str | None, name: str) -> TargetMatch:
     """
     if not named:
         return TargetMatch(False, f"It does not say which model it is for; its sizes fit {name}.")
-    wanted = named.rstrip("/").rsplit("/", 1)[-1].lower()
-    fits = bool(wanted) and name.rsplit("/", 1)[-1].lower().startswith(wanted)
-    words = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
-    return TargetMatch(False, f"It was made for {named[:100]}; {words}.")
+    target_name = named.rstrip("/").rsplit("/", 1)[-1].lower()
+    fits = bool(target_name) and name.rsplit("/", 1)[-1].lower().startswith(target_name)
+    verdict = f"name and sizes fit {name}" if fits else f"its sizes fit {name} as well"
+    return TargetMatch(False, f"It was made for {named[:100]}; {verdict}.")
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -19,8 +19,10 @@ from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, chec
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, FeatureNorm, StoredEagle3
 from rdchat.inference.drafting.heads.head import HeadKind
 
-_KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")  # kinds of layers; their tensors tell them apart
-_ANY_DEPTH = 100  # in place of the number of the target's layers, where it is not known
+# Their layers are told apart by their tensors.
+_KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
+# Number of the target's layers where it is not known.
+_ANY_DEPTH = 100
 _READ = "eagle_aux_hidden_state_layer_ids"
 # Copies of the target's tables that only training needs, and tensors that follow from the configuration.
 _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_freq")
@@ -50,7 +52,8 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
     speculators = "speculators_model_type" in top.data
     if speculators:
         top.word("speculators_model_type", "", ["eagle3"])
-        if top.data.get("norm_before_residual") is None:  # missing means false in speculators and true in vLLM
+        # Speculators takes a missing value as false, and vLLM as true.
+        if top.data.get("norm_before_residual") is None:
             raise checkpoint.error("its configuration lacks norm_before_residual, whose default differs between tools")
     inner = top.within("eagle_config")
     layers = top.within("transformer_layer_config") if speculators else top
@@ -137,7 +140,8 @@ def _windows(layers: Settings) -> tuple[int | None, ...]:
     # Qwen's configurations may name a window that is not used
     used = layers.flag("use_sliding_window", layers.data.get("model_type") not in ("qwen2", "qwen3"))
     if used and layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None:
-        raise layers.wrong("sliding_window")  # it does not say for which layers
+        # The configuration does not say for which layers.
+        raise layers.wrong("sliding_window")
     return tuple(layers.size("sliding_window") if used and kind == "sliding_attention" else None for kind in kinds)
 
 
@@ -151,12 +155,12 @@ def _target_layers(parts: Parts, depth: int | None) -> tuple[int, ...]:
     """
     inner = parts.top.within("eagle_config")
     if parts.top.data.get(_READ):
-        return parts.top.places(_READ, -1)
+        return parts.top.layer_numbers(_READ, -1)
     if inner.data.get(_READ):
-        read = inner.places(_READ)
-        return inner.places(_READ, -1) if max(read) == depth else read
+        read = inner.layer_numbers(_READ)
+        return inner.layer_numbers(_READ, -1) if max(read) == depth else read
     if parts.top.data.get("target_layer_ids"):
-        return parts.top.places("target_layer_ids")
+        return parts.top.layer_numbers("target_layer_ids")
     depth = depth or parts.top.target_depth or _ANY_DEPTH
     return 1, depth // 2 - 1, depth - 4
 

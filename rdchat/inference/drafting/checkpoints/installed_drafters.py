@@ -1,6 +1,6 @@
 """Finds drafters on this machine: one by name, the one made for a model, or all.
 
-It looks in the person's own folder, among those shipped with rdchat, beside the model, in the hub's cache, and in
+It looks in the person's own folder, among those shipped with rdchat, around the model, in the hub's cache, and in
 LM Studio's folders. Only configurations and headers are read.
 """
 
@@ -32,18 +32,24 @@ from rdchat.inference.models.model_locations import (
 )
 from rdchat.inference.models.mtp_families import unreadable
 
-BESIDE = "Beside the model"
-_MAX_BESIDE = 1000  # folders looked at beside a model, whose parent may hold all downloads
-_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")  # every model has one of them
+NEAR_MODEL = "Beside the model"
+# The folder around a model may hold all downloads.
+_MAX_NEIGHBOURS = 1000
+# Every model has one of them.
+_TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json")
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterSearch:
-    """The result of a search."""
+    """The result of a search.
 
-    # The person's newest drafter for the model, else the shipped one, else the model's MTP layers; None without any.
+    Attributes:
+        folder: The person's newest drafter for the model, else the shipped one, else the model's MTP layers; None
+            without any.
+        left_out: A sentence for each of the person's drafters that is damaged and might have been for the model.
+    """
+
     folder: Path | None
-    # A sentence for each of the person's drafters that is damaged and might have been for the model.
     left_out: tuple[str, ...] = ()
 
 
@@ -57,13 +63,13 @@ def resolve_drafter(named: str) -> Path:
         ModelError: If it is a hub id that is not on this machine, or the name of several.
         InvalidSettingError: If it begins with `~` and an unknown user.
     """
-    place = paths.expanded(named, "The drafter")
-    if os.path.lexists(place):
-        return place
+    folder = paths.expanded(named, "The drafter")
+    if os.path.lexists(folder):
+        return folder
     if is_hub_id(named):
         return cached_snapshot(named, "drafter")
     listed = next((each for each in own_drafters() if each.name == named), None) or find_card(named)
-    return listed.path if listed else place
+    return listed.path if listed else folder
 
 
 def drafter_name(named: str | None, folder: Path) -> str:
@@ -72,27 +78,27 @@ def drafter_name(named: str | None, folder: Path) -> str:
     return str(named) if by_hub_id else str(folder)
 
 
-def search_drafters(wanted: str | None, model: Path | None = None) -> DrafterSearch:
+def search_drafters(model_hash: str | None, model: Path | None = None) -> DrafterSearch:
     """Look for a drafter made for the model with a `target_hash`; with None only look for damaged ones.
 
     Args:
-        wanted: The hash.
+        model_hash: The hash.
         model: The model's folder, to look for MTP layers in it.
     """
-    found: Path | None = None
+    match: Path | None = None
     left_out = []
     for folder in (*_own_folders(), *(card.path for card in shipped_drafters())):
         if not os.path.lexists(folder / CONFIG):
             continue
         try:
-            if bound_hash(folder) == wanted and wanted is not None:
+            if bound_hash(folder) == model_hash and model_hash is not None:
                 inspect_drafter(folder)
-                found = found or folder
+                match = match or folder
         except ModelError as error:
             left_out.append(f"The drafter {printable_name(folder)} is not used: {error}")
-    if found is None and model is not None and own_layers(model):
-        found = model
-    return DrafterSearch(found, tuple(left_out))
+    if match is None and model is not None and own_layers(model):
+        match = model
+    return DrafterSearch(match, tuple(left_out))
 
 
 def own_layers(model: Path) -> Checkpoint | None:
@@ -101,19 +107,20 @@ def own_layers(model: Path) -> Checkpoint | None:
         config = read_config(model)
         return None if unreadable(str(config["model_type"])) else open_mtp(model, config)
     except ModelError:
-        return None  # what is wrong with the model is said elsewhere
+        # What is wrong with the model is reported elsewhere.
+        return None
 
 
-def mtp_folder(wanted: str, model: Path) -> Path | None:
+def mtp_folder(model_hash: str, model: Path) -> Path | None:
     """Return the newest folder of MTP layers that were fetched for a model, else the model's own, if it has them.
 
     Args:
-        wanted: The model's `target_hash`.
+        model_hash: The model's `target_hash`.
         model: Its folder.
     """
     for folder in _own_folders():
         try:
-            if bound_hash(folder) == wanted and inspect_drafter(folder) is HeadKind.MTP:
+            if bound_hash(folder) == model_hash and inspect_drafter(folder) is HeadKind.MTP:
                 return folder
         except ModelError:
             continue
@@ -121,22 +128,22 @@ def mtp_folder(wanted: str, model: Path) -> Path | None:
 
 
 def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:
-    """Return the drafters on this machine, each once, by place and name.
+    """Return the drafters on this machine, each once, by origin and name.
 
     Args:
         model: Folder of the loaded model, to look beside and inside it; None without a model.
     """
-    found: dict[Path, ModelCard] = {}
-    for place in _places(model):
-        folder = place.path.resolve()
-        if folder in found or (model is not None and folder == model.resolve()):
+    cards: dict[Path, ModelCard] = {}
+    for card in _candidates(model):
+        folder = card.path.resolve()
+        if folder in cards or (model is not None and folder == model.resolve()):
             continue
-        surely = place.origin in (TRAINED, SHIPPED)
-        if (seen := _look(place.path, _changed_ns(place.path), surely)) is not None:
+        surely = card.origin in (TRAINED, SHIPPED)
+        if (seen := _look(card.path, _changed_ns(card.path), surely)) is not None:
             kind, problem = seen
-            known = replace(place, is_drafter=True, kind=kind, family=kind.label if kind else "", problem=problem)
-            found[folder] = replace(known, disk_bytes=stamp_of(folder).disk_bytes)
-    return tuple(found.values())
+            known = replace(card, is_drafter=True, kind=kind, family=kind.label if kind else "", problem=problem)
+            cards[folder] = replace(known, disk_bytes=stamp_of(folder).disk_bytes)
+    return tuple(cards.values())
 
 
 def drafters_made_for(model: str) -> tuple[ModelCard, ...]:
@@ -145,27 +152,27 @@ def drafters_made_for(model: str) -> tuple[ModelCard, ...]:
     Args:
         model: Its folder, or its hub id in the hub's cache; for anything else the result is empty.
     """
-    place = Path(model)
-    folder = place if place.is_dir() else snapshot_of(model) if is_hub_id(model) else None
+    path = Path(model)
+    folder = path if path.is_dir() else snapshot_of(model) if is_hub_id(model) else None
     if folder is None:
         return ()
-    wanted = target_hash(folder)
-    return tuple(each for each in installed_drafters(folder) if not each.problem and _names(each.model, wanted))
+    model_hash = target_hash(folder)
+    return tuple(each for each in installed_drafters(folder) if not each.problem and _names(each.model, model_hash))
 
 
-def _names(drafter: str, wanted: str) -> bool:
+def _names(drafter: str, model_hash: str) -> bool:
     try:
-        return bound_hash(resolve_drafter(drafter)) == wanted
+        return bound_hash(resolve_drafter(drafter)) == model_hash
     except RdchatError:
         return False
 
 
-def _places(model: Path | None) -> Iterator[ModelCard]:
+def _candidates(model: Path | None) -> Iterator[ModelCard]:
     """Yield the folders to look in."""
     yield from own_drafters()
     if model is not None and model.is_dir():
-        for folder in (*folders_in(model), *folders_in(model.parent)[:_MAX_BESIDE]):
-            yield ModelCard(folder.name, str(folder), BESIDE, folder)
+        for folder in (*folders_in(model), *folders_in(model.parent)[:_MAX_NEIGHBOURS]):
+            yield ModelCard(folder.name, str(folder), NEAR_MODEL, folder)
     yield from model_cards()
     yield from shipped_drafters()
 
@@ -177,7 +184,7 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
     Args:
         folder: The folder.
         changed_ns: When it was changed; part of the cache's key.
-        surely: Whether only drafters are kept in this place.
+        surely: Whether the folder around it has only drafters.
     """
     known = surely
     try:
@@ -188,8 +195,8 @@ def _look(folder: Path, changed_ns: int, surely: bool) -> tuple[HeadKind | None,
         if known or not any((folder / name).exists() for name in _TOKENIZERS):
             return inspect_drafter(folder), ""
     except (RdchatError, OSError) as error:
-        words = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
-        return (None, words) if known else None
+        problem = error.message if isinstance(error, RdchatError) else f"{folder} cannot be read: {error.strerror}."
+        return (None, problem) if known else None
     return None
 
 

@@ -58,35 +58,45 @@ from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 _SIDE_FOLDER = "mtp"
 _PROJECTIONS = ("eh_proj.weight", "fc.weight", "input_proj.weight")
 _FIRST = (0, "eh_proj.weight")
-_PARTS = ("eh_proj", "enorm", "hnorm", "norm")  # of `MtpNetwork`, besides the layer
-_RAW_MEAN = 0.5  # mean of a norm's weights below which they count as stored without the 1 that is added to them
+# Parts of `MtpNetwork` besides the decoder layer.
+_PARTS = ("eh_proj", "enorm", "hnorm", "norm")
+# Where the mean of a norm's weights is lower, they count as stored without the 1 that is added to them.
+_RAW_MEAN = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class _Naming:
-    """The tensors' names of a few families."""
+    """The tensors' names of a few families.
 
-    architectures: Collection[str]  # mlx-lm's model types
-    # Of a name without `model.`: `layer`, missing for what all MTP layers share, and `rest`.
+    Attributes:
+        architectures: Model types of mlx-lm.
+        pattern: Splits a name without `model.` into `layer`, missing for what all MTP layers share, and `rest`.
+        parts: Names of `_PARTS`; copies of the model's tables have an empty one.
+        after_layers: Whether `layer` counts on from the model's layers.
+        disputed: Whether sources disagree on the hidden states that are read.
+        zero_centred: Whether a norm's weights are stored without the 1 that is added to them.
+    """
+
+    architectures: Collection[str]
     pattern: re.Pattern[str]
-    parts: Mapping[str, str]  # names of `_PARTS`; copies of the model's tables have an empty one
-    after_layers: bool = False  # whether `layer` counts on from the model's layers
+    parts: Mapping[str, str]
+    after_layers: bool = False
     hidden_first: bool = False
-    disputed: bool = False  # whether sources disagree on the hidden states that are read
-    zero_centred: bool = False  # whether a norm's weights are stored without the 1 that is added to them
+    disputed: bool = False
+    zero_centred: bool = False
 
-    def place(self, name: str, depth: int) -> tuple[int, str] | None:
+    def locate(self, name: str, depth: int) -> tuple[int, str] | None:
         """Return a tensor's MTP layer and its name in `MtpNetwork`, empty for a copy; None for other tensors."""
-        found = self.pattern.fullmatch(name)
-        if found is None:
+        match = self.pattern.fullmatch(name)
+        if match is None:
             return None
-        layer = int(found["layer"] or 0) - (depth if self.after_layers else 0)
-        module, _, leaf = found["rest"].rpartition(".")
+        layer = int(match["layer"] or 0) - (depth if self.after_layers else 0)
+        module, _, leaf = match["rest"].rpartition(".")
         if layer < 0:
             return None
         if module in self.parts:
             return layer, f"{self.parts[module]}.{leaf}" if self.parts[module] else ""
-        return None if found["layer"] is None else (layer, f"block.{found['rest']}")
+        return None if match["layer"] is None else (layer, f"block.{match['rest']}")
 
 
 _QWEN_PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "norm"}
@@ -147,24 +157,24 @@ def _find(
     tensors: dict[str, StoredTensor] = {}
     files = []
     for path, header in headers.items():
-        if found := {name: at for name, at in header.items() if naming.place(name, depth)}:
+        if own := {name: at for name, at in header.items() if naming.locate(name, depth)}:
             files.append(path)
-            tensors |= found
+            tensors |= own
     return tuple(files), tensors
 
 
 def _weight_files(folder: Path) -> Iterator[Path]:
     """Yield the safetensors files of a folder, then those of the folder `mtp` in it."""
-    for place in (folder, folder / _SIDE_FOLDER):
-        if place.is_dir():
-            yield from (path for path in entries_of(place) if path.match("*.safetensors") and path.is_file())
+    for part in (folder, folder / _SIDE_FOLDER):
+        if part.is_dir():
+            yield from (path for path in entries_of(part) if path.match("*.safetensors") and path.is_file())
 
 
 def _naming_of(names: Iterable[str], depth: int, bare: bool) -> _Naming | None:
     """Return how the MTP layers among some tensors are named; None where there are none."""
     namings = (*_NAMINGS, _BARE_NAMING) if bare else _NAMINGS
     listed = [name for name in names if name.endswith(_PROJECTIONS)]
-    return next((each for each in namings if any(each.place(name, depth) == _FIRST for name in listed)), None)
+    return next((each for each in namings if any(each.locate(name, depth) == _FIRST for name in listed)), None)
 
 
 def _is_bare(config: Mapping[str, Any]) -> bool:
@@ -173,8 +183,8 @@ def _is_bare(config: Mapping[str, Any]) -> bool:
 
 def _depth(config: Mapping[str, Any]) -> int:
     """Return the number of the model's layers; 0 where that is not given."""
-    found = text_config(config).get("num_hidden_layers")
-    return found if type(found) is int else 0
+    depth = text_config(config).get("num_hidden_layers")
+    return depth if type(depth) is int else 0
 
 
 def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> MtpConfig:
@@ -186,7 +196,8 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
     settings = Settings(checkpoint, text_config(checkpoint.config))
     depth, width = _depth(checkpoint.config), settings.size("hidden_size")
     naming = _naming_of(checkpoint.tensors, depth, _is_bare(checkpoint.config))
-    assert naming is not None  # `open_mtp` has found it
+    # `open_mtp` has found it.
+    assert naming is not None
     placed = _placed(checkpoint, naming)
     for part, shape in {"eh_proj": (width, 2 * width), **dict.fromkeys(_PARTS[1:], (width,))}.items():
         tensor = placed.get(f"{part}.weight")
@@ -197,7 +208,8 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
     if not any(name.startswith("block.") for name in placed):
         raise checkpoint.error("its MTP part has no decoder layer")
     for name, stored in placed.values():
-        packed = stored.dtype == "U8" and name.endswith(".scales")  # of 4-bit floats
+        # Such scales belong to 4-bit floats.
+        packed = stored.dtype == "U8" and name.endswith(".scales")
         scaled = stored.dtype == FLOAT8 and name + SCALES in checkpoint.tensors
         if stored.dtype not in PACKED and not packed and not scaled:
             raise checkpoint.error(f"its tensor {name[:100]} is stored as {stored.dtype[:20]}", NEWER_HINT)
@@ -208,15 +220,15 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         norm_epsilon=settings.number("rms_norm_eps", 1e-6),
         hidden_first=naming.hidden_first,
         readings=READINGS if naming.disputed else READINGS[:1],
-        layers=1 + max(place[0] for name in checkpoint.tensors if (place := naming.place(name, depth))),
+        layers=1 + max(location[0] for name in checkpoint.tensors if (location := naming.locate(name, depth))),
     )
 
 
 def _placed(checkpoint: Checkpoint, naming: _Naming) -> dict[str, tuple[str, StoredTensor]]:
     """Return the first MTP layer's tensors with their stored names, by their names in `MtpNetwork`."""
     depth = _depth(checkpoint.config)
-    places = {name: naming.place(name, depth) for name in checkpoint.tensors}
-    return {at[1]: (name, checkpoint.tensors[name]) for name, at in places.items() if at and at[0] == 0 and at[1]}
+    locations = {name: naming.locate(name, depth) for name in checkpoint.tensors}
+    return {at[1]: (name, checkpoint.tensors[name]) for name, at in locations.items() if at and at[0] == 0 and at[1]}
 
 
 def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> StoredMtp:
@@ -237,7 +249,8 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
     number, caches = _attention_layer(model)
     _check_memory(checkpoint, [tensor for _, tensor in placed.values()], model)
-    checkpoint.read([name for name, _ in placed.values()])  # checks that all numbers are finite
+    # `read` checks that all numbers are finite.
+    checkpoint.read([name for name, _ in placed.values()])
     return StoredMtp(
         config,
         lambda: MtpNetwork(config, _fresh_layer(model.network, number), caches),
@@ -245,7 +258,8 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
     )
 
 
-MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)  # `open_mtp` recognises it
+# `open_mtp` recognises it.
+MTP = Layout(HeadKind.MTP, lambda _config, _tensors: False, mtp_config, load)
 
 
 def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model: LoadedModel) -> None:
@@ -255,8 +269,8 @@ def _check_memory(checkpoint: Checkpoint, tensors: Iterable[StoredTensor], model
     sizes = (each.elements * float_bytes if each.dtype in floats else each.stored_bytes for each in tensors)
     need, room = sum(sizes), memory_room().limit_bytes
     if need > room:
-        words = f"The MTP layers in {checkpoint.name} need {gigabytes(need)}, but only {gigabytes(room)} of memory is"
-        raise DoesNotFitError(f"{words} available.", "Close other apps, or choose another drafting mode.")
+        text = f"The MTP layers in {checkpoint.name} need {gigabytes(need)}, but only {gigabytes(room)} of memory is"
+        raise DoesNotFitError(f"{text} available.", "Close other apps, or choose another drafting mode.")
 
 
 def _attention_layer(model: LoadedModel) -> tuple[int, int]:
@@ -299,7 +313,7 @@ def _weights(
     which some families' add 1 by signs that are missing here.
     """
     held = checkpoint.lazy([name for name, _ in placed.values()])
-    tensors = {place: held[name] for place, (name, _) in placed.items()}
+    tensors = {name: held[stored] for name, (stored, _) in placed.items()}
     layer = f"model.layers.{number}."
     matrices = {layer + name.removeprefix("block."): at for name, at in tensors.items() if at.ndim > 1}
     sane: dict[str, mx.array] = getattr(network, "sanitize", lambda weights: weights)(matrices)

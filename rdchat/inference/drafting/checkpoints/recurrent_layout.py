@@ -26,12 +26,16 @@ from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1
-_VOCABULARY = "draft_vocabulary"  # tensor of token ids beside the head's weights
-_VALUES_PER_BYTE = 2  # weights of 4 bits in a byte
-_APPLE_NAMES = {  # ours: theirs; their matrix for h and s has the columns of h first
+# Tensor of the ids of the tokens that can be drafted.
+_VOCABULARY = "draft_vocabulary"
+# Weights may have 4 bits.
+_VALUES_PER_BYTE = 2
+# Our names and Apple's, whose matrix for h and s has the columns of h first.
+_APPLE_NAMES = {
     "from_token.weight": "rnn_w.weight",
     "recurrence.weight": "rnn_u.weight",
-    "from_token.bias": "rnn_u.bias",  # their sum has a single bias, which can stand on either side
+    # Apple's sum has a single bias, which can stand on either side.
+    "from_token.bias": "rnn_u.bias",
     "from_hidden.bias": "{input}.bias",
     "from_hidden.weight": "{input}.weight",
     "from_state.weight": "{input}.weight",
@@ -42,11 +46,16 @@ _APPLE_OUTPUTS, _APPLE_INPUTS = ("lm_head", "lm_heads", "0"), ("input_proj", "in
 
 @dataclass(frozen=True, slots=True)
 class StoredDrafter(StoredHead):
-    """A recurrent drafter in memory."""
+    """A recurrent drafter in memory.
+
+    Attributes:
+        vocabulary: (draft_vocabulary_size,) int32: ids of the tokens that it can draft, ascending.
+        target: Model that it was trained for; None where the checkpoint does not name it.
+    """
 
     head: RecurrentHead
-    vocabulary: mx.array  # (draft_vocabulary_size,) int32 ids of the tokens that it can draft, ascending
-    target: TargetBinding | None  # the model it was trained for; None where the checkpoint does not say
+    vocabulary: mx.array
+    target: TargetBinding | None
 
     def bind(self, model: LoadedModel) -> BoundRecurrentHead:
         embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
@@ -104,7 +113,8 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Stor
             tensors[name] = tensors[stored]
     head.load_weights([(name, tensors[name]) for name in names])
     if config.quantization_bits and not on_gpu():
-        head = dequantize_model(head)  # quantised kernels are slow on a CPU
+        # Quantised kernels are slow on a CPU.
+        head = dequantize_model(head)
     # `check_drafter` has already checked the binding
     return StoredDrafter(head, vocabulary, None if apples else TargetBinding(**checkpoint.config["target"]))
 
@@ -138,7 +148,7 @@ def _apple_config(settings: Settings) -> HeadConfig:
         exit_size=inner,
         state_size=hidden,
         cell=Cell.RNN if settings.data.get("rnn", False) else Cell.SUM,
-        blocks=settings.size("num_draft_layers", least=0),
+        blocks=settings.size("num_draft_layers", minimum=0),
         project_input=inner != 2 * hidden,
         activate_input=False,
         output=Output.OWN,

@@ -15,7 +15,8 @@ from rdchat.inference.drafting.heads.stored_network import StoredNetwork
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
-_MAX_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+# MLX counts one dimension in 32 bits.
+_MAX_SIZE = 2**31 - 1
 _MAX_LIST = 1000
 _MAX_LAYERS = 100
 _ROPE_NUMBERS: dict[str, frozenset[str]] = {
@@ -45,10 +46,15 @@ def is_positive(value: Any) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Part of a configuration."""
+    """Part of a configuration.
 
-    checkpoint: Checkpoint  # the drafter, named in errors
-    data: Mapping[str, Any]  # null counts as missing
+    Attributes:
+        checkpoint: The drafter, named in errors.
+        data: Settings by name; null counts as missing.
+    """
+
+    checkpoint: Checkpoint
+    data: Mapping[str, Any]
 
     def within(self, name: str) -> "Settings":
         """Return the settings nested in another one; empty where there is none."""
@@ -76,9 +82,9 @@ class Settings:
             raise self.wrong(name)
         return value
 
-    def size(self, name: str, default: int | None = None, least: int = 1) -> int:
+    def size(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """Return a whole number within sane limits."""
-        return int(self.value(name, lambda value: type(value) is int and least <= value <= _MAX_SIZE, default))
+        return int(self.value(name, lambda value: type(value) is int and minimum <= value <= _MAX_SIZE, default))
 
     def number(self, name: str, default: float) -> float:
         """Return a positive number."""
@@ -100,7 +106,7 @@ class Settings:
             raise self.wrong("layer_types")
         return list(kinds)
 
-    def places(self, name: str, offset: int = 0) -> tuple[int, ...]:
+    def layer_numbers(self, name: str, offset: int = 0) -> tuple[int, ...]:
         """Return a list of the target's layers, each plus an offset, checked against the number of layers."""
         values = self.value(name, lambda value: isinstance(value, list) and 0 < len(value) <= _MAX_LIST)
         if not all(type(value) is int and 0 <= value + offset < _MAX_LIST for value in values):
@@ -109,8 +115,8 @@ class Settings:
 
     def text(self, *names: str) -> str | None:
         """Return the first of these settings that is a non-empty string."""
-        found = (self.data.get(name) for name in names)
-        return next((value for value in found if isinstance(value, str) and value), None)
+        values = (self.data.get(name) for name in names)
+        return next((value for value in values if isinstance(value, str) and value), None)
 
     @property
     def target_depth(self) -> int | None:
@@ -151,13 +157,14 @@ class Settings:
             rope = rope.within(layer_type)
         based = next((part for part in (rope, older) if part.data.get("rope_theta") is not None), self)
         theta = based.number("rope_theta", 10_000.0)
-        if theta <= 1:  # such a base gives no frequencies
+        # Such a base gives no frequencies.
+        if theta <= 1:
             raise based.wrong("rope_theta")
         scaling = rope if rope.data.get("rope_type") or rope.data.get("type") else older
         traditional = not self.flag("rope_is_neox_style", True)
-        most = self.size("max_position_embeddings", 2048)
+        max_positions = self.size("max_position_embeddings", 2048)
         if not scaling.data:
-            return RopeConfig(theta, None, traditional, most)
+            return RopeConfig(theta, None, traditional, max_positions)
         named = "type" if scaling.data.get("rope_type") is None else "rope_type"
         kind = scaling.word(named, "default", _ROPE_NUMBERS)
         kind = "default" if kind == "mrope" else kind
@@ -177,7 +184,7 @@ class Settings:
         }
         if kind == "proportional":
             numbers["partial_rotary_factor"] = partial
-        return RopeConfig(theta, {"rope_type": kind, **numbers}, traditional, most)
+        return RopeConfig(theta, {"rope_type": kind, **numbers}, traditional, max_positions)
 
     @staticmethod
     def _rope_number(scaling: "Settings", name: str) -> float:
@@ -190,26 +197,35 @@ class Settings:
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts of a configuration, wherever a layout keeps them."""
+    """The parts of a configuration, wherever a layout keeps them.
 
-    top: Settings  # the whole configuration
-    layers: Settings  # of the decoder layers
-    own: Settings  # of the kind of drafter, or those at the top
-    speculators: bool  # vLLM's layout
+    Attributes:
+        top: The complete configuration.
+        layers: Settings of the decoder layers.
+        own: Settings of the kind of drafter, or those at the top.
+        speculators: Whether it is vLLM's layout.
+    """
+
+    top: Settings
+    layers: Settings
+    own: Settings
+    speculators: bool
 
 
 def load_network(
     stored: type[StoredNetwork[Any]], checkpoint: Checkpoint, config: DecoderConfig, _model: LoadedModel
 ) -> StoredNetwork[Any]:
     """Read a block or EAGLE-3 drafter; see `Layout`. Tensors that its network does not use are not read."""
-    wanted, vocabulary = list(config.shapes()), None
-    tensors = checkpoint.read([*wanted, "d2t", "t2d"])
+    names, vocabulary = list(config.shapes()), None
+    tensors = checkpoint.read([*names, "d2t", "t2d"])
     if "d2t" in tensors:
-        vocabulary = checkpoint.offset_tokens(tensors["d2t"], config.vocabulary_size)
+        # Draft token i is token i + d2t[i] of the target.
+        ids = fetch(tensors["d2t"]).astype(np.int64) + np.arange(tensors["d2t"].shape[0])
+        vocabulary = checkpoint.drafted_tokens("d2t", ids, config.vocabulary_size)
         chosen = np.flatnonzero(fetch(tensors["t2d"])) if config.reduced and "t2d" in tensors else None
         if chosen is not None and not np.array_equal(chosen, fetch(vocabulary)):
             raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
-    return stored(config, partial(checkpoint.lazy, wanted), vocabulary)
+    return stored(config, partial(checkpoint.lazy, names), vocabulary)
 
 
 def decoder_settings(

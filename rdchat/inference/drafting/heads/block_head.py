@@ -40,8 +40,8 @@ class BoundBlockHead(BoundNetwork):
 
     def embeddings(self, root: int | mx.array) -> mx.array:
         """Return the embeddings of a block, (block_size, hidden_size): a root, () or an id, then mask tokens."""
-        found = self.embed(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
-        return found if self._scale == 1 else found * self._scale
+        embeddings = self.embed(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
+        return embeddings if self._scale == 1 else embeddings * self._scale
 
     def base_logits(self, hidden: mx.array) -> mx.array:
         """Return uncorrected logits, (n, candidates), from a block's hidden states, (n, hidden_size)."""
@@ -53,9 +53,9 @@ class BoundBlockHead(BoundNetwork):
         """Return the state of beams; their logits are lazy.
 
         Args:
-            hidden: (n, hidden_size) of the block's drafting places.
+            hidden: (n, hidden_size): hidden states of the tokens that are drafted.
             base: (n, candidates) their `base_logits`.
-            depth: Index of the place that drafts next.
+            depth: Index of the token that is drafted next.
             tokens: (beams,) the last tokens.
             past: (beams, rank) recurrent state before these tokens; None without one.
         """
@@ -91,8 +91,8 @@ class BlockMemory(ContextMemory):
     @override
     def state(self, root: Root) -> HeadState:
         self.catch_up(root)
-        head, config, place = self._head, self._head.config, root.position
-        block = range(place, place + config.block_size)
+        head, config, start = self._head, self._head.config, root.position
+        block = range(start, start + config.block_size)
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
         hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, root))
         hidden = hidden if config.from_anchor else hidden[1:]
@@ -116,14 +116,23 @@ class BlockMemory(ContextMemory):
 
 @dataclass(frozen=True, slots=True)
 class _BlockState(HeadState):
-    """The live beams inside one drafted block."""
+    """The live beams inside one drafted block.
 
-    head: BoundBlockHead  # the drafter
-    hidden: mx.array  # (n, hidden_size) of the block's drafting places
-    base: mx.array  # (n, candidates) their uncorrected logits
-    depth: int  # index of the place that drafts next
-    corrected: mx.array  # (beams, candidates) float32: its corrected logits
-    past: mx.array | None  # (beams, rank) recurrent state after the last tokens; None without one
+    Attributes:
+        head: The drafter.
+        hidden: (n, hidden_size): hidden states of the tokens that are drafted.
+        base: (n, candidates): their uncorrected logits.
+        depth: Index of the token that is drafted next.
+        corrected: (beams, candidates) float32: corrected logits of the token at `depth`.
+        past: (beams, rank) recurrent state after the last tokens; None without one.
+    """
+
+    head: BoundBlockHead
+    hidden: mx.array
+    base: mx.array
+    depth: int
+    corrected: mx.array
+    past: mx.array | None
 
     @override
     def logits(self) -> mx.array:

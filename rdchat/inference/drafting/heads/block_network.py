@@ -47,16 +47,25 @@ class Markov(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockConfig(DecoderConfig):
-    """Sizes and switches of a block drafter; `windows` counts the positions before the block."""
+    """Sizes and switches of a block drafter; `windows` counts the positions before the block.
 
-    causal: tuple[bool, ...]  # for each layer: whether a token sees only earlier ones of its block, or all of the block
-    block_size: int  # tokens of a block, the root included
-    mask_token: int  # id of the mask token
-    from_anchor: bool  # whether the root's place drafts the first token (DSpark), or the first mask's place (DFlash)
+    Attributes:
+        causal: For each layer: whether a token sees only earlier ones of its block, or all of the block.
+        block_size: Tokens of a block, the root included.
+        mask_token: Id of the mask token.
+        from_anchor: Whether the root drafts the first token (DSpark), or the first mask (DFlash).
+        confidence_inputs: Input size of a confidence head; 0 without one.
+        softcap: Bound of the logits before the correction.
+    """
+
+    causal: tuple[bool, ...]
+    block_size: int
+    mask_token: int
+    from_anchor: bool
     markov: Markov = Markov.NONE
     markov_rank: int = 0
-    confidence_inputs: int = 0  # input size of a confidence head; 0 without one
-    softcap: float | None = None  # bound of the logits before the correction
+    confidence_inputs: int = 0
+    softcap: float | None = None
 
     @property
     def max_drafted(self) -> int:
@@ -157,20 +166,20 @@ class MarkovHead(nn.Module):
 
         Args:
             tokens: (beams,) the last tokens, ids of the whole vocabulary.
-            hidden: (hidden_size,) at the place that drafts.
+            hidden: (hidden_size,): hidden state of the token that is drafted.
             state: (beams, rank); None at the beginning of a block.
         """
         before: mx.array = self.markov_w1(tokens)
         if "gate_proj" in self:
-            before = mx.sigmoid(self.gate_proj(_beside(hidden, before))) * before
+            before = mx.sigmoid(self.gate_proj(_joined(hidden, before))) * before
         elif "joint_proj" in self:
             past = mx.zeros_like(before) if state is None else state
-            gate, candidate, output = mx.split(self.joint_proj(_beside(past, before, hidden)), 3, axis=-1)
+            gate, candidate, output = mx.split(self.joint_proj(_joined(past, before, hidden)), 3, axis=-1)
             before, state = mx.tanh(output), _updated(gate, past, candidate)
         return self.markov_w2(before), state
 
 
-def _beside(*parts: mx.array) -> mx.array:
+def _joined(*parts: mx.array) -> mx.array:
     """Concatenate arrays, (beams, n) or (n,), along the last axis."""
     beams = max(part.shape[0] for part in parts if part.ndim == 2)
     return mx.concatenate([mx.broadcast_to(part, (beams, part.shape[-1])) for part in parts], axis=-1)

@@ -13,8 +13,10 @@ from rdchat.inference.drafting.heads.decoder import Rows
 from rdchat.inference.drafting.heads.head import HeadMemory, HeadState, Root
 from rdchat.inference.verification.round_cache import RowBuffer, take_waits
 
-_MANY = 64  # rows to compute at once instead of with the next draft: a prompt's hidden states take memory
-_UNKNOWN = -1  # in place of a token that `take` was not given
+# More rows are computed at once instead of with the next draft: a prompt's hidden states take memory.
+_MANY = 64
+# Stands for a token that `take` was not given.
+_UNKNOWN = -1
 
 
 class ContextMemory(HeadMemory):
@@ -41,12 +43,17 @@ class ContextMemory(HeadMemory):
     def reset(self) -> None:
         self.buffers = [RowBuffer() for _ in range(self._layers)]
         self.positions: list[int] = []
-        self._text: list[int] = []  # all known tokens of the conversation, also those without rows
-        self._waiting: list[int] = []  # positions of the tokens whose rows are still to be computed
-        self._hidden: mx.array | None = None  # (waiting, width) their hidden states
-        self._fed: mx.array | None = None  # (1, width) output of the last row fed, where rows have one
-        self._last: mx.array | None = None  # (1, width) hidden state of the last row, where it was taken ahead
-        self._ahead: mx.array | None = None  # (n,) bool, lazy: which of the rows taken ahead are of committed tokens
+        # All known tokens of the conversation, also those without rows.
+        self._text: list[int] = []
+        # Positions of the tokens whose rows are still to be computed, and their hidden states, (waiting, width).
+        self._waiting: list[int] = []
+        self._hidden: mx.array | None = None
+        # Output of the last row fed, (1, width), where rows have one.
+        self._fed: mx.array | None = None
+        # Hidden state of the last row, (1, width), where it was taken ahead.
+        self._last: mx.array | None = None
+        # Which of the rows taken ahead are of committed tokens, (n,) bool, lazy.
+        self._ahead: mx.array | None = None
 
     @abstractmethod
     def feed(
@@ -67,7 +74,7 @@ class ContextMemory(HeadMemory):
     @override
     def begin(self, prompt: Sequence[int]) -> None:
         pairs = zip(self._text, prompt, strict=False)
-        differs = (i for i, (held, wanted) in enumerate(pairs) if held != wanted)
+        differs = (i for i, (known, token) in enumerate(pairs) if known != token)
         shared = next(differs, min(len(self._text), len(prompt)))
         self._drop_from(shared - self._looks_ahead, waiting=shared)
         self._text, self._last = list(prompt), None
@@ -84,7 +91,8 @@ class ContextMemory(HeadMemory):
         if len(self._waiting) > _MANY:
             self._feed_waiting()
             mx.async_eval([buffer.arrays for buffer in self.buffers])
-        self._fed = None  # it is not for the next root, and would keep the graph of a long prompt alive
+        # The output is not for the next root, and would keep the graph of a long prompt alive.
+        self._fed = None
 
     @override
     def take_ahead(self, tokens: mx.array, hidden: mx.array, before: Root, root: Root) -> None:
@@ -94,14 +102,14 @@ class ContextMemory(HeadMemory):
         """
         assert root.later is not None
         self.catch_up(before)
-        places = mx.array(np.arange(root.latest + 1, dtype=np.int32))
+        indices = mx.array(np.arange(root.latest + 1, dtype=np.int32))
         following = mx.array([], mx.int32)
         if self._looks_ahead:
-            following = mx.where(places == root.later, root.token, tokens[mx.minimum(places + 1, root.latest)])
+            following = mx.where(indices == root.later, root.token, tokens[mx.minimum(indices + 1, root.latest)])
         positions = range(before.position, before.position + root.latest + 1)
         outputs = self.feed(hidden, following, positions, every=True)
         self._fed = None if outputs is None else outputs[root.later][None]
-        self._ahead = places <= root.later
+        self._ahead = indices <= root.later
 
     @override
     def keep(self, tokens: Sequence[int], hidden: mx.array) -> None:
@@ -128,7 +136,8 @@ class ContextMemory(HeadMemory):
     def output_before(self, root: Root) -> mx.array:
         """Catch up and return the output, (1, width), of the row before a root, which contains the root."""
         if root.later is None and self.positions[-1:] == [root.position - 1]:
-            self._drop_from(root.position - 1)  # this row contains the root of an earlier draft
+            # That row contains the root of an earlier draft.
+            self._drop_from(root.position - 1)
         self.catch_up(root)
         assert self._fed is not None
         return self._fed
@@ -186,7 +195,8 @@ class ContextMemory(HeadMemory):
                 following.append(self._text[end])
             elif root is not None and end == root.position:
                 following.append(root.token)
-            else:  # the token after the last one is not known yet
+            else:
+                # The token after the last one is not known yet.
                 count -= 1
         if count:
             assert self._hidden is not None
@@ -195,9 +205,9 @@ class ContextMemory(HeadMemory):
             self.positions += positions
             self._keep_waiting(slice(count, None))
 
-    def _keep_waiting(self, kept: slice) -> None:
-        self._waiting = self._waiting[kept]
-        self._hidden = self._hidden[kept] if self._hidden is not None and self._waiting else None
+    def _keep_waiting(self, part: slice) -> None:
+        self._waiting = self._waiting[part]
+        self._hidden = self._hidden[part] if self._hidden is not None and self._waiting else None
 
     def _drop_from(self, position: int, waiting: int | None = None) -> None:
         """Forget rows from a position on, and hidden states without rows from `waiting` on (by default the same)."""
@@ -220,15 +230,24 @@ class _Scorer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContextState(HeadState):
-    """The state of a head whose drafted tokens have rows of keys and values too; a subclass adds `after`."""
+    """The state of a head whose drafted tokens have rows of keys and values too; a subclass adds `after`.
 
-    head: _Scorer  # the drafter
-    memory: ContextMemory  # the committed rows
-    output: mx.array  # (beams, width) outputs for the beams' last tokens
-    rows: list[Rows]  # keys and values of each layer of the draft's own rows, level by level; empty before the first
-    position: int  # position of the next level's rows
-    later: mx.array | None  # () int32, lazy: to be added to all positions of the draft; None for 0
-    # (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
+    Attributes:
+        head: The drafter.
+        memory: The committed rows.
+        output: (beams, width) outputs for the beams' last tokens.
+        rows: Keys and values of each layer of the draft's own rows, level by level; empty before the first.
+        position: Position of the next level's rows.
+        later: () int32, lazy: is added to all positions of the draft; None for 0.
+        seen: (beams, rows of the draft) bool: which of these each beam sees; None where it sees all.
+    """
+
+    head: _Scorer
+    memory: ContextMemory
+    output: mx.array
+    rows: list[Rows]
+    position: int
+    later: mx.array | None
     seen: mx.array | None = None
 
     @override
@@ -247,7 +266,8 @@ class ContextState(HeadState):
         count, drafted = beams.shape[0], self.rows[0][0].shape[2] if self.rows else 0
         seen = None
         if self.seen is not None or count > 1:
-            seen = mx.array(np.eye(count, dtype=np.bool_))  # made on the host: fewer launches than `mx.eye`
+            # On the host this needs fewer launches than `mx.eye`.
+            seen = mx.array(np.eye(count, dtype=np.bool_))
             if drafted:
                 before = mx.ones((count, drafted), mx.bool_) if self.seen is None else self.seen[beams]
                 seen = mx.concatenate([before, seen], axis=1)

@@ -11,46 +11,74 @@ from mlx_lm.models.activations import swiglu
 from mlx_lm.models.rope_utils import initialize_rope
 
 Shape = tuple[int, ...]
-Rows = list[mx.array]  # keys and values, each (1, kv_heads, n, head_size)
+# Keys and values, each (1, kv_heads, n, head_size).
+Rows = list[mx.array]
 type RowPositions = int | Sequence[int] | mx.array
 """Positions of n rows: one for all, (n,) ascending ones, or (n,) arbitrary ones as an array."""
 
-_TABLES = {"embed_tokens", "markov_w1"}  # matrices used by lookup
+# Matrices used by lookup.
+_TABLES = {"embed_tokens", "markov_w1"}
 
 
 @dataclass(frozen=True, slots=True)
 class RopeConfig:
-    """Arguments of `mlx_lm.models.rope_utils.initialize_rope`."""
+    """Arguments of `mlx_lm.models.rope_utils.initialize_rope`.
 
-    theta: float  # base of the frequencies
-    scaling: dict[str, Any] | None = None  # kind and parameters
-    traditional: bool = False  # rotate neighbouring values as a pair, instead of values half a head apart
-    max_positions: int = 0  # positions the drafter was made for
+    Attributes:
+        theta: Base of the frequencies.
+        scaling: Kind and parameters.
+        traditional: Whether neighbouring values rotate as a pair, instead of values half a head apart.
+        max_positions: Positions the drafter was made for.
+    """
+
+    theta: float
+    scaling: dict[str, Any] | None = None
+    traditional: bool = False
+    max_positions: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecoderConfig:
-    """Sizes and switches that block drafters and EAGLE-3 share."""
+    """Sizes and switches that block drafters and EAGLE-3 share.
 
-    hidden_size: int  # of the drafter
-    vocabulary_size: int  # of the target
-    draft_vocabulary_size: int  # tokens that can be drafted
-    heads: int  # query heads
+    Attributes:
+        hidden_size: Width of the drafter.
+        vocabulary_size: Tokens of the target.
+        draft_vocabulary_size: Tokens that can be drafted.
+        heads: Query heads.
+        head_size: `heads * head_size` may differ from `hidden_size`.
+        inner_size: Width inside an MLP.
+        windows: For each layer the positions that a row sees; None for all.
+        target_layers: Layers of the target whose outputs are read, from 0, in the column order of `fc`.
+        target_width: Width of the target's hidden states.
+        target_depth: Layers of the target; None where the checkpoint does not say.
+        own_embeddings: Whether it has embeddings; otherwise the target's are used.
+        own_output: Whether it has output rows; otherwise the target's are used.
+        biases: Full names of linear modules with a bias.
+        qk_norm: Whether queries and keys are normalised, head by head.
+        gemma: Whether the layers are those of Gemma 4's full attention; otherwise Qwen3's or Llama's.
+        values_from_keys: Whether the values are the projected keys (Gemma 4).
+    """
+
+    hidden_size: int
+    vocabulary_size: int
+    draft_vocabulary_size: int
+    heads: int
     kv_heads: int
-    head_size: int  # `heads * head_size` may differ from `hidden_size`
-    inner_size: int  # width inside an MLP
+    head_size: int
+    inner_size: int
     norm_epsilon: float
     rope: RopeConfig
-    windows: tuple[int | None, ...]  # for each layer the positions that a row sees; None for all
-    target_layers: tuple[int, ...]  # layers of the target whose outputs are read, from 0, in the column order of `fc`
-    target_width: int  # of the target's hidden states
-    target_depth: int | None = None  # layers of the target; None where the checkpoint does not say
-    own_embeddings: bool = False  # otherwise the target's embeddings are used
-    own_output: bool = False  # otherwise the target's output rows are used
-    biases: frozenset[str] = frozenset()  # full names of linear modules with a bias
-    qk_norm: bool = False  # whether queries and keys are normalised, head by head
-    gemma: bool = False  # whether the layers are those of Gemma 4's full attention; otherwise Qwen3's or Llama's
-    values_from_keys: bool = False  # whether the values are the projected keys (Gemma 4)
+    windows: tuple[int | None, ...]
+    target_layers: tuple[int, ...]
+    target_width: int
+    target_depth: int | None = None
+    own_embeddings: bool = False
+    own_output: bool = False
+    biases: frozenset[str] = frozenset()
+    qk_norm: bool = False
+    gemma: bool = False
+    values_from_keys: bool = False
 
     @property
     def layers(self) -> int:

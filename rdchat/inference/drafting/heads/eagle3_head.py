@@ -7,7 +7,7 @@ state of the draft, so nothing is rolled back.
 The network (Li et al. 2025, arXiv 2503.01840) is a few transformer layers over the target's features, which are the
 outputs of several of the target's layers, concatenated; `fc` projects them to the drafter's width. The first layer
 attends with the normalised embedding beside them. For a drafted token there are no features, so the layers' own output
-takes their place. Module names are those of checkpoints of SafeAILab, SpecForge, vLLM's speculators and DeepSpec, which
+replaces them. Module names are those of checkpoints of SafeAILab, SpecForge, vLLM's speculators and DeepSpec, which
 differ in their switches; SafeAILab's `midlayer` is `layers.0` here.
 """
 
@@ -41,13 +41,20 @@ class FeatureNorm(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eagle3Config(DecoderConfig):
-    """Sizes and switches of an EAGLE-3 drafter; a row's window includes the row itself."""
+    """Sizes and switches of an EAGLE-3 drafter; a row's window includes the row itself.
 
-    takes_embedding: tuple[bool, ...]  # for each layer: whether it attends with the embedding beside the hidden state
-    tied_output: bool = False  # whether the output rows are its own embeddings
+    Attributes:
+        takes_embedding: For each layer whether it attends with the embedding and the hidden state.
+        tied_output: Whether the output rows are its own embeddings.
+        norm_before_residual: Whether the first layer's residual is the normalised hidden state.
+        norm_output: Whether the last norm also applies to the output that replaces the features (EAGLE 3.1).
+    """
+
+    takes_embedding: tuple[bool, ...]
+    tied_output: bool = False
     feature_norm: FeatureNorm = FeatureNorm.NONE
-    norm_before_residual: bool = False  # whether the first layer's residual is the normalised hidden state
-    norm_output: bool = False  # whether the last norm also applies to the output that replaces the features (EAGLE 3.1)
+    norm_before_residual: bool = False
+    norm_output: bool = False
 
     @property
     def shares_tables(self) -> bool:
@@ -138,11 +145,6 @@ class BoundEagle3Head(BoundNetwork):
     def memory(self) -> HeadMemory:
         return Eagle3Memory(self)
 
-    def fuse(self, features: mx.array) -> mx.array:
-        """Return `Eagle3Network.fuse` of the target's features."""
-        fused: mx.array = self.network.fuse(features.astype(self.dtype))
-        return fused
-
     def logits(self, output: mx.array) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, hidden_size)."""
         return self._output(self.network.norm(output)).astype(mx.float32)
@@ -171,20 +173,21 @@ class Eagle3Memory(ContextMemory):
     ) -> mx.array | None:
         """See `ContextMemory`; of the last layer only the wanted outputs are computed."""
         head, last = self._head, len(self.buffers) - 1
-        x, embeddings = head.fuse(hidden), head.embed(following)
-        asked: Sequence[int] = positions
+        x: mx.array = head.network.fuse(hidden.astype(head.dtype))
+        embeddings = head.embed(following)
+        queried: Sequence[int] = positions
         windows = head.network.config.windows
         for number, (layer, buffer, window) in enumerate(zip(head.network.layers, self.buffers, windows, strict=True)):
             taken, residual = layer.inputs(embeddings, x)
             buffer.write(layer.self_attn.rows(taken, positions), 0)
             if number == last and not every:
-                taken, residual, asked = taken[-1:], residual[-1:], positions[-1:]
-            mask: mx.array | str | None = None if len(asked) == 1 else "causal"
+                taken, residual, queried = taken[-1:], residual[-1:], positions[-1:]
+            mask: mx.array | str | None = None if len(queried) == 1 else "causal"
             first = 0
             if window is not None:
-                first = bisect_right(self.positions, asked[0] - window)
-                mask = _window_mask(asked, [*self.positions[first:], *positions], window)
-            x = layer.outputs(residual, layer.self_attn(taken, asked, buffer.view(first), mask))
+                first = bisect_right(self.positions, queried[0] - window)
+                mask = _window_mask(queried, [*self.positions[first:], *positions], window)
+            x = layer.outputs(residual, layer.self_attn(taken, queried, buffer.view(first), mask))
         return x
 
     @override
@@ -197,10 +200,14 @@ class Eagle3Memory(ContextMemory):
 
 @dataclass(frozen=True, slots=True)
 class _Eagle3State(ContextState):
-    """The live beams of an EAGLE-3 draft."""
+    """The live beams of an EAGLE-3 draft.
+
+    Attributes:
+        positions: (rows,) positions of all rows; only where a layer has a window.
+    """
 
     head: BoundEagle3Head
-    positions: npt.NDArray[np.int_] | None = None  # (rows,) positions of all rows; only where a layer has a window
+    positions: npt.NDArray[np.int_] | None = None
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
@@ -227,9 +234,9 @@ class _Eagle3State(ContextState):
         return _Eagle3State(self.head, memory, x, rows, self.position + 1, self.later, seen, positions)
 
 
-def _window_mask(asked: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
-    """Return (n, k) bool: which rows at `positions`, (k,), are inside the window of rows at `asked`, (n,)."""
-    distances = np.subtract.outer(asked, positions)
+def _window_mask(queried: Sequence[int], positions: npt.ArrayLike, window: int) -> mx.array:
+    """Return (n, k) bool: which rows at `positions`, (k,), are inside the window of rows at `queried`, (n,)."""
+    distances = np.subtract.outer(queried, positions)
     return mx.array((distances >= 0) & (distances < window))
 
 

@@ -17,13 +17,21 @@ from rdchat.inference.verification.target import LoadedModel
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where a draft begins."""
+    """Where a draft begins.
 
-    token: int | mx.array  # (), the token the target chose last; perhaps lazy
-    position: int  # its absolute position
-    hidden: mx.array  # (width,) the target's hidden states from which it was chosen, those of the token before
-    later: mx.array | None = None  # () int32, lazy: to be added to `position`, where a round decides it; None for 0
-    latest: int = 0  # upper bound of `later`
+    Attributes:
+        token: Token that the target chose last, perhaps lazy, ().
+        position: Its absolute position.
+        hidden: (width,): the target's hidden states at the token before, from which it was chosen.
+        later: () int32, lazy: is added to `position`, where a round decides it; None for 0.
+        latest: Upper bound of `later`.
+    """
+
+    token: int | mx.array
+    position: int
+    hidden: mx.array
+    later: mx.array | None = None
+    latest: int = 0
 
 
 class HeadState(Protocol):
@@ -93,15 +101,25 @@ class HeadMemory:
 
 
 class Head(Protocol):
-    """A drafter's network, bound to one target."""
+    """A drafter's network, bound to one target.
 
-    kind: HeadKind  # its kind
-    reads: HiddenReads  # the hidden states that it reads
-    vocabulary: mx.array  # (candidates,) int32 ids of the tokens that it can draft, ascending
-    candidates: int  # their number
-    inverse_temperature: float  # its log-probabilities are multiplied by this before noise is added
-    max_drafted: int  # the most tokens that it drafts below a root
-    remembers: bool  # whether it has a memory of the text, so that it must read the prompt
+    Attributes:
+        kind: Kind of the head.
+        reads: Hidden states that it reads.
+        vocabulary: (candidates,) int32: ids of the tokens that it can draft, ascending.
+        candidates: Number of rows.
+        inverse_temperature: Its log-probabilities are multiplied by this before noise is added.
+        max_drafted: Maximum number of tokens that it drafts below a root.
+        remembers: Whether it has a memory of the text, so that it must read the prompt.
+    """
+
+    kind: HeadKind
+    reads: HiddenReads
+    vocabulary: mx.array
+    candidates: int
+    inverse_temperature: float
+    max_drafted: int
+    remembers: bool
 
     def memory(self) -> HeadMemory:
         """Return the memory of a new conversation."""

@@ -3,7 +3,7 @@
 The row at position p is computed from the target's hidden state of token p and the embedding of token p + 1; its output
 gives the logits of token p + 2. Both inputs are normalised, put side by side and projected to the model's width; then
 they go through a decoder layer of the target's own class, with keys and values of its own. For a drafted token there is
-no hidden state of the target, so the layer's own output takes its place (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+no hidden state of the target, so the layer's own output replaces it (DeepSeek-V3, arXiv 2412.19437, section 2.2).
 
 Embeddings and output rows are the target's: published copies of them are the same numbers.
 """
@@ -29,7 +29,8 @@ from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.round_cache import RowBuffer
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-_ROUTERS = ("gate", "router", "shared_expert_gate")  # modules that stay unquantised: a few rows that decide a lot
+# These modules stay unquantised: a few rows decide a lot.
+_ROUTERS = ("gate", "router", "shared_expert_gate")
 _HINT = "Use the MTP layers that were published for this model."
 
 Weights = Mapping[str, mx.array]
@@ -41,7 +42,7 @@ class Reading(NamedTuple):
     before_norm: bool = False
     """Whether it reads the target's hidden states before the target's final norm."""
     recycles_before_norm: bool = False
-    """Whether its own output takes their place before its output norm."""
+    """Whether its own output replaces them before its output norm."""
 
     @property
     def text(self) -> str:
@@ -60,16 +61,26 @@ READINGS = tuple(Reading(*flags) for flags in ((False, False), (False, True), (T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MtpConfig:
-    """What is known of an MTP layer from its files; the rest is the target's."""
+    """What is known of an MTP layer from its files; the rest is the target's.
 
-    target_width: int  # width of the target's hidden states
-    target_depth: int  # the target's layers
-    vocabulary_size: int  # the target's tokens
+    Attributes:
+        target_width: Width of the target's hidden states.
+        target_depth: Number of the target's layers.
+        vocabulary_size: Number of the target's tokens.
+        hidden_first: Whether the projection takes [hidden, embedding] instead of [embedding, hidden].
+        readings: Possible ones, the most likely first.
+        layers: Layers in the files; the first one is used, again and again.
+        target_layers: Layers of the target that are read besides; see `HiddenReads`.
+    """
+
+    target_width: int
+    target_depth: int
+    vocabulary_size: int
     norm_epsilon: float
-    hidden_first: bool  # whether the projection takes [hidden, embedding] instead of [embedding, hidden]
-    readings: tuple[Reading, ...]  # possible ones, the most likely first
-    layers: int = 1  # layers in the files; the first one is used, again and again
-    target_layers: tuple[int, ...] = ()  # layers of the target that are read besides; see `HiddenReads`
+    hidden_first: bool
+    readings: tuple[Reading, ...]
+    layers: int = 1
+    target_layers: tuple[int, ...] = ()
 
 
 class LayerCache:
@@ -77,7 +88,8 @@ class LayerCache:
 
     def __init__(self, extend: Callable[[list[mx.array]], list[mx.array]]) -> None:
         self._extend = extend
-        self.offset = 0  # position of the first new row
+        # Position of the first new row.
+        self.offset = 0
         self.keys: mx.array | None = None
         self.values: mx.array | None = None
 
@@ -119,7 +131,7 @@ class MtpNetwork(nn.Module):
 
         Args:
             embeddings: (n, width) of the tokens after the rows' own.
-            hidden: (n, width) hidden states of the target, or what takes their place.
+            hidden: (n, width) hidden states of the target, or what replaces them.
             positions: (n,) absolute positions of the hidden states.
             caches: The layer's caches.
             mask: (n, all rows) bool: which rows each one attends to; None where it attends to all.
@@ -201,14 +213,15 @@ class BoundMtpHead(Head):
         return self._output(self.network.norm(output)).astype(mx.float32)
 
     def recycled(self, output: mx.array) -> mx.array:
-        """Return what takes the place of the target's hidden states after rows with this output, (n, width)."""
+        """Return what replaces the target's hidden states after rows with this output, (n, width)."""
         recycled: mx.array = output if self.reading.recycles_before_norm else self.network.norm(output)
         return recycled
 
     def _load(self, stored: "StoredMtp", model: LoadedModel) -> None:
         network = self.network
         try:
-            weights = dict(stored.weights())  # by the target's own `sanitize`, which expects all tensors
+            # The target's own `sanitize`, which expects all tensors, makes them.
+            weights = dict(stored.weights())
             packed = {name.removesuffix(".scales") for name in weights if name.endswith(".scales")}
             if packed:
                 nn.quantize(
@@ -222,16 +235,22 @@ class BoundMtpHead(Head):
             _quantize_as(network, model.network)
         network.eval()
         for _, tensor in tree_flatten(network.parameters()):
-            mx.eval(tensor)  # one by one, so that its sources are freed at once
+            # One by one, so that the sources of each are freed at once.
+            mx.eval(tensor)
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMtp(StoredHead):
-    """An MTP layer that is not bound to its target yet."""
+    """An MTP layer that is not bound to its target yet.
+
+    Attributes:
+        network: Makes a fresh network, with a decoder layer of the target's class.
+        weights: Returns the weights by name in `MtpNetwork`, lazy.
+    """
 
     config: MtpConfig
-    network: Callable[[], MtpNetwork]  # makes a fresh one, with a decoder layer of the target's class
-    weights: Callable[[], Weights]  # by name in `MtpNetwork`; lazy
+    network: Callable[[], MtpNetwork]
+    weights: Callable[[], Weights]
 
     @override
     def bind(self, model: LoadedModel) -> BoundMtpHead:

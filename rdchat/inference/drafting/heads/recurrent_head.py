@@ -21,7 +21,8 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.stored_network import GROUP, quantize_weights
 
-_MAX_SIZE = 2**31 - 1  # MLX counts one dimension in 32 bits
+# MLX counts one dimension in 32 bits.
+_MAX_SIZE = 2**31 - 1
 _MAX_BLOCKS = 1000
 _STORED_NAMES = {"inverse_temperature": "sharpen"}
 
@@ -45,27 +46,40 @@ class Output(StrEnum):
 class HeadConfig:
     """The shape of a head.
 
+    Attributes:
+        hidden_size: Width of the target's hidden states and of its token embeddings.
+        draft_vocabulary_size: Number of tokens that can be drafted.
+        exit_size: Width inside the head.
+        state_size: Width of the state; `hidden_size` for the `sum` cell.
+        cell: How a token changes the state.
+        blocks: Number of residual blocks.
+        target_layers: Layers of the target, from 0, whose outputs are read after the trunk's.
+        input_rank: Width to which the hidden states are projected first; 0 for none.
+        project_input: Whether a linear layer maps [h, s] to `exit_size`; else that is their joint width.
+        activate_input: Whether SiLU follows that layer.
+        output: Whose output rows are used.
+        inverse_temperature: Factor on log-probabilities before noise is added. In JSON it is `sharpen`.
+        quantization_bits: Bits of a stored weight: 4, 8, or 0 for floats.
+        quantization_group: Weights that share a scale.
+
     Raises:
         ModelError: If these make no head.
     """
 
-    hidden_size: int  # width of the target's hidden states and of its token embeddings
-    draft_vocabulary_size: int  # number of tokens that can be drafted
-    exit_size: int  # width inside the head
-    state_size: int  # width of the state; `hidden_size` for the `sum` cell
-    cell: Cell = Cell.RNN  # how a token changes the state
-    blocks: int = 1  # number of residual blocks
-    # Layers of the target, from 0, whose outputs are read after the trunk's.
+    hidden_size: int
+    draft_vocabulary_size: int
+    exit_size: int
+    state_size: int
+    cell: Cell = Cell.RNN
+    blocks: int = 1
     target_layers: tuple[int, ...] = ()
-    input_rank: int = 0  # width to which the hidden states are projected first; 0 for none
-    # Whether a linear layer maps [h, s] to `exit_size`; else that is their joint width.
+    input_rank: int = 0
     project_input: bool = True
-    activate_input: bool = True  # whether SiLU follows that layer
-    output: Output = Output.TIED  # whose output rows are used
-    # Factor on log-probabilities before noise is added. In JSON it is `sharpen`.
+    activate_input: bool = True
+    output: Output = Output.TIED
     inverse_temperature: float = 1.0
-    quantization_bits: int = 0  # bits of a stored weight: 4, 8, or 0 for floats
-    quantization_group: int = 64  # weights that share a scale
+    quantization_bits: int = 0
+    quantization_group: int = 64
 
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
@@ -113,7 +127,7 @@ class HeadConfig:
         unknown = sorted(data.keys() - known.keys())
         _require(not unknown, f"this version does not know {', '.join(unknown)[:100]}")
         try:
-            return cls(**{known[name]: kinds.get(name, _whole)(value) for name, value in data.items()})
+            return cls(**{known[name]: kinds.get(name, _integer)(value) for name, value in data.items()})
         except ModelError:
             raise
         except (TypeError, ValueError, OverflowError) as error:
@@ -129,7 +143,7 @@ def _require(holds: bool, reason: str) -> None:
         raise ModelError(f"The drafter cannot be used: {reason}.", _HINT)
 
 
-def _whole(value: Any) -> int:
+def _integer(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"{value!r} is not a whole number")
     return value
@@ -142,7 +156,7 @@ def _flag(value: Any) -> bool:
 
 
 def _layers(value: Any) -> tuple[int, ...]:
-    return tuple(_whole(layer) for layer in value)
+    return tuple(_integer(layer) for layer in value)
 
 
 class RecurrentHead(nn.Module):

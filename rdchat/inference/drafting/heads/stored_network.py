@@ -15,7 +15,8 @@ from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-GROUP = 64  # weights that share a scale
+# Weights that share a scale.
+GROUP = 64
 _BITS_ON_GPU = 4
 _HINT = "Use a drafter that was made for this model."
 
@@ -27,14 +28,18 @@ class StoredNetwork[C: DecoderConfig](StoredHead):
     `bits` of `bind` are the bits of a quantised copy's weights, 4 or 8; 0 for floats. None means 4 on a GPU, where a
     draft's time is spent reading weights, and floats on a CPU, where quantised products are slow. Others report that 4
     bits lose hardly any acceptance (mlx-dspark); it was not measured here, and nothing was measured on a Mac.
+
+    Attributes:
+        weights: Returns the weights by published name; lazy from a file, where floats are read one by one.
+        vocabulary: (draft_vocabulary_size,) int32: ids of the tokens that can be drafted, ascending; None for all
+            tokens.
     """
 
     bound: ClassVar[type["BoundNetwork"]]
 
     config: C
-    # By published name; lazy from a file, where floats are read one by one.
     weights: Callable[[], Mapping[str, mx.array]]
-    vocabulary: mx.array | None = None  # (draft_vocabulary_size,) int32 ids, ascending; None for all tokens
+    vocabulary: mx.array | None = None
 
     @override
     def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundNetwork":
@@ -50,7 +55,7 @@ class BoundNetwork(Head):
 
     remembers = True
     inverse_temperature = 1.0
-    network_of: ClassVar[Any]  # class of the network; takes its configuration
+    network_of: ClassVar[Any]
 
     def __init__(self, stored: StoredNetwork[Any], model: LoadedModel, bits: int | None = None) -> None:
         config, info = stored.config, model.info
@@ -61,7 +66,8 @@ class BoundNetwork(Head):
         network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in stored.weights().items()])
         quantize_weights(network, (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits)
         for _, tensor in tree_flatten(network.parameters()):
-            mx.eval(tensor)  # one by one, so that its sources are freed at once
+            # One by one, so that the sources of each are freed at once.
+            mx.eval(tensor)
         self.candidates = config.draft_vocabulary_size
         ids = stored.vocabulary
         self.vocabulary = mx.arange(self.candidates, dtype=mx.int32) if ids is None else ids
