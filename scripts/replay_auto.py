@@ -234,8 +234,6 @@ class Replay:
         scenario: What else is true of it.
     """
 
-    exact = False
-
     def __init__(self, record: Record, world: World, costs: CostModel, scenario: Scenario) -> None:
         world.record = record
         sampling = SamplingParams(temperature=scenario.temperature)

@@ -168,14 +168,10 @@ class AutoIterator(RoundIterator):
             return None
         return reply.last_index - len(reply.token_ids)
 
-    @property
-    def exact(self) -> bool:
-        return self._ledger.exact
-
     def round(self) -> CallResult[TokenEvent]:
         before = len(self._reply.token_ids)
         events = self._round()
-        usual = self._auto.usual and not (self._resumed or self._reshaped)
+        usual = self._auto.usual and not (self._resumed or self._reshaped or self._ledger.exact)
         self._resumed = False
         return CallResult(events, self._reply.token_ids[before:], self._lap_ms(), usual=usual)
 
@@ -190,7 +186,7 @@ class AutoIterator(RoundIterator):
                 self._auto.observe(tokens[-2], [tokens[-1]], Verified(step.logits, hidden), [0])
         held_up = self._resumed or (following is not None and following.held_up)
         self._resumed = False
-        return CallResult((event,), tokens[-1:], ms, following is not None, held_up)
+        return CallResult((event,), tokens[-1:], ms, following is not None, held_up, usual=not self._ledger.exact)
 
     def stage(self, stage: Stage) -> AbstractContextManager[object]:
         return self._ledger.stage(stage)

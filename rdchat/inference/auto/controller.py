@@ -258,10 +258,6 @@ class CallMaker[Event](Protocol):
     def room(self) -> int | None:
         """Tokens that may follow the last token and the one being computed; None where the reply has ended."""
 
-    @property
-    def exact(self) -> bool:
-        """Whether each stage waits for its results, so that times differ from usual ones."""
-
     def stage(self, stage: Stage) -> AbstractContextManager[object]:
         """Return a context that records the time of the controller's own work."""
 
@@ -282,7 +278,7 @@ def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Ev
         if not queued and controller.wants_round(room):
             done = work.round()
             with work.stage(Stage.FOLLOW):
-                usual = done.usual and not unusual and not work.exact
+                usual = done.usual and not unusual
                 controller.record_round(done.tokens, done.ms, usual, ended=work.room is None)
             unusual = max(unusual - 1, 0)
             yield from done.events
@@ -295,7 +291,7 @@ def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Ev
         if step.held_up:
             unusual = _HELD_UP
         # a step with nothing queued after it may have been computed before the wait began
-        usual, queued = step.queued and not unusual and not work.exact, step.queued
+        usual, queued = step.queued and step.usual and not unusual, step.queued
         unusual = max(unusual - 1, 0)
         with work.stage(Stage.FOLLOW):
             controller.record_step(step.tokens[0], step.ms, usual)

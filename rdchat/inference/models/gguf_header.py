@@ -15,6 +15,7 @@ from gguf.constants import GGML_QUANT_SIZES
 
 from rdchat.errors import ModelError
 from rdchat.files.foreign_files import check_file
+from rdchat.inference.models.safetensors_file import MAX_SIZE
 
 _STRING, _ARRAY, _U32 = 8, 9, 4
 # Formats of scalars.
@@ -28,7 +29,6 @@ _MAX_TEXT_BYTES = 2**20
 _MAX_NAME_BYTES = 512
 _MAX_HEADER_BYTES = 256 * 2**20
 _MAX_DIMENSIONS = 4
-_MAX_SIZE = 2**31 - 1
 _MAX_ALIGNMENT = 2**20
 _HINT = "Download it again."
 TYPES_HINT = "Convert the original model with `mlx_lm.convert`, or use a Q4_0, Q4_1, Q8_0 or F16 file of it."
@@ -175,7 +175,7 @@ class _HeaderReader:
             block, block_bytes = GGML_QUANT_SIZES[stored]
         except (ValueError, KeyError) as error:
             raise _DamagedError(f"the type of its tensor {name[:60]!r} is unknown") from error
-        if not all(1 <= size <= _MAX_SIZE for size in sizes) or sizes[0] % block:
+        if not all(1 <= size <= MAX_SIZE for size in sizes) or sizes[0] % block:
             raise _DamagedError(f"its tensor {name[:60]!r} has an impossible shape")
         length = math.prod(sizes) // block * block_bytes
         if offset % self.alignment or offset + length > self.size:

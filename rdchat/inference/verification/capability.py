@@ -16,7 +16,6 @@ model.
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -157,7 +156,9 @@ class _Trial:
 
     def _packed(self, tree: PrefixTree, mask: bool = True, positions: bool = True, start: int = 0) -> _Rows:
         """Feed the prompt, from position `start` on, and the tree; return the tree's logits."""
-        caches = self._caches(start)
+        caches = [round_cache(cache) for cache in make_prompt_cache(self._network)]
+        for cache in leaves(caches) if start else ():
+            cache.offset = cache.buffer.first = start
         self._network(mx.array([self._prompt]), cache=caches)
         depths = mx.array(tree.depths)
         ancestors = None if tree.is_chain or not mask else mx.array(tree.ancestors())
@@ -165,13 +166,6 @@ class _Trial:
             cache.begin(depths, ancestors)
         with self._hooks.packed(depths if positions and not tree.is_chain else None):
             return on_host(self._network(mx.array(tree.tokens)[None], cache=caches)[0])
-
-    def _caches(self, start: int) -> list[Any]:
-        """Return caches with rounds, empty, whose first row will have the position `start`."""
-        caches = [round_cache(cache) for cache in make_prompt_cache(self._network)]
-        for cache in leaves(caches) if start else ():
-            cache.offset = cache.buffer.first = start
-        return caches
 
 
 def on_host(array: mx.array) -> _Rows:

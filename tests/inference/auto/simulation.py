@@ -121,7 +121,7 @@ class Simulation:
         estimates: What is known of that before; None for nothing.
     """
 
-    exact, room, controls = False, MAX_ROWS, Controller
+    room, controls = MAX_ROWS, Controller
 
     def __init__(self, chip: Chip, drafting: Drafting, estimates: AcceptanceEstimates | None = None) -> None:
         self.chip, self.drafting = chip, drafting

@@ -16,7 +16,7 @@ refused by name. Tested with random weights against transformers' layers: no pub
 import inspect
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -123,12 +123,7 @@ _NAMINGS = (
         hidden_first=True,
     ),
 )
-_BARE_NAMING = _Naming(
-    _NAMINGS[0].architectures,
-    re.compile(r"(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"),
-    _NAMINGS[0].parts,
-    zero_centred=True,
-)
+_BARE_NAMING = replace(_NAMINGS[0], pattern=re.compile(r"(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"))
 
 
 def open_mtp(folder: Path, config: Mapping[str, Any]) -> Checkpoint | None:

@@ -12,11 +12,10 @@ from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 from rdchat.inference.drafting.heads.stored_network import StoredNetwork
+from rdchat.inference.models.safetensors_file import MAX_SIZE
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
-# MLX counts one dimension in 32 bits.
-_MAX_SIZE = 2**31 - 1
 _MAX_LIST = 1000
 _MAX_LAYERS = 100
 _ROPE_NUMBERS: dict[str, frozenset[str]] = {
@@ -84,7 +83,7 @@ class Settings:
 
     def size(self, name: str, default: int | None = None, minimum: int = 1) -> int:
         """Return a whole number within sane limits."""
-        return int(self.value(name, lambda value: type(value) is int and minimum <= value <= _MAX_SIZE, default))
+        return int(self.value(name, lambda value: type(value) is int and minimum <= value <= MAX_SIZE, default))
 
     def number(self, name: str, default: float) -> float:
         """Return a positive number."""

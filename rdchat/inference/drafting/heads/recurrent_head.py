@@ -20,9 +20,8 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.stored_network import GROUP, quantize_weights
+from rdchat.inference.models.safetensors_file import MAX_SIZE
 
-# MLX counts one dimension in 32 bits.
-_MAX_SIZE = 2**31 - 1
 _MAX_BLOCKS = 1000
 _STORED_NAMES = {"inverse_temperature": "sharpen"}
 
@@ -84,7 +83,7 @@ class HeadConfig:
     def __post_init__(self) -> None:
         sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
         _require(all(size > 0 for size in sizes), "its sizes must be positive")
-        _require(self.largest_size <= _MAX_SIZE, "a size is too large for MLX")
+        _require(self.largest_size <= MAX_SIZE, "a size is too large for MLX")
         _require(self.blocks <= _MAX_BLOCKS, f"it has more than {_MAX_BLOCKS:,} blocks")
         _require(len(self.target_layers) <= _MAX_BLOCKS, f"it reads more than {_MAX_BLOCKS:,} layers")
         _require(self.blocks >= 0 and self.input_rank >= 0, "a number of blocks or a rank is negative")
