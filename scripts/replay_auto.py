@@ -146,7 +146,7 @@ class RecordedHead(HeadDrafter):
     def search_ahead(self, path: Any, verified: Verified, shape: BeamShape) -> Any:
         self.begun = shape
         nothing = mx.zeros(1)
-        return NodePool(nothing, nothing, nothing, 1, 1)
+        return NodePool(nothing, nothing, nothing, 1)
 
     def observe(self, root: int, tokens: list[int], verified: Verified, path: list[int]) -> None:
         self._at += len(tokens)

@@ -145,7 +145,7 @@ def _read(file: Path) -> Record | None:
             return None
         pools = {
             width: [
-                NodePool(tokens.astype(np.int64), parents.astype(np.int64), scores, MAX_DRAFTED, width)
+                NodePool(tokens.astype(np.int64), parents.astype(np.int64), scores, MAX_DRAFTED)
                 for tokens, parents, scores in cast(Any, zip(*(data[f"{n} {width}"] for n in COLUMNS), strict=True))
             ]
             for width in WIDTHS

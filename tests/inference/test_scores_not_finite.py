@@ -151,7 +151,7 @@ def test_whatever_the_scores_the_best_nodes_are_a_tree_below_the_root() -> None:
         count, length = int(rng.integers(1, size + 3)), int(rng.integers(0, levels + 1))
         above = [0 if level == 0 else 1 + (level - 1) * width for level in range(levels) for _ in range(width)]
         parents = np.array([-1, *(first + rng.integers(0, width if first else 1) for first in above)], np.int32)
-        pool = _pool(rng.integers(1, 30, size), parents, rng.choice(values, size), levels, width)
+        pool = _pool(rng.integers(1, 30, size), parents, rng.choice(values, size), levels)
         branch = rng.integers(1, 30, length).tolist() if trial % 2 else []
         tree = best_nodes(pool, count, branch)[0].fetch()
         assert tree.is_sound
@@ -159,9 +159,9 @@ def test_whatever_the_scores_the_best_nodes_are_a_tree_below_the_root() -> None:
         assert len(tree) == min(max(count, 1 + len(branch)), size + len(branch))
 
 
-def _pool(tokens: np.ndarray, parents: np.ndarray, scores: np.ndarray, levels: int, width: int):
+def _pool(tokens: np.ndarray, parents: np.ndarray, scores: np.ndarray, levels: int):
     columns = mx.array(tokens.astype(np.int32)), mx.array(parents), mx.array(scores.astype(np.float32))
-    return NodePool(*columns, levels, width)
+    return NodePool(*columns, levels)
 
 
 class _Liar(Drafter):

@@ -181,7 +181,6 @@ class NodePool:
         parents: (nodes,) int32: index of each node's parent; -1 for the root.
         scores: (nodes,) float32: the sum of renormalised log-scores along the path, below the parent's; 0 for the root.
         levels: Number of levels below the root.
-        width: Beams of the search.
         finite: () bool: whether the head's scores are finite; if not, the draft is dropped.
     """
 
@@ -189,7 +188,6 @@ class NodePool:
     parents: mx.array
     scores: mx.array
     levels: int
-    width: int
     finite: mx.array | bool = True
 
     @property
@@ -273,7 +271,7 @@ def search(
             state = state.after(beams[:width], tokens[-1][:width])
     above, sums = mx.concatenate(parents), mx.concatenate(scores)
     finite = mx.all(mx.isfinite(mx.concatenate(chosen) if chosen else sums))
-    return NodePool(mx.concatenate(tokens), above, sums, shape.length - 1, shape.width, finite)
+    return NodePool(mx.concatenate(tokens), above, sums, shape.length - 1, finite)
 
 
 def best_nodes(pool: NodePool, count: int, branch: Sequence[int] = ()) -> tuple[PackedTree, mx.array]:

@@ -46,7 +46,7 @@ class Drafting:
             parents.append(live[best // kept])
             scores.append(grown[best])
             live, totals = np.arange(width) + 1 + (depth - 1) * kept, grown[best][:width]
-        return NodePool(*cast(Any, [np.concatenate(column) for column in (tokens, parents, scores)]), length - 1, width)
+        return NodePool(*cast(Any, [np.concatenate(column) for column in (tokens, parents, scores)]), length - 1)
 
     def true_values(self, width: int = WIDTH) -> np.ndarray:
         """Return the expected accepted length, (lengths, nodes), by the true chances: the sum of the nodes' chances."""

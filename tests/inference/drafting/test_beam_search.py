@@ -135,7 +135,7 @@ def test_scores_fall_along_every_path_even_where_the_head_is_certain() -> None:
 
 def pool_of(scores: list[float], parents: list[int], tokens: list[int], level_size: int) -> NodePool:
     levels = (len(tokens) - 1) // level_size
-    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels, level_size)
+    return NodePool(mx.array(tokens), mx.array(parents), mx.array(scores), levels)
 
 
 SMALL = pool_of(  # two levels of four nodes
