@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def cannot_verify(model: LoadedModel) -> str:
-    """Return a sentence that says why a model cannot verify drafts; empty where it can."""
+    """Return why a model cannot verify drafts, as a sentence; empty where it can."""
     capability = model.capability
     if capability.kind is DraftKind.NONE:
         return f"{model.info.name} cannot check drafts: {capability.reason}."
@@ -50,7 +50,7 @@ def cannot_verify(model: LoadedModel) -> str:
 
 
 def no_drafter(model: LoadedModel) -> str:
-    """Return the sentence that says that a model has no drafter."""
+    """Return the sentence for a model without a drafter."""
     return f"There is no drafter for {model.info.name} on this machine."
 
 
@@ -92,7 +92,7 @@ class Drafters:
         return folder
 
     def unused_layers(self, used: Path | None) -> str:
-        """Return a sentence that says why the MTP layers that a model was published with are not used.
+        """Return why the MTP layers that a model was published with are not used, as a sentence.
 
         It is empty for a model without any, and where they are used.
 
@@ -138,7 +138,7 @@ class Drafters:
         """Load what a mode needs, once.
 
         Returns:
-            A sentence that says why the mode cannot run; None where it can.
+            A sentence: why the mode cannot run; None where it can.
 
         Raises:
             RdchatError: If the drafter or draft model in the settings is missing, damaged or does not fit.

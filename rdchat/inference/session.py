@@ -138,7 +138,7 @@ class ChatSession:
         `stopped` is called while the chat template, which is foreign code, is rendered.
 
         If the model cannot use a drafting mode, or its drafter or draft model is missing or unsuitable, decoding is
-        plain; the end of the reply says why.
+        plain; the end of the reply has the reason.
 
         Raises:
             PromptTooLongError: If the conversation leaves no room for a reply.

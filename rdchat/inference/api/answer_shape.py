@@ -79,7 +79,7 @@ def _check_schema(source: str) -> None:
 
 
 def is_nested_deeper(value: object, levels: int) -> bool:
-    """Tell whether a JSON value has more levels of objects and lists than `levels`."""
+    """Return whether a JSON value has more levels of objects and lists than `levels`."""
     level: list[Any] = [value] if isinstance(value, dict | list) else []
     for _ in range(levels):
         level = [inner for outer in level for inner in (outer.values() if isinstance(outer, dict) else outer)

@@ -224,7 +224,7 @@ class ModeOption:
     Attributes:
         mode: The mode.
         available: Whether it can run now.
-        reason: A sentence that says why it cannot run, or what limits it; empty if there is nothing to say.
+        reason: A sentence: why it cannot run, or what limits it; empty if there is nothing to say.
         source: Path or name of the drafter; empty without one.
         command: A shell command that makes the mode available; empty without one.
         trees: Whether beams of the mode make a tree; else a draft is a single path, whatever the number of beams.

@@ -230,7 +230,7 @@ def ledger_csv(rows: Iterable[LedgerRow]) -> str:
 
 
 def ledger_note(exact: bool) -> str:
-    """Return a sentence that says whether the times are exact."""
+    """Return a sentence on whether the times are exact."""
     if exact:
         return "Exact times: each stage waited for its results, so replies took longer than usual."
     return "Stages that MLX computes together share a row. Turn on exact times to separate them."

@@ -119,7 +119,7 @@ def effective_dtype(requested: Dtype, on_gpu: bool) -> Dtype:
 
 
 def stays_quantized(own_bits: int | None, dtype: Dtype) -> bool:
-    """Tell whether already quantised weights stay as they are."""
+    """Return whether already quantised weights stay as they are."""
     return own_bits is not None and (dtype is Dtype.AUTO or own_bits == QUANTIZED.get(dtype))
 
 
@@ -157,7 +157,7 @@ def memory_need(sizes: ModelSizes, requested: Dtype, on_gpu: bool, tokens: int =
 
 
 def fit_of(need: MemoryNeed, room: MemoryRoom) -> Fit:
-    """Tell whether there is room for what a model needs."""
+    """Return how a model's need fits into the room."""
     if need.total_bytes > room.limit_bytes:
         return Fit.TOO_LARGE
     tight = need.total_bytes > min(room.free_bytes, _TIGHT_SHARE * room.limit_bytes)
@@ -189,7 +189,7 @@ _TELLING = {
 
 
 def describes_drafter(config: Mapping[str, object]) -> bool:
-    """Tell whether a configuration has a setting that only drafters have."""
+    """Return whether a configuration has a setting that only drafters have."""
     ours = {"format", "architecture", "target"} <= config.keys()
     return ours or config.get("model_type") == APPLE_MODEL_TYPE or not _TELLING.isdisjoint(config)
 
@@ -233,7 +233,7 @@ class DrafterFit:
     Attributes:
         drafter: A folder or a hub id.
         match: How sure it is that it was made for the model; None if it does not fit.
-        problem: A sentence that says why it does not fit.
+        problem: A sentence: why it does not fit.
     """
 
     drafter: str
@@ -254,7 +254,7 @@ class Capability:
     """What a model can verify in one call, as measured.
 
     Attributes:
-        reason: A clause that says why not trees; empty if it takes them.
+        reason: A clause: why not trees; empty if it takes them.
         errors: Medians of the measured errors, in standard deviations of the logits; see `target.capability`.
     """
 
@@ -276,7 +276,7 @@ class ModelCard:
         path: The folder or the GGUF file; a repository's folder for an unfinished download.
         repository: The hub id, if it is in the hub's cache.
         revision: Branch, tag or commit there.
-        problem: A sentence that says why it cannot be loaded or used to draft; empty if it can.
+        problem: A sentence: why it cannot be loaded or used to draft; empty if it can.
         family: Architecture, such as `llama`; a drafter's kind; empty if unknown.
         sizes: Sizes for its need of memory; None if it cannot be loaded.
         quantization: Precision such as `4-bit` or `bfloat16`; empty if unknown.

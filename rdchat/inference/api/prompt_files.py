@@ -30,7 +30,7 @@ def read_prompts(path: Path) -> list[Prompt]:
     A line that begins with `{` is JSON: `prompt` and perhaps `category`, or Spec-Bench's `turns`, whose first is taken.
 
     Raises:
-        RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message says which.
+        RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message names it.
     """
     prompts = [_prompt(path, number, line) for number, line in _lines(path)]
     if not prompts:

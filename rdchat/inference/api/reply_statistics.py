@@ -139,7 +139,7 @@ class AutoChoice:
         length: Tokens of a beam, or the chain's tokens plus one; 0 in plain decoding.
         tokens_per_call: Expected tokens of a target call.
         cost: Expected time of a round with its draft, divided by that of a plain target call.
-        text: A sentence that says why.
+        text: A sentence: why.
     """
 
     mode: str

@@ -253,7 +253,7 @@ class EarlierReplies(Protocol):
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that they take, about."""
+        """Approximate memory that they take."""
 
     def matches(self, ending: Sequence[int]) -> list[LookupMatch]:
         """Return positions where the last tokens of `ending` stood."""

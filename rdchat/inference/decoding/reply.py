@@ -111,7 +111,7 @@ class Reply:
         choice: Returns what the automatic mode does now; None in other modes.
         in_thought: Whether the prompt opens a thought, which the reply begins with.
         matcher: Keeps the reply within its shape, and has all its tokens; None for any text.
-        left_out: A sentence that says why a drafter was left out of the rest of the reply; empty where none was.
+        left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.
     """
 
     def __init__(self, job: ReplyJob) -> None:

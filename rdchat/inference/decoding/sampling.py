@@ -154,7 +154,7 @@ def masked(logits: mx.array, mask: mx.array | None) -> mx.array:
 
 
 def has_filter(params: SamplingParams) -> bool:
-    """Tell whether top-k, top-p or min-p is on."""
+    """Return whether top-k, top-p or min-p is on."""
     return params.top_k > 0 or params.top_p < 1 or params.min_p > 0
 
 

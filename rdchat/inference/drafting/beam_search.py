@@ -239,7 +239,7 @@ def search(
         level_size: Nodes of each level in the result, at least the width; those beyond the width are leaves.
 
     Returns:
-        A pool of `1 + (length - 1) * kept` nodes, or fewer where the draft vocabulary is smaller than `level_size`.
+        A pool of `1 + (length - 1) * level_size` nodes; fewer where the draft vocabulary is smaller than `level_size`.
     """
     level_size = min(level_size, head.candidates)
     width = min(shape.width, level_size)

@@ -86,7 +86,7 @@ def load_draft_model(
         anyway: Load it even if it seems too large for the memory.
 
     Raises:
-        ModelError: If it is missing, damaged, or its tokens differ from the target's; the message says which.
+        ModelError: If it is missing, damaged, or its tokens differ from the target's; the message names it.
         OutOfMemoryError: If it does not fit into memory with the target.
     """
     verdict = check_draft_model(model, target, on_progress)
@@ -100,7 +100,7 @@ def check_draft_model(
     """Check whether a model can draft for a target, from its tokenizer and the headers of its files alone.
 
     Raises:
-        ModelError: If it is missing, damaged, or its tokens differ from the target's; the message says which.
+        ModelError: If it is missing, damaged, or its tokens differ from the target's; the message names it.
     """
     tokenizer, name = tokenizer_of(model, target.prompts.process, on_progress)
     verdict = compare_vocabularies(target.tokenizer, tokenizer, target.info.name, name)

@@ -100,7 +100,7 @@ def load_model(
         anyway: Load it even if it seems too large for the memory.
 
     Raises:
-        ModelError: If the folder is missing, damaged or of an unknown architecture; the message says which and why.
+        ModelError: If the folder is missing, damaged or of an unknown architecture; the message has the reason.
         DoesNotFitError: If weights and a cache of 4,096 tokens need more memory than there is.
         OutOfMemoryError: If there was not enough memory for the weights.
         NetworkError: If the default model could not be downloaded.

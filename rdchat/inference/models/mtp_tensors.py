@@ -1,6 +1,6 @@
 """Finds the tensors of MTP layers in a repository at the hub, by its index and the headers of its files.
 
-Names tell which tensors they are: configurations are silent in some families. No weights are read.
+The tensors are found by their names: configurations are silent in some families. No weights are read.
 """
 
 import re

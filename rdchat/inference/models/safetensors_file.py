@@ -79,7 +79,7 @@ class PlannedTensor:
 
 
 def read_header(path: Path) -> dict[str, StoredTensor]:
-    """Read a safetensors header, and check that the file has the length that it says.
+    """Read a safetensors header, and check that the file has the length in it.
 
     Sizes in the file are checked against its length before anything is allocated.
 

@@ -10,7 +10,7 @@ _CPU_SHARE = 0.8
 
 
 def on_gpu() -> bool:
-    """Tell whether MLX computes on a GPU (Metal or CUDA)."""
+    """Return whether MLX computes on a GPU (Metal or CUDA)."""
     return bool(mx.default_device().type == mx.DeviceType.gpu)
 
 

@@ -29,14 +29,14 @@ _HINT = "Close other apps, start a new chat, or choose a smaller model or precis
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Return whether an error says that memory ran out: MLX raises a plain RuntimeError then."""
+    """Return whether an error means that memory ran out: MLX raises a plain RuntimeError then."""
     if isinstance(error, MemoryError):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def was_stopped(error: BaseException) -> bool:
-    """Return whether an error says that the system ended the GPU's work, mostly because it took too long."""
+    """Return whether an error means that the system ended the GPU's work, mostly because it took too long."""
     return isinstance(error, RuntimeError) and _STOPPED.search(str(error)) is not None
 
 

@@ -56,7 +56,7 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
 
 
 def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
-    """Tell whether a checkpoint is a block drafter: it has a block size and the layers that read the context."""
+    """Return whether a checkpoint is a block drafter: it has a block size and the layers that read the context."""
     inner = config.get("dflash_config")
     sized = "block_size" in config or (isinstance(inner, dict) and "block_size" in inner)
     return sized and ("fc.weight" in tensors or "hidden_norm.weight" in tensors)

@@ -70,7 +70,7 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
         model: The target.
 
     Raises:
-        ModelError: If it is missing, damaged, or made for another model; the message says which and why.
+        ModelError: If it is missing, damaged, or made for another model; the message names it, and the reason.
     """
     form, checkpoint = _open(folder)
     config, _ = _check(form, checkpoint, model)

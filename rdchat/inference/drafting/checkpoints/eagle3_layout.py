@@ -63,7 +63,7 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
 
 
 def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
-    """Tell whether a checkpoint is EAGLE-3: its first layer has norms for the features and for the token."""
+    """Return whether a checkpoint is EAGLE-3: its first layer has norms for the features and for the token."""
     first = any(plain_name(name) == "layers.0.hidden_norm.weight" for name in tensors)
     return first or config.get("speculators_model_type") == "eagle3"
 

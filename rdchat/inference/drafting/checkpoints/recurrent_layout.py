@@ -70,7 +70,7 @@ class StoredDrafter(StoredHead):
 
 
 def matches(config: Any, _tensors: object = ()) -> bool:
-    """Tell whether a configuration is of a recurrent drafter."""
+    """Return whether a configuration is of a recurrent drafter."""
     return "format" in config or _is_apples(config)
 
 
