@@ -28,22 +28,26 @@ PAIRS = (
 
 # Only at the start: a later one belongs to the answer.
 _FIRST_PAIRS = (("<thinking>", "</thinking>"), ("<thought>", "</thought>"))
-_WRAPPERS = (  # around an answer after a thought
+# These stand around an answer after a thought.
+_WRAPPERS = (
     "<answer>", "</answer>", "<response>", "</response>", "<|START_RESPONSE|>", "<|END_RESPONSE|>",
     "<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>",
     "<|begin|>assistant<|content|>", "<|content|>",
 )  # fmt: skip
-_MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")  # in gpt-oss and Muse Spark
+# Messages of gpt-oss and Muse Spark end with these.
+_MESSAGE_ENDS = ("<|end|>", "<|return|>", "<|call|>", "<|eom|>", "<|eot|>")
 _HEADER_PARTS = ("<|start|>", "<|channel|>", "<|message|>")
 _THINKING_HEADERS = {"analysis", "self"}
-_LONGEST_HEADER = 200  # characters
-_SETTLED = 512  # characters after a marker beyond which more text does not change its meaning
+_LONGEST_HEADER = 200
+# More text does not change the meaning of a marker that has so many characters after it.
+_SETTLED = 512
 
 _CLOSINGS = dict((*PAIRS, *_FIRST_PAIRS))
 _FIRST_ONLY = {marker for pair in _FIRST_PAIRS for marker in pair}
 _LITERALS = {*_CLOSINGS, *_CLOSINGS.values(), *_WRAPPERS, *_MESSAGE_ENDS, *_HEADER_PARTS}
 _LONGEST = max(map(len, _LITERALS))
-_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")  # each first marker contains one of these
+# Each first marker contains one of these.
+_HINTS = ("think>", "thinking>", "thought>", "THINK]", "<|", "|>", "\u25b7")
 _FIRST_CHARACTERS = {literal[0] for literal in _LITERALS}
 
 
@@ -235,9 +239,8 @@ class _Parting:
         """Read the header of one of several messages: it says whether the message is a thought."""
         if marker == "<|message|>":
             position = max(self._last_end, start - _LONGEST_HEADER)
-            named = (
-                self._text.find("to=", position, start) >= 0
-            )  # a regular expression would take a hundred times as long
+            # A regular expression alone would take a hundred times as long.
+            named = self._text.find("to=", position, start) >= 0
             header = _RECIPIENT.search(self._text, position, end) if named else None
         else:
             header = _CHANNEL.match(self._text, start)
@@ -247,10 +250,11 @@ class _Parting:
 
     def _pass_opening(self, marker: str, start: int, end: int) -> None:
         if self._inside:
+            # The model may repeat what the template wrote.
             if self._is_blank(self._last_end, start):
                 repeated = _REPEATED.match(self._text, start)
                 self._last_end = repeated.end() if repeated else end
-            return  # the model repeats what the template wrote
+            return
         line = self._text.rfind("\n", max(self._last_end, start - _LONGEST_HEADER), start) + 1 or self._last_end
         is_first = marker not in _FIRST_ONLY or self._is_blank(0, start)
         if is_first and self._is_blank(line, start) and not self._is_quoted(start):

@@ -224,10 +224,11 @@ _EMPTY = "{name} is empty.", "Choose a file with text in it."
 _NO_FILE = "{name} is not an ordinary file.", "Choose a document."
 _MISSING = "{name} cannot be found.", "Check its path, or choose it again."
 _FORBIDDEN = "You do not have permission to read {name}.", "Check its permissions."
+# Message and hint by the system's code.
 _REFUSALS = {
     errno.ENOENT: _MISSING, errno.ENOTDIR: _MISSING, errno.EACCES: _FORBIDDEN, errno.EPERM: _FORBIDDEN,
     errno.ENXIO: _NO_FILE, errno.EOPNOTSUPP: _NO_FILE,
-}  # message and hint by the system's codes  # fmt: skip
+}  # fmt: skip
 _DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save it again."
 
 

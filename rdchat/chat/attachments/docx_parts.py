@@ -11,13 +11,14 @@ _TEXT_ROOTS = {"document", "footnotes", "endnotes", "comments"}
 _SIMPLE_ROOTS = {"hdr": "Header", "ftr": "Footer"}
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
           "\u0304": r"\bar", "\u0305": r"\bar", "\u20d7": r"\vec", "\u0307": r"\dot", "\u0308": r"\ddot"}  # fmt: skip
+# TeX by elements of Office Math.
 _TEX = {
     "f": r"\frac{{{num}}}{{{den}}}", "rad": r"\sqrt{degree}{{{e}}}", "bar": r"\overline{{{e}}}",
     "sSup": "{base}{scripts}", "sSub": "{base}{scripts}", "sSubSup": "{base}{scripts}", "sPre": "{{}}{scripts}{e}",
     "nary": "{sign}{scripts}{{{e}}}", "acc": "{sign}{{{e}}}", "func": "{fName} {e}", "d": "{beginning}{inside}{end}",
     "limLow": "{e}_{{{lim}}}", "limUpp": "{e}^{{{lim}}}", "mr": "{row}",
     "m": r"\begin{{matrix}}{rows}\end{{matrix}}", "eqArr": r"\begin{{matrix}}{rows}\end{{matrix}}",
-}  # by elements of Office Math  # fmt: skip
+}  # fmt: skip
 
 
 @dataclass(slots=True)

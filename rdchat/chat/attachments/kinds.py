@@ -23,11 +23,12 @@ _IMAGE = "{name} is an image, which rdchat cannot read yet.", "Describe it, or t
 _SOUND = "{name} is audio or video, which rdchat cannot read.", "Type what is said."
 _PROGRAM = "{name} is a program, not a text.", "Choose its source code instead."
 _ARCHIVE = "{name} is an archive.", "Unpack it and choose files from it."
+# First bytes of files that cannot be read; a text may begin with the same letters.
 _MAYBE_TEXT = (
     ((b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"BM", b"II*\0", b"MM\0*", b"\0\0\1\0", b"8BPS"), _IMAGE),
     ((b"ID3", b"\xff\xfb", b"OggS", b"fLaC", b"\x1aE\xdf\xa3"), _SOUND),
     ((b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xca\xfe\xba\xbe", b"MZ"), _PROGRAM),
-)  # first bytes of files that cannot be read; a text may begin with the same letters
+)
 _NO_TEXT = (
     ((b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"7z\xbc\xaf", b"Rar!", b"\x28\xb5\x2f\xfd"), _ARCHIVE),
     (b"\xd0\xcf\x11\xe0", ("{name} is in an old Office format.", "Save it as DOCX, CSV or PDF.")),

@@ -20,6 +20,7 @@ NAME = "ChatGPT"
 MARK = b'"mapping"'
 """The beginning of a chat's JSON holds it."""
 _ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "system": Role.SYSTEM, "tool": Role.ASSISTANT}
+# Names for people of what is left out, by content type; empty ones are not mentioned.
 _LEFT_OUT = {
     "code": "tool call",
     "execution_output": "tool result",
@@ -29,7 +30,7 @@ _LEFT_OUT = {
     "user_editable_context": "custom instruction",
     "model_editable_context": "",
     "reasoning_recap": "",
-}  # names for people by content type; empty ones are not mentioned
+}
 _MEDIA = {"image": "image", "audio": "recording", "video": "video"}
 _MARK = re.compile(r"( ?)\ue200([^\ue200\ue201]*)(?:\ue201|$)")
 _MARK_FIELDS = "\ue202"

@@ -26,13 +26,14 @@ _MILLISECONDS_FROM = 1e11
 _BEGINNING = 1 << 16
 _TITLE = re.compile(rb'"title"\s*:\s*("(?:[^"\\]|\\.){0,500}")')
 
+# Names for people of parts that are not taken, by their kind.
 _PARTS = {
     "image": "image", "image_url": "image", "image_asset_pointer": "image",
     "audio_asset_pointer": "recording", "real_time_user_audio_video_asset_pointer": "recording",
     "video_container_asset_pointer": "video", "file": "file",
     "tool_call": "tool call", "tool_use": "tool call", "toolCallRequest": "tool call",
     "tool_result": "tool result", "toolCallResult": "tool result",
-}  # names for people of parts that are not taken, by their kind  # fmt: skip
+}  # fmt: skip
 
 type Json = dict[str, Any]
 
