@@ -71,8 +71,9 @@ class AttachedFile:
 
 
 def attached(file: ReadFile, text: str, taken: str = "") -> AttachedFile:
-    """Return the record of a file whose `text` is sent."""
-    return AttachedFile(file.name, file.kind, digest_of(text), len(text), taken, file.note)
+    """Return the record of a file whose `text` is sent; the digest is of the stored text, without lone surrogates."""
+    digest = hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
+    return AttachedFile(file.name, file.kind, digest, len(text), taken, file.note)
 
 
 def full_text(file: ReadFile) -> str:
@@ -83,11 +84,6 @@ def full_text(file: ReadFile) -> str:
 def pages_text(file: ReadFile, pages: range | list[int]) -> str:
     """Return the text of some pages, counted from 0, each under its number; pages without text are left out."""
     return "\n\n".join(f"[page {each + 1}]\n{file.parts[each]}" for each in pages if file.parts[each])
-
-
-def digest_of(text: str) -> str:
-    """Return the SHA-256 of a text as stored, without lone surrogates."""
-    return hashlib.sha256(text.encode("utf-8", "replace")).hexdigest()
 
 
 def block_of(file: AttachedFile, text: str) -> str:

@@ -157,10 +157,6 @@ class ForeignChat:
         self.messages.append(Message(index, 0, parent, role, text, **{"activated": index} | fields))
         return index
 
-    def add_next(self, role: Role, text: str, **fields: Any) -> None:
-        """Add a message below the last one."""
-        self.add(role, text, len(self.messages) - 1 if self.messages else None, **fields)
-
     def text_of(self, content: Any, between: str = "\n\n") -> str:
         """Return a message's text, or the joined texts of its parts; other parts are counted in `without`."""
         if isinstance(content, str):

@@ -220,7 +220,9 @@ def _of_another_kind(source: SourceFile) -> UnreadableFileError:
 
 
 def _refuse_newer(source: SourceFile, head: Any) -> None:
-    if rdchat_json.is_newer(head):
+    """Refuse a file that a later rdchat wrote in a format that this one would misread."""
+    version = head.get("version")
+    if type(version) is not int or version > rdchat_json.VERSION:
         raise UnreadableFileError(f"{source.name} is from a newer version of rdchat.", "Install that version first.")
 
 

@@ -76,7 +76,7 @@ def _add(chat: ForeignChat, line: Any, wrote: str | None) -> None:
     if role is Role.SYSTEM:
         chat.add_system(text, is_first=not chat.messages)
         return
-    chat.add_next(role, text, **facts)
+    chat.add(role, text, len(chat.messages) - 1 if chat.messages else None, **facts)
     for call in items(mapping(message.get("metadata"), "A message's metadata").get("tool_calls"), "Its tool calls"):
         chat.without["tool call"] += 1
         chat.without["tool result"] += isinstance(call, dict) and bool(call.get("response"))

@@ -62,12 +62,6 @@ def is_ours(data: Any) -> bool:
     return isinstance(data, dict) and data.get("format") == FORMAT
 
 
-def is_newer(data: Json) -> bool:
-    """Return whether a later rdchat wrote it in a format that this one would misread."""
-    version = data.get("version")
-    return type(version) is not int or version > VERSION
-
-
 def write_chats(file: IO[str], chats: Iterable[FullChat], system_prompt: str, sampling: SamplingParams) -> None:
     """Write a complete file of chats.
 
