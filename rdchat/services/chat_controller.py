@@ -221,7 +221,7 @@ class ChatController(QObject):
                 return
             self.chat.add_version(message, text)
             if not is_reply:
-                self.chat.answer(self.chat.about, self.chat.path)
+                self.chat.answer(self.chat.conversation, self.chat.path)
 
     @Slot(int)
     def regenerate(self, message_id: int, options: MadeWith = USUAL_OPTIONS, other: OtherModel | None = None) -> None:
@@ -241,11 +241,11 @@ class ChatController(QObject):
                 self.notice_raised.emit(_NO_QUESTION)
                 return
             once = other is not None or options != USUAL_OPTIONS
-            made_with = replace(options, sampling=options.sampling or self.chat.about.sampling, once=once)
+            made_with = replace(options, sampling=options.sampling or self.chat.conversation.sampling, once=once)
             reply = self.chat.add_reply(path, other.name if other else self.model_slot.name, made_with)
             if other:
                 self.borrowed.borrow(other, reply.id)
-            self.chat.write(reply, self.chat.about, path)
+            self.chat.write(reply, self.chat.conversation, path)
 
     @Slot(int)
     def continue_reply(self, message_id: int) -> None:
@@ -264,7 +264,7 @@ class ChatController(QObject):
             path = self.chat.path[:-1]
             if reply.text.strip():
                 path.append(replace(reply, context_cut=None))
-            self.chat.write(reply, self.chat.about, path)
+            self.chat.write(reply, self.chat.conversation, path)
 
     @Slot(int)
     def delete_message(self, message_id: int) -> None:
@@ -315,7 +315,7 @@ class ChatController(QObject):
     @Slot(int)
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
-        if (conversation := self.chat.conversation) is not None:
+        if (conversation := self.chat.stored_conversation) is not None:
             with self.storage.writing():
                 self.recorder.flush()  # The store makes the copy.
                 self.chats.order.branch(conversation, message_id)

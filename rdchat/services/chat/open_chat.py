@@ -38,7 +38,7 @@ class OpenChat(QObject):
         replies: The replies of all chats that are being written.
         files: The files of the message that is typed.
         unsent: Typed texts that were neither sent nor saved, of all chats.
-        about: The chat with its options, also before it is stored.
+        conversation: The chat with its options, also before it is stored.
         path: Its messages, with the text of the reply that is being written. Views hold it.
 
     Signals:
@@ -68,7 +68,7 @@ class OpenChat(QObject):
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)
         self.unsent = UnsentMemory(store.unsent, self)
-        self.about = NEW_CHAT
+        self.conversation = NEW_CHAT
         self.path = MessagePath()
         replies.grew.connect(self._on_reply_grew)
         replies.changed.connect(self._on_reply_changed)
@@ -78,14 +78,14 @@ class OpenChat(QObject):
     # What is open
 
     @property
-    def conversation(self) -> Conversation | None:
+    def stored_conversation(self) -> Conversation | None:
         """The conversation; None of a new chat that is not stored yet."""
-        return self.about if self.about.id else None
+        return self.conversation if self.conversation.id else None
 
     @property
     def id(self) -> int | None:
         """The conversation's; None of one that is not stored yet."""
-        return self.about.id or None
+        return self.conversation.id or None
 
     @property
     def typed(self) -> str:
@@ -95,11 +95,11 @@ class OpenChat(QObject):
     @property
     def sampling(self) -> SamplingParams:
         """That of the next reply: the chat's own, else the usual one."""
-        return self.about.sampling or self.replies.usual_sampling
+        return self.conversation.sampling or self.replies.usual_sampling
 
-    def system_prompt_of(self, about: Conversation) -> str:
+    def system_prompt_of(self, conversation: Conversation) -> str:
         """Return a chat's own system prompt, else that of the settings."""
-        return self._settings.values.system_prompt if about.system_prompt is None else about.system_prompt
+        return self._settings.values.system_prompt if conversation.system_prompt is None else conversation.system_prompt
 
     @property
     def streaming_id(self) -> int | None:
@@ -133,43 +133,43 @@ class OpenChat(QObject):
     def prompt(self) -> ChatPrompt:
         """Return the prompt that the chat would have with the typed text and its files."""
         typed = "\n\n".join(each for each in (self.files.blocks, self.typed.strip()) if each)
-        return ChatPrompt(from_cut(self.path), self.system_prompt_of(self.about), typed)
+        return ChatPrompt(from_cut(self.path), self.system_prompt_of(self.conversation), typed)
 
     # Opening
 
     def start_new(self) -> None:
         """Open a new chat."""
-        self.about, self.path = NEW_CHAT, MessagePath()
+        self.conversation, self.path = NEW_CHAT, MessagePath()
         self._emit_opened()
 
     def begin(self, title: str, system_prompt: str, sampling: SamplingParams | None) -> None:
         """Open a new chat with options of its own, stored at once."""
-        self.about, self.path = replace(NEW_CHAT, system_prompt=system_prompt, sampling=sampling), MessagePath()
+        self.conversation, self.path = replace(NEW_CHAT, system_prompt=system_prompt, sampling=sampling), MessagePath()
         with self._storage.writing():
-            self.about = self._store.create_conversation(title, like=self.about)
+            self.conversation = self._store.create_conversation(title, like=self.conversation)
         self._emit_opened()
         self.stored.emit()
 
     def open(self, conversation_id: int) -> None:
         with self._storage.reading():
-            self.about, self.path = self._read(conversation_id)
+            self.conversation, self.path = self._read(conversation_id)
             self._emit_opened()
 
     def forget_all(self) -> None:
         """Forget all chats after the store was replaced, but keep the typed text for a new chat."""
         self.unsent.begin_anew(self.typed)
         self.files.begin_anew()
-        self.about, self.path = NEW_CHAT, MessagePath()
+        self.conversation, self.path = NEW_CHAT, MessagePath()
 
     def update(self, conversation: Conversation) -> None:
         """Take over a change of title or options, if the conversation is the open one."""
         if conversation.id == self.id:
-            self.about = conversation
+            self.conversation = conversation
 
     def read_path(self) -> None:
         """Read the path anew, as the store has changed it. Raises StorageError."""
-        if self.about.id:
-            self._show_path(self._store.messages(self.about.id))
+        if self.conversation.id:
+            self._show_path(self._store.messages(self.conversation.id))
 
     def show_alternative(self, message_id: int, step: int) -> None:
         """Show the alternative of a message that comes `step` later, and the messages after it."""
@@ -203,9 +203,9 @@ class OpenChat(QObject):
 
     def set_options(self, **options: Any) -> None:
         """Give the chat its own `system_prompt`, `sampling`, `thinking_choice` or `answer_shape`; None: the usual."""
-        about = replace(self.about, **options)
-        with self._storage.writing() if about.id else nullcontext():
-            self.about = self._store.set_chat_options(about) if about.id else about
+        conversation = replace(self.conversation, **options)
+        with self._storage.writing() if conversation.id else nullcontext():
+            self.conversation = self._store.set_chat_options(conversation) if conversation.id else conversation
             self.options_changed.emit()
 
     def set_cut(self, message_id: int, cut: ContextCut | None) -> None:
@@ -220,47 +220,51 @@ class OpenChat(QObject):
 
     def take_message(self, text: str) -> WaitingMessage:
         """Take a text with the pending files out of the message field; the first one stores and names the chat."""
-        if not self.about.id:
+        if not self.conversation.id:
             typed = self.typed
-            self.about = self._store.create_conversation(title_from_prompt(text), from_prompt=True, like=self.about)
+            self.conversation = self._store.create_conversation(
+                title_from_prompt(text), from_prompt=True, like=self.conversation
+            )
             self.unsent.save(None, None, "")
             self.unsent.save(self.id, None, typed)
             self.files.follow(None, self.id)
             self.files.show_chat(self.id)
             self.stored.emit()
-        message = WaitingMessage(self.about.id, text, tuple(self.files.to_send()))
+        message = WaitingMessage(self.conversation.id, text, tuple(self.files.to_send()))
         self.files.clear()
         return message
 
     def ask(self, message: WaitingMessage) -> None:
         """Add a prompt to its chat's path, and have it answered. Raises StorageError if it is not stored."""
-        about, path = (self.about, self.path) if message.chat == self.id else self._read(message.chat)
+        conversation, path = (self.conversation, self.path) if message.chat == self.id else self._read(message.chat)
         parent_id = path.ids[-1] if path else None
-        prompt = self._store.add_message(about.id, parent_id, Role.USER, message.text, files=message.files)
+        prompt = self._store.add_message(conversation.id, parent_id, Role.USER, message.text, files=message.files)
         path.append(prompt)
         self._storage.note_success()
         if path is self.path:
             self.message_added.emit(prompt)
         self.stored.emit()
         with self._storage.writing():
-            self.answer(about, path)
+            self.answer(conversation, path)
 
-    def answer(self, about: Conversation, path: MessagePath) -> None:
+    def answer(self, conversation: Conversation, path: MessagePath) -> None:
         """Have a reply written to the prompt that ends a chat's path. Raises StorageError."""
         prompts = path[:]
-        self.write(self.add_reply(path, self.replies.model.name, MadeWith(about.sampling)), about, prompts)
+        self.write(
+            self.add_reply(path, self.replies.model.name, MadeWith(conversation.sampling)), conversation, prompts
+        )
 
-    def write(self, reply: Message, about: Conversation, path: MessagePath) -> None:
+    def write(self, reply: Message, conversation: Conversation, path: MessagePath) -> None:
         """Have a reply written, or continued.
 
         Args:
             reply: The message.
-            about: Its chat.
+            conversation: Its chat.
             path: The messages of the prompt; the last one may be the reply itself, with its text.
         """
         own = reply.made_with.system_prompt if reply.made_with is not None else None
-        system_prompt = self.system_prompt_of(about) if own is None else own
-        self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), about)
+        system_prompt = self.system_prompt_of(conversation) if own is None else own
+        self.replies.write(reply, ChatPrompt(from_cut(path), system_prompt), conversation)
 
     def take_back(self, message: WaitingMessage) -> None:
         """Put a waiting message back into the message field of its chat."""
@@ -311,7 +315,7 @@ class OpenChat(QObject):
     def reopen_reply(self) -> Message:
         """Reopen the reply that ends the path, to continue it; options for it alone still hold."""
         before = self.path[-1].made_with
-        made_with = before if before is not None and before.once else MadeWith(self.about.sampling)
+        made_with = before if before is not None and before.once else MadeWith(self.conversation.sampling)
         reply = self._store.reopen_message(self.path.ids[-1], made_with)
         self.path.put(reply)
         self.message_changed.emit(reply)

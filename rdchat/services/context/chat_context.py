@@ -239,10 +239,12 @@ class ChatContext(QObject):
     def _go_on_anew(self, summary: str) -> None:
         """Open a chat that begins with the summary, and move the typed or unanswered question to it."""
         chat = self._chat
-        title, before, typed = chat.conversation.title if chat.conversation else "", chat.id, chat.typed.strip()
+        title, before, typed = chat.conversation.title, chat.id, chat.typed.strip()
         question, files = (typed, []) if typed else self._unanswered()
         chat.begin(
-            f"{title} (continued)", with_summary(chat.system_prompt_of(chat.about), summary), chat.about.sampling
+            f"{title} (continued)",
+            with_summary(chat.system_prompt_of(chat.conversation), summary),
+            chat.conversation.sampling,
         )
         self._notify(_CONTINUES)
         if question or files:

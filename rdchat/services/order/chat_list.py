@@ -90,7 +90,7 @@ class ChatList(QObject):
         """Update the list; if the open conversation was removed, open the newest."""
         with self.storage.reading():
             self._read_rows()
-            if (chat := self.chat.conversation) is not None:  # It may have been pinned, moved or renamed.
+            if (chat := self.chat.stored_conversation) is not None:  # It may have been pinned, moved or renamed.
                 if (changed := self.store.find([chat.id]).get(chat.id)) is not None:
                     self.chat.update(changed)
                 else:
@@ -211,8 +211,8 @@ class ChatList(QObject):
     def begin_anew(self) -> None:
         """Read the list again after the store was replaced, and open the newest conversation."""
         self.store_replaced.emit()
-        if self.chat.conversation is not None:
-            self.conversation_removed.emit(self.chat.conversation.id)
+        if self.chat.stored_conversation is not None:
+            self.conversation_removed.emit(self.chat.stored_conversation.id)
         self.order.begin_anew()
         self.chat.forget_all()
         self.open_latest()

@@ -62,7 +62,7 @@ class ImportExport(QObject):
     # Questions
 
     def _ask_export(self) -> None:
-        if (chat := self._controller.chat.conversation) is not None:
+        if (chat := self._controller.chat.stored_conversation) is not None:
             self._show_export(chat.title, [chat.id])
 
     def _show_export(self, title: str | None, chats: list[int] | None) -> None:

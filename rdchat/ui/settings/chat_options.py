@@ -73,7 +73,7 @@ class ChatOptions(QWidget):
 
     def refresh(self) -> None:
         """Show the effective values."""
-        chat, settings = self._chat.about, self._settings.values
+        chat, settings = self._chat.conversation, self._settings.values
         prompt = settings.system_prompt if chat.system_prompt is None else chat.system_prompt
         if self.prompt.toPlainText() != prompt:
             with QSignalBlocker(self.prompt):
@@ -88,7 +88,7 @@ class ChatOptions(QWidget):
         offered = self._model.info.thinking if self._model.info else ()
         self._thinking_row.setVisible(bool(offered))
         choices = [("Model's default", None), *((each.value.capitalize(), each) for each in offered)]
-        chosen = self._chat.about.thinking_choice
+        chosen = self._chat.conversation.thinking_choice
         fill_box(self.thinking, choices, chosen if chosen in offered else None)
 
     def _set(self, **options: Any) -> None:
@@ -116,7 +116,7 @@ class ChatOptions(QWidget):
         self.refresh()
 
     def _show_source(self) -> None:
-        chat = self._chat.about
+        chat = self._chat.conversation
         own = chat.has_own_options
         self.source.setText("Changed for this chat" if own else "Same as in Settings")
         self.defaults.setEnabled(own)

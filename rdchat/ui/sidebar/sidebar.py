@@ -203,7 +203,7 @@ class Sidebar(Ground):
 
     def mark_open(self) -> None:
         """Select the chat that is open."""
-        conversation = self._chats.chat.conversation
+        conversation = self._chats.chat.stored_conversation
         self.list.select(conversation.id if conversation else None)
 
     def _enable_bin_buttons(self) -> None:

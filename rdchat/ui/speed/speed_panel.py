@@ -200,7 +200,7 @@ class SpeedPanel(QScrollArea):
 
     def _writes_elsewhere(self) -> bool:
         """Tell whether the reply that is being written is in another chat than the open one."""
-        chat, live = self._controller.chat.conversation, self._controller.replies.live
+        chat, live = self._controller.chat.stored_conversation, self._controller.replies.live
         return not live or chat is None or live[-1].message.conversation_id != chat.id
 
     def _owner(self, busy: bool) -> str:

@@ -82,7 +82,7 @@ class Commands(QObject):
     @property
     def chat(self) -> Conversation | None:
         """The open chat; None if it is not stored yet."""
-        return self._chats.chat.conversation
+        return self._chats.chat.stored_conversation
 
     # When actions are enabled
 
@@ -210,7 +210,7 @@ class Commands(QObject):
             own = controller.borrowed.loan.own_name
         model.look()
         chat = controller.chat
-        prompt = chat.system_prompt_of(chat.about)
+        prompt = chat.system_prompt_of(chat.conversation)
         sheet = RegenerateSheet(own, model.choices, prompt, chat.sampling, theme=self._theme, parent=self._window)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         model.choices_changed.connect(sheet.offer_drafters)

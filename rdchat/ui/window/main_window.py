@@ -234,7 +234,7 @@ class MainWindow(QMainWindow):
         controller.settings.changed.connect(self._apply_settings)
         chat.opened.connect(self.panel.show_last_reply)
         for changed in (chat.opened, chat.options_changed):
-            changed.connect(lambda: self.header.dot.setVisible(chat.about.has_own_options))
+            changed.connect(lambda: self.header.dot.setVisible(chat.conversation.has_own_options))
         for changed in (chat.opened, controller.chats.conversations_changed):
             changed.connect(self._show_title)
             changed.connect(refresh)
@@ -286,5 +286,5 @@ class MainWindow(QMainWindow):
         return _ROOM_FOR_BOTH if side is self.panel and sidebar_open else _ROOM_FOR_ONE
 
     def _show_title(self) -> None:
-        conversation = self._controller.chat.conversation
+        conversation = self._controller.chat.stored_conversation
         self.setWindowTitle(conversation.title if conversation else "New chat")

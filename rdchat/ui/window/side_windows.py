@@ -162,7 +162,7 @@ class SideWindows:
 
     def show_tokens(self, message_id: int) -> None:
         """Show the tokens of a reply of the open chat."""
-        chat = self._controller.chat.conversation
+        chat = self._controller.chat.stored_conversation
         self._chat_of_tokens = chat.id if chat else None
         self.drafts.show_reply(message_id)
 

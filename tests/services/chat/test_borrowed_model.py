@@ -37,7 +37,7 @@ def test_options_hold_for_one_reply_and_the_chat_stays_as_it_is(window: Window, 
     assert engine.requests[-1].sampling == SamplingParams()
     assert engine.requests[-1].messages[0].content == "Be brief."
     assert window.controller.chat.path[-1].made_with == MadeWith(SamplingParams())
-    assert window.controller.chat.about.sampling is None
+    assert window.controller.chat.conversation.sampling is None
 
 
 def test_it_is_written_on_as_it_was_begun(window: Window, engine: ScriptedEngine) -> None:

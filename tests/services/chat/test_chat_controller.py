@@ -24,14 +24,14 @@ from tests.services.window import WAIT_MS, Window, pause_in_prefill, pause_midwa
 
 def test_a_first_prompt_is_answered_and_makes_the_chat_and_its_title(window: Window) -> None:
     controller = window.controller
-    assert (controller.chat.conversation, controller.chat.path, listed(controller.chats)) == (None, [], [])
+    assert (controller.chat.stored_conversation, controller.chat.path, listed(controller.chats)) == (None, [], [])
     reply = window.ask("What is a tree?\nIn two lines.")
     assert window.texts == ["What is a tree?\nIn two lines.", "Hello, you!"]
     assert (reply.status, reply.finish_reason, reply.model) == (MessageStatus.COMPLETE, FinishReason.EOS, "tiny")
     assert reply.statistics == Statistics(prompt_tokens=8, generated_tokens=4)
     assert window.titles == ["What is a tree?"]
-    assert controller.chat.conversation is not None
-    assert window.store.messages(controller.chat.conversation.id) == controller.chat.path
+    assert controller.chat.stored_conversation is not None
+    assert window.store.messages(controller.chat.stored_conversation.id) == controller.chat.path
     assert "".join(window.seen.grown) == "Hello, you!"
     assert window.seen.states == [
         EngineState.LOADING,
@@ -53,8 +53,8 @@ def test_the_model_is_told_the_system_prompt_and_the_whole_path(window: Window, 
         ChatMessage(Role.USER, "Two"),
     )
     assert engine.requests[-1].sampling.temperature == 0
-    assert window.controller.chat.conversation is not None
-    assert window.controller.chat.conversation.system_prompt == "Be brief."
+    assert window.controller.chat.stored_conversation is not None
+    assert window.controller.chat.stored_conversation.system_prompt == "Be brief."
 
 
 def test_the_settings_hold_where_the_chat_has_no_options(window: Window, engine: ScriptedEngine) -> None:
@@ -305,7 +305,7 @@ def test_only_an_ended_reply_at_the_end_of_the_path_is_continued(window: Window,
 
 def test_a_reply_is_finished_behind_another_conversation(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.chat.conversation
+    first = window.controller.chat.stored_conversation
     assert first is not None
     window.controller.chat.start_new()
     assert window.controller.chat.streaming_id is None
@@ -321,7 +321,7 @@ def test_a_reply_is_finished_behind_another_conversation(window: Window, engine:
 
 def test_switching_back_shows_the_text_so_far_and_goes_on_live(window: Window, engine: ScriptedEngine) -> None:
     reply_id = pause_midway(window, engine, "First")
-    first = window.controller.chat.conversation
+    first = window.controller.chat.stored_conversation
     assert first is not None
     window.controller.chat.start_new()
     engine.gate.allow(1)
@@ -341,7 +341,7 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
     window.ask("Older")
     window.controller.chat.start_new()
     reply_id = pause_midway(window, engine, "Newer")
-    deleted = window.controller.chat.conversation
+    deleted = window.controller.chat.stored_conversation
     assert deleted is not None
     window.controller.chats.delete_conversation(deleted.id)
     assert window.titles == ["Older"]
@@ -358,20 +358,20 @@ def test_deleting_the_conversation_that_is_written_stops_it_and_opens_its_neighb
 
 def test_deleting_the_last_conversation_leaves_a_new_chat(window: Window) -> None:
     window.ask("Only")
-    assert window.controller.chat.conversation is not None
-    window.controller.chats.delete_conversation(window.controller.chat.conversation.id)
-    assert (window.controller.chat.conversation, window.controller.chat.path, window.titles) == (None, [], [])
+    assert window.controller.chat.stored_conversation is not None
+    window.controller.chats.delete_conversation(window.controller.chat.stored_conversation.id)
+    assert (window.controller.chat.stored_conversation, window.controller.chat.path, window.titles) == (None, [], [])
 
 
 def test_conversations_are_renamed_and_searched(window: Window) -> None:
     window.ask("Trees and birds")
     window.controller.chat.start_new()
     window.ask("Cars")
-    assert window.controller.chat.conversation is not None
-    window.controller.chats.rename_conversation(window.controller.chat.conversation.id, "Vehicles")
+    assert window.controller.chat.stored_conversation is not None
+    window.controller.chats.rename_conversation(window.controller.chat.stored_conversation.id, "Vehicles")
     assert window.titles == ["Vehicles", "Trees and birds"]
-    assert window.controller.chat.conversation.title == "Vehicles"
-    window.controller.chats.rename_conversation(window.controller.chat.conversation.id, "  ")
+    assert window.controller.chat.stored_conversation.title == "Vehicles"
+    window.controller.chats.rename_conversation(window.controller.chat.stored_conversation.id, "  ")
     assert window.titles[0] == "Vehicles"
     window.controller.chats.search("bir")
     window.qtbot.waitUntil(lambda: window.titles == ["Trees and birds"])

@@ -137,7 +137,7 @@ def test_a_branch_is_opened_and_named_after_its_chat(window: Window) -> None:
     window.controller.branch(own.id)
     window.qtbot.waitUntil(lambda: window.texts == ["Hi", "Hello, you!"])
     assert window.titles == ["Branch of Hi", "Hi"]
-    assert window.controller.chat.about.system_prompt == "Be brief."
+    assert window.controller.chat.conversation.system_prompt == "Be brief."
     window.controller.chats.undo()
     assert window.titles == ["Hi"]
     assert window.texts[-2:] == ["More", "Hello, you!"]  # the chat that it came from is open

@@ -28,8 +28,8 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
         assert [notice.title for notice in window.seen.storage_failures] == [f"Another program is using {store.path}."]
         assert store.message(reply_id).status is MessageStatus.STREAMING
         # opened again, it still shows what the store does not have
-        assert window.controller.chat.conversation is not None
-        window.controller.chat.open(window.controller.chat.conversation.id)
+        assert window.controller.chat.stored_conversation is not None
+        window.controller.chat.open(window.controller.chat.stored_conversation.id)
         assert window.texts == ["Hi", "Hello, you!"]
     window.qtbot.waitUntil(lambda: store.message(reply_id).text == "Hello, you!", timeout=WAIT_MS)
     assert (store.message(reply_id).text, store.message(reply_id).status) == ("Hello, you!", MessageStatus.COMPLETE)
@@ -39,7 +39,7 @@ def test_a_reply_that_cannot_be_saved_is_kept_and_saved_as_soon_as_it_can(
 def test_commands_that_cannot_be_stored_say_so_and_change_nothing(window: Window) -> None:
     store = window.store
     window.ask("First")
-    conversation = window.controller.chat.conversation
+    conversation = window.controller.chat.stored_conversation
     assert conversation is not None
     with held_by_another_process(store.path):
         window.controller.send("Second")

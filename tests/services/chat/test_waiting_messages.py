@@ -43,10 +43,10 @@ def test_what_is_sent_while_a_reply_is_written_is_answered_in_order(window: Wind
 def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
     chat, chats = window.controller.chat, window.controller.chats
-    first = chat.about.id
+    first = chat.conversation.id
     chat.start_new()
     window.controller.send("Second")
-    second = chat.about.id
+    second = chat.conversation.id
     assert window.titles == ["Second", "First"]
     assert (chats.activity(first), chats.activity(second)) == (Activity.WRITING, Activity.WAITING)
     chat.open(first)
@@ -61,7 +61,7 @@ def test_a_message_of_another_chat_waits_and_is_answered_there(window: Window, e
 def test_a_waiting_message_keeps_the_options_of_its_chat(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
     chat = window.controller.chat
-    first = chat.about.id
+    first = chat.conversation.id
     chat.start_new()
     chat.set_options(system_prompt="Be brief.")
     window.controller.send("Second")
@@ -145,10 +145,10 @@ def test_a_crash_finds_a_waiting_message_stored(window: Window, engine: Scripted
 def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Window, engine: ScriptedEngine) -> None:
     pause_midway(window, engine, "First")
     chat = window.controller.chat
-    first = chat.about.id
+    first = chat.conversation.id
     chat.start_new()
     window.controller.send("Second")
-    second = chat.about.id
+    second = chat.conversation.id
     chat.open(first)
     window.controller.chats.delete_conversation(second)
     engine.gate.open()

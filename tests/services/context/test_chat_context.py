@@ -116,7 +116,7 @@ def test_a_message_that_is_too_long_alone_leaves_the_chat_whole(window: Window, 
 
 def test_a_cut_that_another_chat_overtakes_is_not_made(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
-    first = window.controller.chat.conversation
+    first = window.controller.chat.stored_conversation
     assert first is not None
     outgrow(window)
     engine.count_gate.shut()
@@ -131,7 +131,7 @@ def test_a_copy_keeps_the_cut(window: Window, engine: ScriptedEngine) -> None:
     fill(window, engine)
     outgrow(window)
     leave_out(window)
-    chat = window.controller.chat.conversation
+    chat = window.controller.chat.stored_conversation
     assert chat is not None
     copy_id = window.store.organiser.copy(chat.id, "Copy").result()
     copy = cut_of(window.store.messages(copy_id))
@@ -239,16 +239,16 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     fill(window, engine, 400, LONGER)
     outgrow(window, LONGER)
     engine.replies = [Reply(tokens=("All", " of it."))]
-    old = window.controller.chat.conversation
+    old = window.controller.chat.stored_conversation
     assert old is not None
     with window.qtbot.waitSignal(window.controller.chat.opened, timeout=WAIT_MS):
         window.controller.context.start_anew()
-    new = window.controller.chat.conversation
+    new = window.controller.chat.stored_conversation
     assert new is not None
     assert new != old
     assert window.controller.chat.typed == LONGER.strip()
     assert new.title == f"{old.title} (continued)"
-    assert window.store.conversation(new.id).system_prompt == window.controller.chat.about.system_prompt
+    assert window.store.conversation(new.id).system_prompt == window.controller.chat.conversation.system_prompt
     assert str(new.system_prompt).endswith("All of it.")
     assert len(window.store.messages(old.id)) == 6
     window.ask("And now?")

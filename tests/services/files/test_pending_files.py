@@ -146,10 +146,10 @@ def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
 ) -> None:
     window.ask("Hi")
     bring(window, prices)
-    before = window.controller.chat.conversation
+    before = window.controller.chat.stored_conversation
     window.controller.chat.set_typed("How much?")
     window.controller.context.start_anew()
-    window.qtbot.waitUntil(lambda: window.controller.chat.conversation != before, timeout=WAIT_MS)
+    window.qtbot.waitUntil(lambda: window.controller.chat.stored_conversation != before, timeout=WAIT_MS)
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
     window.ask("How much?")
     assert asked(engine)[-1].startswith('<file name="prices.csv">')

@@ -15,7 +15,7 @@ from tests.services.window import Window
 def test_steps_are_taken_back_latest_first(window: Window) -> None:
     desk = window.controller.chats
     window.ask("One")
-    chat = desk.chat.conversation
+    chat = desk.chat.stored_conversation
     assert chat is not None
     folder = desk.order.create_folder("Work")
     assert folder is not None
@@ -23,7 +23,7 @@ def test_steps_are_taken_back_latest_first(window: Window) -> None:
     desk.rename_conversation(chat.id, "Renamed")
     desk.order.rename_folder(folder, "Home")
     desk.archive_conversation(chat.id)
-    assert desk.chat.conversation is None
+    assert desk.chat.stored_conversation is None
     assert desk.order.history.last is not None
     desk.undo()
     assert window.titles == ["Renamed"]
@@ -75,8 +75,8 @@ def test_what_was_deleted_for_good_cannot_be_undone_and_does_not_block_the_rest(
 def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
     desk = window.controller.chats
     window.ask("One")
-    assert desk.chat.conversation is not None
-    desk.order.set_archived(desk.chat.conversation, archived=True)
+    assert desk.chat.stored_conversation is not None
+    desk.order.set_archived(desk.chat.stored_conversation, archived=True)
     assert window.titles == []
     window.ask("Once more")
     assert window.titles == ["One"]
@@ -85,9 +85,9 @@ def test_sending_into_the_archive_brings_the_chat_back(window: Window) -> None:
 def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -> None:
     desk = window.controller.chats
     window.ask("One")
-    assert desk.chat.conversation is not None
-    desk.order.set_archived(desk.chat.conversation, archived=True)
-    desk.order.set_pinned(window.store.conversation(desk.chat.conversation.id), pinned=True)
+    assert desk.chat.stored_conversation is not None
+    desk.order.set_archived(desk.chat.stored_conversation, archived=True)
+    desk.order.set_pinned(window.store.conversation(desk.chat.stored_conversation.id), pinned=True)
     assert window.titles == ["One"]
     desk.undo()
     chat = window.store.conversation(window.store.conversations()[0].id)
@@ -97,12 +97,12 @@ def test_undoing_the_pin_of_an_archived_chat_archives_it_again(window: Window) -
 def test_undoing_a_new_folder_leaves_the_chat_archived(window: Window) -> None:
     desk = window.controller.chats
     window.ask("One")
-    assert desk.chat.conversation is not None
-    desk.order.set_pinned(desk.chat.conversation, pinned=True)
-    desk.order.set_archived(desk.chat.conversation, archived=True)
-    desk.order.create_folder("Folder", chat=window.store.conversation(desk.chat.conversation.id))
+    assert desk.chat.stored_conversation is not None
+    desk.order.set_pinned(desk.chat.stored_conversation, pinned=True)
+    desk.order.set_archived(desk.chat.stored_conversation, archived=True)
+    desk.order.create_folder("Folder", chat=window.store.conversation(desk.chat.stored_conversation.id))
     desk.undo()
-    chat = window.store.conversation(desk.chat.conversation.id)
+    chat = window.store.conversation(desk.chat.stored_conversation.id)
     assert (chat.archived, chat.pinned_at is not None, chat.folder_id) == (True, True, None)
 
 
@@ -110,8 +110,8 @@ def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
     desk = window.controller.chats
     for title in ("One", "Two"):
         window.ask(title)
-        assert desk.chat.conversation is not None
-        desk.order.set_pinned(desk.chat.conversation, pinned=True)
+        assert desk.chat.stored_conversation is not None
+        desk.order.set_pinned(desk.chat.stored_conversation, pinned=True)
         desk.chat.start_new()
 
     def pinned() -> list[str]:

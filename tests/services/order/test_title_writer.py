@@ -57,8 +57,8 @@ def test_the_first_exchange_gets_a_title(quick: Window, engine: ScriptedEngine) 
     statistics = len(quick.seen.statistics)
     _wait_for_title(quick)
     assert quick.titles == ["Cooking soup"]
-    assert quick.controller.chat.conversation is not None
-    assert quick.controller.chat.conversation.title == "Cooking soup"
+    assert quick.controller.chat.stored_conversation is not None
+    assert quick.controller.chat.stored_conversation.title == "Cooking soup"
     request = engine.requests[-1]
     assert [message.role for message in request.messages] == [Role.USER, Role.ASSISTANT, Role.USER]
     assert [message.content for message in request.messages[:2]] == ["how do i cook soup pls", "Boil it."]
@@ -119,8 +119,8 @@ def test_a_prompt_goes_first_and_the_title_comes_later(quick: Window, engine: Sc
 def test_the_persons_own_title_stays(quick: Window, engine: ScriptedEngine) -> None:
     _replies(engine, _title("Never"))
     _ask_and_hold_the_title(quick, engine)
-    assert quick.controller.chat.conversation is not None
-    quick.controller.chats.rename_conversation(quick.controller.chat.conversation.id, "My soup")
+    assert quick.controller.chat.stored_conversation is not None
+    quick.controller.chats.rename_conversation(quick.controller.chat.stored_conversation.id, "My soup")
     engine.gate.open()
     quick.qtbot.waitUntil(lambda: not quick.controller.titles.writing, timeout=WAIT_MS)
     assert quick.titles == ["My soup"]
@@ -147,8 +147,8 @@ def test_a_long_chat_that_the_model_has_read_is_not_given_up_for_anothers_title(
     quick.ask("soup pls")
     quick.controller.chat.start_new()
     quick.ask("long " * 1000)
-    assert quick.controller.chat.conversation is not None
-    quick.controller.chats.rename_conversation(quick.controller.chat.conversation.id, "Mine")
+    assert quick.controller.chat.stored_conversation is not None
+    quick.controller.chats.rename_conversation(quick.controller.chat.stored_conversation.id, "Mine")
     settings.change(replace(settings.values, titles_by_model=True))
     quick.qtbot.waitUntil(lambda: not quick.controller.titles.quiet.isActive(), timeout=WAIT_MS)
     assert len(engine.requests) == 2

@@ -63,7 +63,7 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window:
     window.controller.chat.open(report.chats[0])
     assert not isinstance(Task(desk.undo_import, report).outcome(window), RdchatError)
     assert window.titles == ["Hi"]
-    assert window.controller.chat.conversation.title == "Hi"
+    assert window.controller.chat.stored_conversation.title == "Hi"
 
 
 def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
@@ -172,8 +172,8 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     other.close()
     window.ask("Hi")
     chats, files = window.controller.chats, window.controller.chat.files
-    assert chats.chat.conversation is not None
-    assert chats.chat.conversation.id == tax.id
+    assert chats.chat.stored_conversation is not None
+    assert chats.chat.stored_conversation.id == tax.id
     chats.rename_conversation(tax.id, "Renamed")
     chats.chat.save_reading_position(tax.id, ReadingPosition(window.controller.chat.path[0].id, 3))
     files.add([str(rivers(tmp_path))])

@@ -82,7 +82,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
     press(qtbot, banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
-    first = chat.controller.chat.conversation
+    first = chat.controller.chat.stored_conversation
     assert first is not None
     chat.controller.chat.start_new()
     assert mark(window) is None
@@ -146,11 +146,11 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
 
 def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
-    first = chat.controller.chat.conversation
+    first = chat.controller.chat.stored_conversation
     press(qtbot, larger, "Start a New Chat")
-    qtbot.waitUntil(lambda: chat.controller.chat.conversation != first)
+    qtbot.waitUntil(lambda: chat.controller.chat.stored_conversation != first)
     assert window.conversation.composer.text == typed.strip()
-    assert str(chat.controller.chat.about.system_prompt).endswith("They said words.")
+    assert str(chat.controller.chat.conversation.system_prompt).endswith("They said words.")
     assert first is not None
     assert len(chat.store.messages(first.id)) == 6
 

@@ -159,7 +159,7 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     menu.aboutToShow.emit()
     assert [action.text() for action in menu.actions() if action.text()] == ["No Folder", "New Folder…"]
     actions.archive.trigger()
-    assert desk.chat.conversation is None
+    assert desk.chat.stored_conversation is None
     assert not actions.pin.isEnabled()
     actions.find.trigger()  # there is no chat to find in
     assert bar.isHidden()
@@ -178,7 +178,7 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
 def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     qtbot: QtBot, window: MainWindow, bar: FindBar, chat: Chat
 ) -> None:
-    chat_id = chat.controller.chat.conversation.id if chat.controller.chat.conversation else 0
+    chat_id = chat.controller.chat.stored_conversation.id if chat.controller.chat.stored_conversation else 0
     cut = chat.store.messages(chat_id)[5]
     chat.store.set_context_cut(cut.id, ContextCut("They baked *rye*, and step by step more rye.", "tiny"))
     chat.controller.chat.open(chat_id)

@@ -33,7 +33,7 @@ def test_the_shape_is_named_and_ended_in_the_message_field(qtbot: QtBot, chat: C
     qtbot.mouseClick(chip.remove, Qt.MouseButton.LeftButton)
     assert not chip.isVisible()
     assert not dot.isVisible()
-    assert chat.controller.chat.about.answer_shape is None
+    assert chat.controller.chat.conversation.answer_shape is None
 
 
 @pytest.mark.parametrize("answer", ['{"a": "*b*"}', '{\n  "a": [1]}', "{}", '{"a'])

@@ -56,10 +56,10 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
 
 def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat: Chat, window: MainWindow) -> None:
     pause(chat, "One")
-    first = chat.controller.chat.about.id
+    first = chat.controller.chat.conversation.id
     chat.controller.chat.start_new()
     chat.controller.send("Two")
-    second = chat.controller.chat.about.id
+    second = chat.controller.chat.conversation.id
     rows = window.sidebar.list.rows
 
     def activity(chat_id: int) -> str:

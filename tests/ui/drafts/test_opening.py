@@ -48,10 +48,10 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
 def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")
-    shown = chat.controller.chat.conversation
+    shown = chat.controller.chat.stored_conversation
     chat.controller.chat.start_new()
     chat.say("Something else")
-    other = chat.controller.chat.conversation
+    other = chat.controller.chat.stored_conversation
     assert shown is not None
     assert other is not None
     chat.controller.chat.open(shown.id)

@@ -29,7 +29,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
     assert options.source.text() == "Same as in Settings"
     qtbot.keyClicks(options.prompt, "Be brief.")
     options.form.fields["temperature"].setValue(0)
-    assert chat.controller.chat.about.system_prompt == "Be brief."
+    assert chat.controller.chat.conversation.system_prompt == "Be brief."
     assert options.source.text() == "Changed for this chat"
     chat.say("Hello")
     request = chat.engine.requests[-1]
@@ -40,7 +40,7 @@ def test_changes_apply_at_once_and_reach_the_engine(qtbot: QtBot, chat: Chat, op
 def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert chat.controller.chat.about.sampling is None
+    assert chat.controller.chat.conversation.sampling is None
     assert options.form.fields["top_k"].value() == 0
     assert not options.defaults.isEnabled()
 
@@ -48,13 +48,13 @@ def test_use_defaults_forgets_the_chats_own(qtbot: QtBot, chat: Chat, options: C
 def test_a_value_set_back_to_the_default_is_not_the_chats_own(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_k"].setValue(40)
     options.form.fields["top_k"].setValue(0)
-    assert chat.controller.chat.about.sampling is None
+    assert chat.controller.chat.conversation.sampling is None
 
 
 def test_a_wrong_value_changes_nothing(chat: Chat, options: ChatOptions) -> None:
     options.form.fields["top_p"].setValue(7)
     assert "must be above 0 and at most 1" in options.form.problem.text()
-    assert chat.controller.chat.about.sampling is None
+    assert chat.controller.chat.conversation.sampling is None
 
 
 def test_another_chat_shows_its_own_values(chat: Chat, options: ChatOptions) -> None:
@@ -88,7 +88,7 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     chat.say("As it does")
     assert chat.engine.requests[-1].thinking is None
     qtbot.keyClick(options.thinking, Qt.Key.Key_Down)
-    assert chats.chat.about.thinking_choice is ThinkingChoice.OFF
+    assert chats.chat.conversation.thinking_choice is ThinkingChoice.OFF
     assert options.source.text() == "Changed for this chat"
     chat.say("Without")
     assert chat.engine.requests[-1].thinking is ThinkingChoice.OFF
@@ -99,7 +99,7 @@ def test_thinking_is_chosen_with_the_keyboard_kept_with_the_chat_and_reaches_the
     options.refresh()
     assert options.thinking.currentText() == "Off"
     qtbot.mouseClick(options.defaults, Qt.MouseButton.LeftButton)
-    assert chats.chat.about.thinking_choice is None
+    assert chats.chat.conversation.thinking_choice is None
 
 
 def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(chat: Chat) -> None:
@@ -107,7 +107,7 @@ def test_a_choice_for_another_model_is_not_asked_of_one_that_has_no_such_switch(
     chat.controller.chat.set_options(thinking_choice=ThinkingChoice.HIGH)
     chat.say("Hello")
     assert chat.engine.requests[-1].thinking is None
-    assert chat.controller.chat.about.thinking_choice is ThinkingChoice.HIGH
+    assert chat.controller.chat.conversation.thinking_choice is ThinkingChoice.HIGH
 
 
 def test_a_value_says_that_it_comes_from_the_model_until_the_person_chooses(chat: Chat, options: ChatOptions) -> None:
@@ -132,10 +132,10 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     form.kind.activated.emit(2)
     form.schema.setPlainText('{"type": "object"}')
     wanted = AnswerShape(ShapeKind.SCHEMA, '{"type": "object"}')
-    assert chats.chat.about.answer_shape == wanted
+    assert chats.chat.conversation.answer_shape == wanted
     form.schema.setPlainText('{"type": ')
     assert form.problem.text() == "The JSON schema is not JSON yet."
-    assert chats.chat.about.answer_shape == wanted
+    assert chats.chat.conversation.answer_shape == wanted
     chats.chat.start_new()
     options.refresh()
     assert form.shape() is None

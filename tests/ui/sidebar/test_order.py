@@ -193,17 +193,17 @@ def test_a_deleted_folder_leaves_its_chats_and_is_found_in_the_bin(chat: Chat, s
 
 
 def test_the_archive_is_a_place_of_its_own(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
-    assert chat.controller.chat.conversation is not None
-    assert chat.controller.chat.conversation.title == "Python"
+    assert chat.controller.chat.stored_conversation is not None
+    assert chat.controller.chat.stored_conversation.title == "Python"
     with qtbot.waitSignal(_order(chat).undo_offered):
         _trigger(sidebar, "Python", "Archive")
     assert _shown(sidebar) == ["Today", "Lisbon", "Bread"]
-    assert chat.controller.chat.conversation.title == "Lisbon"
+    assert chat.controller.chat.stored_conversation.title == "Lisbon"
     assert sidebar.location_buttons[Location.ARCHIVE].text() == "Archive 1"
     sidebar.location_buttons[Location.ARCHIVE].click()
     assert _shown(sidebar) == ["Python"]
     sidebar.list.setCurrentIndex(sidebar.list.rows.index(0))
-    assert chat.controller.chat.conversation.title == "Python"
+    assert chat.controller.chat.stored_conversation.title == "Python"
     _trigger(sidebar, "Python", "Move Out of Archive")
     assert sidebar.empty.text() == "The archive is empty."
     sidebar.header.findChildren(QAbstractButton)[0].click()
@@ -215,10 +215,10 @@ def test_the_bin_gives_back_what_is_chosen(qtbot: QtBot, chat: Chat, sidebar: Si
         _trigger(sidebar, title, "Delete")
     sidebar.location_buttons[Location.BIN].click()
     assert _shown(sidebar) == ["Lisbon", "Bread"]
-    assert chat.controller.chat.conversation is not None
+    assert chat.controller.chat.stored_conversation is not None
     sidebar.search.setFocus()
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.chat.conversation.title == "Python"  # what is in the bin is not opened
+    assert chat.controller.chat.stored_conversation.title == "Python"  # what is in the bin is not opened
     qtbot.keyClick(sidebar.list, Qt.Key.Key_F2)
     assert not sidebar.list.editing
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Return)

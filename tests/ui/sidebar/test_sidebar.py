@@ -58,10 +58,10 @@ def test_newest_first_under_its_date_and_the_open_one_is_marked(sidebar: Sidebar
 
 def test_up_and_down_open_the_neighbours(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Down)
-    assert chat.controller.chat.conversation is not None
-    assert chat.controller.chat.conversation.title == "Lisbon"
+    assert chat.controller.chat.stored_conversation is not None
+    assert chat.controller.chat.stored_conversation.title == "Lisbon"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)
-    assert chat.controller.chat.conversation.title == "Python"
+    assert chat.controller.chat.stored_conversation.title == "Python"
     qtbot.keyClick(sidebar.list, Qt.Key.Key_Up)  # above is a heading
     assert _current(sidebar) == "Python"
 
@@ -73,8 +73,8 @@ def _click(qtbot: QtBot, sidebar: Sidebar, title: str) -> None:
 
 def test_a_click_opens_and_one_on_a_heading_does_nothing(qtbot: QtBot, chat: Chat, sidebar: Sidebar) -> None:
     _click(qtbot, sidebar, "Bread")
-    assert chat.controller.chat.conversation is not None
-    assert chat.controller.chat.conversation.title == "Bread"
+    assert chat.controller.chat.stored_conversation is not None
+    assert chat.controller.chat.stored_conversation.title == "Bread"
     _click(qtbot, sidebar, "Today")
     assert _current(sidebar) == "Bread"
 
@@ -194,8 +194,8 @@ def test_down_goes_from_the_search_to_its_first_hit(qtbot: QtBot, chat: Chat, si
     qtbot.keyClicks(sidebar.search, "bre")
     qtbot.waitUntil(lambda: _titles(sidebar) == ["Bread"])
     qtbot.keyClick(sidebar.search, Qt.Key.Key_Down)
-    assert chat.controller.chat.conversation is not None
-    assert chat.controller.chat.conversation.title == "Bread"
+    assert chat.controller.chat.stored_conversation is not None
+    assert chat.controller.chat.stored_conversation.title == "Bread"
 
 
 def test_no_conversations_tells_what_comes_here(qtbot: QtBot, theme: Theme, chat: Chat) -> None:

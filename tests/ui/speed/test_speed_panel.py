@@ -284,7 +284,7 @@ def test_figures_say_whose_they_are(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.speed.owner.text() == "This reply · Auto"
     chat.controller.drafting.change(DraftSettings(mode=Mode.LOOKUP))
     assert panel.speed.owner.text() == "This reply · Auto"
-    asked = chat.controller.chat.conversation
+    asked = chat.controller.chat.stored_conversation
     assert asked is not None
     chat.controller.chat.start_new()
     assert panel.speed.owner.text() == "Reply in another chat · Auto"

@@ -142,9 +142,9 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
     }.items():
         do(name, act)
         do(f"undo of {name}", desk.undo)
-    assert desk.chat.conversation is not None
+    assert desk.chat.stored_conversation is not None
     do("duplicate", lambda: order.duplicate(chat.store.conversation(5002)))
-    chat.qtbot.waitUntil(lambda: getattr(desk.chat.conversation, "title", "") == "Chat 5002 copy")
+    chat.qtbot.waitUntil(lambda: getattr(desk.chat.stored_conversation, "title", "") == "Chat 5002 copy")
     do("fold", lambda: order.set_expanded(order.folders[2], False))
     do("unfold", lambda: order.set_expanded(order.folders[2], True))
     for place in (Location.ARCHIVE, Location.BIN, Location.CHATS):
