@@ -46,12 +46,12 @@ def kill_while_asked(child: ChildProcess, ask: Callable[[], object]) -> None:
     pid, running = child.pid, child._running
     assert pid is not None
     assert running is not None
-    while running._asked:  # an answer arrives a moment before its request is forgotten
+    while running._requests:  # an answer arrives a moment before its request is forgotten
         threading.Event().wait(0.01)
     os.kill(pid, signal.SIGSTOP)
 
     def kill() -> None:
-        while not running._asked and running.error is None:
+        while not running._requests and running.error is None:
             threading.Event().wait(0.01)
         os.kill(pid, signal.SIGKILL)
 
