@@ -132,7 +132,7 @@ def test_one_that_is_killed_or_stopped_from_outside_is_not_blamed_on_what_it_rea
 
     def send() -> None:
         running = process.child._running
-        if running is not None and running._asked and not sent:
+        if running is not None and running._requests and not sent:
             os.kill(running.process.pid, number)
             sent.append(number)
 
@@ -151,7 +151,7 @@ def test_an_app_that_quits_while_a_folder_is_read_complains_of_nothing(
         reading = threading.Thread(target=lambda: found.append(read(tmp_path)))
         reading.start()
         with at_most(60):
-            while child._running is None or not child._running._asked:
+            while child._running is None or not child._running._requests:
                 threading.Event().wait(0.01)
         child.close()
         reading.join()
