@@ -20,7 +20,7 @@ _IDLE_S = 10.0
 
 
 class Transfers:
-    """Has a child process do the long work; the store stays usable meanwhile.
+    """Runs long tasks in a child process; the store stays usable meanwhile.
 
     A task calls `on_progress` with each `Progress`, and `on_end` once with its result or an RdchatError; a
     CancelledError says that the person stopped it. A restore is prepared first, which changes nothing, and then carried
@@ -65,7 +65,7 @@ class Transfers:
         self._begin(partial(self._process.import_files, self._store, paths), on_progress, end)
 
     def undo_import(self, report: ImportReport, on_progress: OnProgress, on_end: OnEnd) -> None:
-        """Delete the chats that an import has brought."""
+        """Delete the chats of an import."""
         chats = list(report.chats)
 
         def end(outcome: object) -> None:
@@ -81,11 +81,11 @@ class Transfers:
         self._begin(partial(self._process.run, "back_up", BackupFacts(), **files), on_progress, on_end)
 
     def prepare_restore(self, source: Path, settings: Path | None, on_progress: OnProgress, on_end: OnEnd) -> None:
-        """Check a backup and make it ready; ends with its BackupFacts, and nothing of the store is changed yet.
+        """Check and unpack a backup; ends with its BackupFacts. The store is not changed yet.
 
         Args:
             source: A backup, or a database that a restore has kept.
-            settings: The settings that go with such a database.
+            settings: The settings to restore with a database.
             on_progress: See the class.
             on_end: See the class.
         """
@@ -98,12 +98,12 @@ class Transfers:
         self._begin(partial(self._process.run, "prepare", BackupFacts(), **files), on_progress, end)
 
     def undo_restore(self, restored: Restored, on_progress: OnProgress, on_end: OnEnd) -> None:
-        """Prepare to have back what a restore put aside."""
+        """Prepare the files that a restore moved aside, to restore them."""
         settings = Path(restored.settings) if restored.settings else None
         self.prepare_restore(Path(restored.database), settings, on_progress, on_end)
 
     def restore(self) -> Restored:
-        """Put what is prepared in the place of the store.
+        """Replace the store by the prepared backup.
 
         Raises:
             StorageError: If a reply is being written or is not saved, or a file cannot be moved.
@@ -134,18 +134,18 @@ class Transfers:
         return restored
 
     def forget_restore(self) -> None:
-        """Delete what was prepared: the person does not want it."""
+        """Delete the prepared backup: the person does not want it."""
         if self._job is None:
             self._prepared = False
             discard(self._store.path.parent)
 
     def cancel(self) -> None:
-        """Stop the task that runs."""
+        """Stop the running task."""
         if self._job is not None:
             self._job.cancel()
 
     def close(self) -> None:
-        """Stop the task that runs, for the app ends."""
+        """Stop the running task, because the app ends."""
         self._main.close()
         # What the task has imported is hidden, and erased after the next start.
         self._process.close()

@@ -73,7 +73,7 @@ class Job[T]:
         return not self._free.is_set()
 
     def hold(self, held: bool) -> None:
-        """Have the work wait where it looks for that, or go on."""
+        """Pause the work at its next check, or let it continue."""
         (self._free.clear if held else self._free.set)()
         self.on_hold()
 

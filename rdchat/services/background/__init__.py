@@ -1,1 +1,1 @@
-"""Work on threads beside the window."""
+"""Jobs on threads, with results for the main thread."""

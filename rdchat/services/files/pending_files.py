@@ -52,7 +52,7 @@ class PendingFile:
 
     @property
     def block(self) -> str:
-        """How it will stand in the prompt; empty while it is read."""
+        """Its text in the prompt; empty while it is read."""
         return "" if self.file is None or self.part is None else block_of(self.file, self.part.text)
 
 
@@ -85,23 +85,23 @@ class PendingFiles(QObject):
 
     @property
     def files(self) -> Sequence[PendingFile]:
-        """Those of the open chat."""
+        """The files of the open chat."""
         return tuple(file for file in self._files.values() if file.chat == self._chat)
 
     @property
     def blocks(self) -> str:
-        """How they will stand in the prompt; empty for none."""
+        """Their text in the prompt; empty without files."""
         return "\n\n".join(block for file in self.files if (block := file.block))
 
     @property
     def tokens(self) -> int | None:
-        """Of all of them; None where some are not counted."""
+        """The tokens of all files; None if some are not counted."""
         counts = [file.count for file in self.files]
         return sum(count.tokens for count in counts if count) if all(counts) else None
 
     @property
     def excess(self) -> int:
-        """How many tokens too long the files alone are; 0 where they fit, or are not counted.
+        """The number of tokens that the files alone are too long by; 0 if they fit, or are not counted.
 
         Leaving out other messages does not help then.
         """
@@ -126,12 +126,12 @@ class PendingFiles(QObject):
         return None if info is None else info.context_length - min(_QUESTION, info.context_length // 8)
 
     def show_chat(self, chat: int | None) -> None:
-        """Take the files of a chat for those of the open one."""
+        """Show the files of a chat, which is the open one now."""
         self._chat = chat
         self.changed.emit()
 
     def add(self, paths: Iterable[str]) -> None:
-        """Read files for the open chat's next message; those that cannot be read are told by `refused`."""
+        """Read files for the open chat's next message; `refused` reports those that cannot be read."""
         for path in paths:
             if len(self.files) >= MAX_FILES:
                 self.refused.emit(f"A message takes {MAX_FILES} files at most.")
@@ -145,7 +145,7 @@ class PendingFiles(QObject):
         return file
 
     def remove(self, file_id: int) -> None:
-        """Take a file out again; one that is being read is read no further."""
+        """Remove a file, and stop reading it."""
         self._drop([self._files[file_id]])
         self.changed.emit()
 
@@ -190,7 +190,7 @@ class PendingFiles(QObject):
         return PartChoice(file.read, tokens, room, self._engine.count_tokens)
 
     def reason_to_wait(self) -> str:
-        """Say why the message cannot be sent yet, for its files; empty where it can."""
+        """Return why the files keep the message from being sent; empty if they do not."""
         files = self.files
         for file in files:
             if file.file is None:
@@ -212,7 +212,7 @@ class PendingFiles(QObject):
         return [(file.file, file.part.text) for file in self.files if file.file and file.part]
 
     def follow(self, before: int | None, after: int | None) -> None:
-        """Go with the typed text from a chat to the one that it became, or that goes on from it."""
+        """Move files with the typed text from a chat to the one that it became, or that continues it."""
         for file in self._files.values():
             file.chat = after if file.chat == before else file.chat
         self.changed.emit()
@@ -226,12 +226,12 @@ class PendingFiles(QObject):
             self._take(self._add(file.name), read, Part(text, file.taken), file)
 
     def clear(self) -> None:
-        """Take out the files of the open chat: they were sent."""
+        """Remove the files of the open chat, which were sent."""
         self._drop(self.files)
         self.changed.emit()
 
     def begin_anew(self) -> None:
-        """Keep the open chat's files for a new one, and no others: the store is another one now."""
+        """Keep only the open chat's files, for a new chat: the store was replaced."""
         remaining = self.files or [file for file in self._files.values() if file.chat is None]
         self._drop([file for file in self._files.values() if file not in remaining])
         for file in remaining:
@@ -239,7 +239,7 @@ class PendingFiles(QObject):
         self.show_chat(None)
 
     def close(self) -> None:
-        """Read and count no more."""
+        """Stop reading and counting."""
         self._drop(list(self._files.values()))
         self._reading.close()
         self._counting.close()

@@ -56,7 +56,7 @@ class ImportExport(QObject):
         actions.import_chats.triggered.connect(self._ask_import)
         actions.back_up.triggered.connect(self._ask_backup)
         actions.restore.triggered.connect(self._ask_restore)
-        # what was done is said until the person writes on
+        # The result is shown until the person sends a message.
         controller.chat.message_added.connect(lambda _message: window.conversation.banners.close_banner(_KEY))
 
     # Questions

@@ -1,4 +1,4 @@
-"""What the window's actions do, and when they are enabled."""
+"""The window's actions: their functions, and when they are enabled."""
 
 import platform
 from collections.abc import Callable
@@ -40,7 +40,7 @@ Qt is used under the LGPL 3."""
 
 @dataclass(frozen=True, slots=True)
 class WindowParts:
-    """What the main window is made of."""
+    """The parts of the main window."""
 
     sidebar: Sidebar
     conversation: ConversationView

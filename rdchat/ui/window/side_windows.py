@@ -1,4 +1,4 @@
-"""The windows beside the main one. Each is imported and built when it is first opened, and then kept."""
+"""The windows besides the main one. Each is imported and built when it is first opened, and then kept."""
 
 import threading
 from collections.abc import Callable, Sequence
