@@ -11,4 +11,6 @@ class LateModule:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # pytest looks for its own at everything that a test module holds
+            raise AttributeError(name)
         return getattr(import_module(self._name), name)
