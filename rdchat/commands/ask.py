@@ -287,7 +287,9 @@ class _Answer:
 def statistics_report(statistics: Statistics) -> dict[str, Any]:
     """Return the counters and the rates derived from them, for JSON."""
     report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
-    report["choice"] = statistics.choice and asdict(statistics.choice)
+    if (choice := statistics.choice) is not None:
+        chosen = asdict(choice)
+        report["choice"] = chosen | {"words": chosen.pop("text")}
     report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
     for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
         report[rate] = getattr(statistics, rate)
