@@ -92,7 +92,7 @@ def _planted_socket() -> _Faults:
         planted.chmod(0o777)
         os.chown(planted, OTHER_USER, OTHER_USER)
         code = (
-            "import sys; from pathlib import Path; from rdchat.services.app.instance_socket import listening_path\n"
+            "import sys; from pathlib import Path; from rdchat.services.app.single_instance import listening_path\n"
             "print(listening_path(Path(sys.argv[1])))"
         )
         environment = environment_of(shared / "audit") | {"XDG_RUNTIME_DIR": str(planted)}

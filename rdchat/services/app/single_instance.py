@@ -1,15 +1,20 @@
-"""Allows one app per data folder; a second start asks the first one to show its window."""
+"""Allows one app per data folder; a second start asks the first one, over a local socket, to show its window."""
 
+import hashlib
 import logging
+import os
+from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from PySide6.QtCore import QDeadlineTimer, QObject, QThread, Signal, Slot
 from PySide6.QtNetwork import QLocalServer, QLocalSocket
 
+from rdchat import host
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.files.file_lock import FileLock
-from rdchat.services.app.instance_socket import connect, is_own, listening_path
+from rdchat.files.privacy import is_private, private_folder
 
 _LOG = logging.getLogger(__name__)
 _ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
@@ -76,7 +81,8 @@ class SingleInstance(QObject):
 
     def _listen(self) -> None:
         name = str(listening_path(self._folder))
-        QLocalServer.removeServer(name)  # left by a killed process, since we hold the lock
+        # A socket that is there was left by a killed process, since we hold the lock.
+        QLocalServer.removeServer(name)
         if not self._server.listen(name):
             raise StorageError(self._server.errorString())
 
@@ -104,7 +110,8 @@ class SingleInstance(QObject):
                 continue
             socket.readyRead.connect(partial(self._read, socket))
             socket.disconnected.connect(socket.deleteLater)
-            self._read(socket)  # the line may have come with the connection
+            # The line may have come with the connection.
+            self._read(socket)
 
     def _read(self, socket: QLocalSocket) -> None:
         """Show the window if a second start asks for it, and hang up: that is the answer."""
@@ -115,3 +122,49 @@ class SingleInstance(QObject):
         socket.deleteLater()
         if asks_to_show:
             self.activation_requested.emit()
+
+
+_MAX_PATH_BYTES = 103  # macOS; Linux allows a few more
+
+
+def listening_path(folder: Path) -> Path:
+    """Return the path of the socket for a data folder, in a folder that no other user can enter.
+
+    Raises:
+        StorageError: If there is no such folder.
+    """
+    shared = _socket_folders()[-1]
+    with suppress(OSError, StorageError):
+        private_folder(shared)
+    for path in _private_paths(folder):
+        return path
+    raise StorageError(f"{shared} belongs to another user or cannot be created.", "Delete it, or set XDG_RUNTIME_DIR.")
+
+
+def connect(socket: QLocalSocket, folder: Path, timeout_ms: int) -> bool:
+    """Connect to the app of a data folder; return False if none of this user runs."""
+    for path in _private_paths(folder):
+        socket.connectToServer(str(path))
+        if socket.waitForConnected(timeout_ms):
+            if is_own(socket):
+                return True
+            socket.abort()
+    return False
+
+
+def is_own(socket: QLocalSocket) -> bool:
+    """Return whether the process at the other end of a connection belongs to this user."""
+    return host.peer_user(socket.socketDescriptor()) == os.geteuid()
+
+
+def _private_paths(folder: Path) -> Iterator[Path]:
+    """Yield the paths where the app of a data folder may listen; the environments of two starts may differ."""
+    # a hash, since a data folder's path may be too long for a socket; links are resolved, as the lock does
+    name = "rdchat-" + hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=12).hexdigest()
+    for parent in _socket_folders():
+        if is_private(parent) and len(os.fsencode(parent / name)) <= _MAX_PATH_BYTES:
+            yield parent / name
+
+
+def _socket_folders() -> tuple[Path, Path]:
+    return host.runtime_folder(), Path(f"/tmp/rdchat-{os.getuid()}")  # noqa: S108  checked to be private

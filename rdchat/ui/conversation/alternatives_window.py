@@ -18,7 +18,7 @@ from rdchat.ui.style.layouts import column, row, scrolled, splitter
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
-from rdchat.ui.transcript.markdown.text_view import TextView
+from rdchat.ui.transcript.markdown.text_body import TextView
 
 
 def made_text(message: Message) -> str:

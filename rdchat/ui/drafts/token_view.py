@@ -133,7 +133,8 @@ class TokenView(OfflineBrowser):
                     cursor.insertText(f"{LINE_BREAK}\n", muted)
                 else:
                     word = part.lstrip(" ") or part
-                    cursor.insertText(part[: len(part) - len(word)], muted)  # spaces before it are not underlined
+                    # Spaces before it are not underlined.
+                    cursor.insertText(part[: len(part) - len(word)], muted)
                     cursor.insertText(word, formats[token.drafter])
             if not text:
                 cursor.insertText(NO_CHARACTER, muted)
@@ -190,7 +191,8 @@ class TokenView(OfflineBrowser):
         steps = {Qt.Key.Key_Left: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Home: -last, Qt.Key.Key_End: last}
         modified = bool(event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier)
         if last < 0 or modified or key not in {*steps, *_ROUND_STEPS}:
-            super().keyPressEvent(event)  # pages scroll
+            # The page keys scroll.
+            super().keyPressEvent(event)
             return
         if key in _ROUND_STEPS:
             self.step_requested.emit(_ROUND_STEPS[key])
@@ -208,7 +210,7 @@ class TokenView(OfflineBrowser):
 
     def _mark(self) -> None:
         """Tint the round of the token that is looked at, the cursor's token, and the token that is looked at."""
-        marked: list[tuple[int, int, int]] = []  # first and last token, opacity of 255
+        marked: list[tuple[int, int, int]] = []
         last = len(self._ends) - 2
         if 0 <= self.token <= last:
             if (traced := self._trace.round_of(self.token)) is not None:

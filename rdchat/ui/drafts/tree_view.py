@@ -107,13 +107,15 @@ class TreeChart(Chart):
 
     def draw(self, drawing: Drawing) -> None:
         boxes = [self._box(drawing, node) for node in self._nodes]
-        placed = sorted(zip(self._nodes, boxes, strict=True), key=lambda each: each[0].accepted)  # accepted ones on top
+        # Accepted nodes are drawn on top.
+        placed = sorted(zip(self._nodes, boxes, strict=True), key=lambda each: each[0].accepted)
         for node, box in placed:
             if node.parent >= 0:
                 above, bend = boxes[node.parent], box.x - _BEND
                 points = (above.right, above.middle), (bend, above.middle), (bend, box.middle), (box.x, box.middle)
                 drawing.fade(1)
-                if node.accepted:  # nothing shows between its dots and dashes
+                # Nothing shows between the dots and dashes of an accepted line.
+                if node.accepted:
                     drawing.line(points, "surface", 4.0)
                 drawing.fade(1 if node.accepted else _REJECTED)
                 drawing.line(points, node.drafter or "text", 2.6 if node.accepted else 1.0, STYLES[node.drafter].dashes)
@@ -166,7 +168,8 @@ class TreeView(QScrollArea):
             self._tree = tree
             self.chart.show_nodes(lay_out_nodes(tree) if tree and tree.texts else [], nothing)
             for bar in (self.horizontalScrollBar(), self.verticalScrollBar()):
-                bar.setValue(bar.minimum())  # the accepted path runs along the top
+                # The accepted path runs along the top.
+                bar.setValue(bar.minimum())
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         key = Qt.Key(event.key())

@@ -67,7 +67,8 @@ class TokenDetails(QScrollArea):
         rows += [heading, self._alternatives, self.none, SMALL, Separator(theme), TIGHT, counts]
         column(*rows, *self.legend.values(), None, within=ground, spacing=TIGHT + 2, margins=MEDIUM)
         scrolled(ground, self)
-        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # keys scroll it
+        # With the focus, keys scroll it.
+        self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
 
     def event(self, event: QEvent) -> bool:
         done = super().event(event)
@@ -155,7 +156,8 @@ class DraftsWindow(SideWindow):
     def show_reply(self, message_id: int) -> None:
         """Show a reply; one that is still being written is followed."""
         self._message_id = message_id
-        show_in_front(self)  # first, so that the text is laid out once, at the final width
+        # The window is shown first, so that the text is laid out once, at the final width.
+        show_in_front(self)
         live = self._traces.is_live(message_id)
         self._load(-1 if live else 0)
         if not live:
@@ -165,14 +167,16 @@ class DraftsWindow(SideWindow):
     def hideEvent(self, event: QHideEvent) -> None:
         """Free the trace, which may be large, when the window is closed."""
         super().hideEvent(event)
-        if not event.spontaneous():  # it is when the window is minimised
+        # The event is spontaneous when the window is minimised.
+        if not event.spontaneous():
             self._show(ReplyTrace(), -1)
 
     def _load(self, cursor: int | None = None) -> None:
         """Show the present trace, with the cursor on a token (-1: the last); None keeps the cursor where it is."""
         trace = self._traces.trace(self._message_id)
         if cursor is None and not self._trace.tokens:
-            cursor = -1  # nothing was recorded until now
+            # Nothing was recorded until now.
+            cursor = -1
         self._show(trace or ReplyTrace(), cursor)
         if trace is None:
             self.note.show_text(_NOT_RECORDED)

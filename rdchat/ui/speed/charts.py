@@ -92,12 +92,14 @@ class Sparkline(Chart):
     def draw(self, drawing: Drawing) -> None:
         drawing.height, base = _SPARKLINE_HEIGHT, _SPARKLINE_HEIGHT - 1.5
         rates = self.speeds
-        top = sorted(rates)[int(_USUAL * (len(rates) - 1))] if len(rates) > 1 else 0.0  # one peak flattens no line
+        # One peak does not flatten the line.
+        top = sorted(rates)[int(_USUAL * (len(rates) - 1))] if len(rates) > 1 else 0.0
         if top <= 0:
             return
         drawing.line([(0, base), (drawing.width, base)])
         right, newest = drawing.width - 4.0, len(rates) - 1
-        step = right / (max(len(rates), 24) - 1)  # the line grows from the right, so that its end does not move
+        # The line grows from the right, so that its end does not move.
+        step = right / (max(len(rates), 24) - 1)
         scale = (base - 4) / (top * _HEADROOM)
         line = [
             (right - (newest - index) * step, base - min(rate, top * _HEADROOM) * scale)

@@ -78,7 +78,8 @@ class DraftControls(Section):
         self.explanation = self._add_text("muted")
         self.explanation.setAlignment(Qt.AlignmentFlag.AlignTop)
         height = self.explanation.fontMetrics().lineSpacing() * _CHOICE_LINES
-        self.explanation.setMinimumHeight(height)  # it changes many times in a reply; the widgets below do not move
+        # The text changes many times in a reply; the widgets below do not move.
+        self.explanation.setMinimumHeight(height)
         self.problem = self._add_text("warning")
         self.copy = self.add(push_button(_COPY, "", self._copy_command))
 
@@ -89,6 +90,7 @@ class DraftControls(Section):
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
         width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MAX_BEAM_ROWS}."
         length = "Tokens of each beam. The first is the model's own, so a beam of 5 drafts 4."
+        tokens = "Tokens drafted in a step; prompt lookup drafts more where the text surely repeats."
         lookup = "Also propose text that repeats from this chat or an earlier reply."
         drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
         model = "A smaller model with the same tokenizer."
@@ -97,13 +99,7 @@ class DraftControls(Section):
             _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
             _Field("Beams", self.width_, "beam_width", head, width),
             _Field("Beam length", self.length, "beam_length", head, length),
-            _Field(
-                "Draft tokens",
-                self.draft_tokens,
-                "draft_tokens",
-                chains,
-                "Tokens drafted in a step; prompt lookup drafts more where the text surely repeats.",
-            ),
+            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, tokens),
             _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head, lookup),
         )
 
@@ -147,7 +143,8 @@ class DraftControls(Section):
         for field in self._fields:
             widget, picker = field.widget, isinstance(field.widget, FolderPicker)
             widget.show_value(getattr(settings, field.setting))
-            used = settings.mode in field.modes and (not missing or picker)  # the missing one can be picked
+            # A missing drafter can be picked.
+            used = settings.mode in field.modes and (not missing or picker)
             used = used and (widget is not self.width_ or option is None or option.trees)
             widget.setEnabled(self._drafting.ready)
             form, line = self._lines[field.setting]
@@ -178,7 +175,8 @@ class DraftControls(Section):
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
             self._note = choice.text
         elif choice is not None:
-            expected = "" if statistics.settled else f" {choice.text}"  # by then it is measured
+            # A settled reply has a measured speed.
+            expected = "" if statistics.settled else f" {choice.text}"
             sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
             self._note = f"Auto is using {_USING[mode]}.{expected}"
             self._more = (
@@ -199,7 +197,8 @@ class DraftControls(Section):
         if self._drafting.checking and (option is None or not option.available):
             return "Checking whether this works here…", False
         if option is not None and not option.available:
-            lookup = self._drafting.option(Mode.LOOKUP)  # it needs nothing but a model that can check drafts
+            # Prompt lookup needs nothing but a model that can check drafts.
+            lookup = self._drafting.option(Mode.LOOKUP)
             never = lookup is not None and not lookup.available
             return f"{option.reason} {'This model cannot draft.' if never else 'Until then drafting is off.'}", True
         if self._drafting.last_problem:

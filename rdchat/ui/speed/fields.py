@@ -58,7 +58,8 @@ class CalmSpinBox(QSpinBox):
         super().__init__()
         self.setRange(low, high)
         self.setAlignment(Qt.AlignmentFlag.AlignRight)
-        self.setKeyboardTracking(False)  # of 12, the 1 is not a value
+        # While 12 is typed, 1 is not a value.
+        self.setKeyboardTracking(False)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setFixedWidth(60)
         self.edited = self.valueChanged

@@ -1,6 +1,8 @@
 """The figures of a reply and its model: the definition of each, and how its value is written, wherever it is shown."""
 
+import tomllib
 from collections.abc import Callable, Mapping
+from importlib import resources
 from typing import NamedTuple
 
 from rdchat.inference.api.events import FinishReason, ModelInfo
@@ -95,6 +97,11 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Kept per step": _of_reply(lambda s: decimal(s.accepted / s.drafted_rounds if s.drafted_rounds else None)),
         "Waits per step": _of_reply(lambda s: _per(s.host_syncs, s.target_calls if s.rounds else 0)),
     },
+    "Details": {  # of a reply: the panel has charts of them
+        "Reading time": _of_reply(lambda s: duration(s.prefill_ms)),
+        "Acceptance by position, %": _of_reply(_acceptance_by_position),
+        "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),
+    },
     "Reply": {
         "Tokens written": _of_reply(lambda s: count(s.generated_tokens)),
         "Prompt tokens": _of_reply(lambda s: count(s.prompt_tokens)),
@@ -102,7 +109,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Reading speed": _of_reply(_reading_speed),
         "Time to first token": _of_reply(lambda s: duration(s.ttft_ms)),
         "Writing time": _of_reply(lambda s: duration(s.decode_ms)),
-        "Ended": lambda source: formatting.FINISH_TEXT[source.finish] if source.finish else NONE,
+        "Ended": lambda source: formatting.FINISHES[source.finish][0] if source.finish else NONE,
     },
     "Memory": {
         "Context": _context,
@@ -115,71 +122,9 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Runs on": _of_model(lambda m: m.device),
         "Parameters": _of_model(lambda m: formatting.parameters(m.parameters)),
     },
-    "Details": {  # of a reply: the panel has charts of them
-        "Reading time": _of_reply(lambda s: duration(s.prefill_ms)),
-        "Acceptance by position, %": _of_reply(_acceptance_by_position),
-        "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),
-    },
 }
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}
 
-DEFINITIONS = {
-    "Speed": "Tokens written per second, after the first one. The time to read the prompt does not count.",
-    "Without drafting": (
-        "The expected speed without drafting at this context length, from steps of the model that rdchat timed "
-        "between replies and during this one. ± is the error of these timings. A dash: too little was timed, or "
-        "the speed of the computer changed."
-    ),
-    "Speed-up": "The speed of this reply divided by the speed without drafting.",
-    "Time to first token": "Time from the request to the first token of the reply.",
-    "Reading time": "Time to read the prompt, until the first token is known.",
-    "Reading speed": (
-        "Prompt tokens read per second, until the first token is known. Tokens kept from before do not count."
-    ),
-    "Writing time": "Time from the first token of the reply to the last one so far.",
-    "Tokens per step": "Tokens written in each step of the model; 1 without drafting.",
-    "Checked per step": (
-        "Tokens checked per step, on average: all branches of the draft, and the token chosen before."
-    ),
-    "Kept per step": "Drafted tokens kept per step, on average. The model itself adds one more token in each step.",
-    "Acceptance": (
-        "Acceptance along the chosen path: tokens kept, as a share of the tokens on the longest branch of each "
-        "draft. The model checks the other branches too, so this is not a share of the tokens checked. It is shown "
-        "once the branches had 20 tokens."
-    ),
-    "Acceptance by position, %": (
-        "Of the steps whose longest branch reached this position, the share that kept a token there."
-    ),
-    "Drafted from this chat": "Kept tokens that were copied from earlier in this chat.",
-    "From earlier replies": "Kept tokens that were copied from earlier replies.",
-    "By the drafter": "Kept tokens that the drafter or the draft model proposed, or that the answer format forces.",
-    "Steps with a draft": "Steps of the model that checked a draft.",
-    "Dropped drafts": "Drafts that were dropped because the drafter's scores were not finite.",
-    "Waits per step": "How often the processor waited for the device in a step.",
-    "Tokens written": (
-        "Tokens of the reply, with the first and an end token, without those that a stop string cut off."
-    ),
-    "Prompt tokens": "Tokens of the chat and its system prompt that the model was given.",
-    "Kept from before": "Prompt tokens that the model remembered and did not read again.",
-    "Context": (
-        "Tokens in the model's context: the prompt's, and the reply's so far. The second number is the limit of "
-        "the loaded model."
-    ),
-    "Weights": "Memory that the model's weights take.",
-    "Peak memory": "The most memory that MLX held during the reply.",
-    "Earlier replies": (
-        "Memory for the earlier replies that drafts come from. Settings > General has a switch for them."
-    ),
-    "Precision": (
-        "The format of the weights in memory. On a CPU this is float32, also for a 4-bit model, because that is "
-        "faster there. So its weights take more memory than its file takes on disk."
-    ),
-    "Runs on": "The processor that computes the model.",
-    "Parameters": "Number of weights of the model.",
-    "Ended": "\n".join(
-        [
-            "Why the reply ended.",
-            *(f"{text}: {formatting.FINISH_REASONS[end]}" for end, text in formatting.FINISH_TEXT.items()),
-        ]
-    ),
-}
+_TEXTS = resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8")
+_ENDS = "".join(f"\n{text}: {reason}" for text, reason in formatting.FINISHES.values())
+DEFINITIONS: Mapping[str, str] = {**tomllib.loads(_TEXTS), "Ended": f"Why the reply ended.{_ENDS}"}

@@ -53,7 +53,8 @@ class LedgerTree(QTreeWidget):
         self.header().setSectionResizeMode(NAME, QHeaderView.ResizeMode.Stretch)
         for index, width in _WIDTHS.items():
             self.setColumnWidth(index, width)
-        self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)  # as long as a full bar
+        # The column is as long as a full bar.
+        self.header().setSectionResizeMode(PERCENT, QHeaderView.ResizeMode.Fixed)
 
     def show_rows(self, rows: Iterable[LedgerRow]) -> None:
         """Show new figures; new stages are added at the end of their parent's."""
@@ -71,7 +72,8 @@ class LedgerTree(QTreeWidget):
                     parent.setExpanded(True)
             share = stage.percent_of_parent
             percent = "" if share is None else f"{share:.1f}"
-            times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"  # one unit in a column
+            # A column has one unit.
+            times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"
             texts = stage.name, f"{stage.calls:,}", *times, percent
             _fill(self._items[path], texts, [f"{stage.name}: {stage_text(stage.name)}"] * len(texts))
             if share is not None:

@@ -42,7 +42,8 @@ class ServerSection(Section):
         self.stop.setAccessibleName("Stop the reply to this program")
         self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         set_tip(self.stop, "Stop the reply to this program")
-        self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)  # as high as a line
+        # The button is as high as a line.
+        self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)
         keep_room(self.stop)
         self._rows.addLayout(row((self.client, 1), self.stop))
         self.doing = self.add(ElidedLabel(theme, "", "muted", -1))

@@ -17,9 +17,17 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_events import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figure_sections import DraftFigures, FigureSection, MemorySection, ModelSection, StatusLine
 from rdchat.ui.speed.figures import FigureSource
-from rdchat.ui.speed.sections import Section, SpeedSection, TimeSection
+from rdchat.ui.speed.sections import (
+    DraftFigures,
+    FigureSection,
+    MemorySection,
+    ModelSection,
+    Section,
+    SpeedSection,
+    StatusLine,
+    TimeSection,
+)
 from rdchat.ui.speed.server_section import ServerSection
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import Ground, Separator, set_tip
@@ -134,12 +142,13 @@ class SpeedPanel(QScrollArea):
     def _show_state(self) -> None:
         state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
-            self._begin(Statistics())  # another reply, or the same one again
+            # This is another reply, or the same one again.
+            self._begin(Statistics())
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state)
         self._show(state=state, model=model)
         if elsewhere and state not in _BUSY:
-            self.show_last_reply()  # of the open chat
+            self.show_last_reply()
 
     def _note_statistics(self, statistics: Statistics) -> None:
         self._pending = statistics
@@ -169,9 +178,11 @@ class SpeedPanel(QScrollArea):
     def show_last_reply(self) -> None:
         """Show the figures of the open chat's last reply, unless one is being written."""
         if self._controller.replies.state in _BUSY:
-            self._show()  # the figures are those of the reply that is being written
+            # The figures are those of the reply that is being written.
+            self._show()
         elif (last := self._controller.chat.path.last_measured) is not None:
-            self.speed.explain("")  # what else ran then is not known
+            # What else ran then is not known.
+            self.speed.explain("")
             self._note_message(last)
         else:
             self._begin(Statistics())
@@ -190,7 +201,8 @@ class SpeedPanel(QScrollArea):
         self._source = self._source._replace(**changes)
         self._has_figures |= busy or bool(self._source.statistics.prompt_tokens)
         for part in (self.speed.figures, self.time, self._lines[0]):
-            part.setVisible(self._has_figures)  # on the first run they would be dashes
+            # On the first run, they would be dashes.
+            part.setVisible(self._has_figures)
         self.speed.owner.setText(self._owner(busy))
         self.speed.show_statistics(self._source.statistics)
         self.drafting.show_reply(self._source.statistics, busy)

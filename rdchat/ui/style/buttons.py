@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QRectF, QSize, Qt, QTimer, Signal
-from PySide6.QtGui import QAction, QFocusEvent, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtCore import QEvent, QRectF, QSize, Qt, QTimer, Signal
+from PySide6.QtGui import QAction, QGuiApplication, QPainter, QPaintEvent, QPalette, QPen
 from PySide6.QtWidgets import (
     QDialogButtonBox,
     QMenu,
@@ -54,7 +54,7 @@ class FlatButton(QToolButton):
 
 
 class IconButton(FlatButton):
-    """A flat icon button. A concealed one draws nothing, but keeps its place and its turn in the Tab order."""
+    """A flat icon button. A concealed one draws nothing, but stays in the layout and in the Tab order."""
 
     focus_changed = Signal()
 
@@ -91,13 +91,11 @@ class IconButton(FlatButton):
             self._concealed = concealed
             self.update()
 
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        super().focusInEvent(event)
-        self.focus_changed.emit()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        super().focusOutEvent(event)
-        self.focus_changed.emit()
+    def event(self, event: QEvent) -> bool:
+        done = super().event(event)
+        if event.type() in {QEvent.Type.FocusIn, QEvent.Type.FocusOut}:
+            self.focus_changed.emit()
+        return done
 
     def paintEvent(self, event: QPaintEvent) -> None:
         if self._concealed:
@@ -163,7 +161,8 @@ class TextButton(FlatButton):
     def __init__(self, text: str, theme: Theme, act: Action | None = None, *, color: str = "accent") -> None:
         super().__init__(None, act)
         self._theme, self._color = theme, color
-        self.setText(text)  # which is also its accessible name
+        # The text is the accessible name, too.
+        self.setText(text)
         self.setFont(control_font())
         self._draw()
         theme.changed.connect(self._draw)

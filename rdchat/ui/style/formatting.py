@@ -13,29 +13,14 @@ NONE = "\N{EN DASH}"
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
-FINISH_TEXT = {
-    FinishReason.EOS: "Complete",
-    FinishReason.LENGTH: "Token limit",
-    FinishReason.STOP_STRING: "Stop string",
-    FinishReason.CONTEXT_FULL: "Context full",
-    FinishReason.CANCELLED: "Stopped",
+FINISHES = {
+    FinishReason.EOS: ("Complete", "The model ended its answer."),
+    FinishReason.LENGTH: ("Token limit", "The reply reached its token limit."),
+    FinishReason.STOP_STRING: ("Stop string", "The model wrote a stop string."),
+    FinishReason.CONTEXT_FULL: ("Context full", "Prompt and reply filled the model's context."),
+    FinishReason.CANCELLED: ("Stopped", "You stopped the reply."),
 }
-FINISH_REASONS = {
-    FinishReason.EOS: "The model ended its answer.",
-    FinishReason.LENGTH: "The reply reached its token limit.",
-    FinishReason.STOP_STRING: "The model wrote a stop string.",
-    FinishReason.CONTEXT_FULL: "Prompt and reply filled the model's context.",
-    FinishReason.CANCELLED: "You stopped the reply.",
-}
-
-DTYPE_TEXT = {
-    Dtype.AUTO: "Automatic",
-    Dtype.FLOAT16: "float16",
-    Dtype.BFLOAT16: "bfloat16",
-    Dtype.FLOAT32: "float32",
-    Dtype.EIGHT_BIT: "8-bit",
-    Dtype.FOUR_BIT: "4-bit",
-}
+"""How each reason is shown, and its explanation."""
 
 _SAME_TEXT = "The text stays the same, up to rounding."
 MODE_EXPLANATIONS = {
@@ -49,7 +34,10 @@ MODE_EXPLANATIONS = {
 
 def dtype_text(dtype: str) -> str:
     """Return `4-bit` for `4bit`, also for a model's own quantisation that is not a `Dtype`."""
-    return DTYPE_TEXT[Dtype(dtype)] if dtype in Dtype else dtype.replace("bit", "-bit")
+    return "Automatic" if dtype == Dtype.AUTO else dtype.replace("bit", "-bit")
+
+
+DTYPE_TEXT = {dtype: dtype_text(dtype) for dtype in Dtype}
 
 
 def rate(tokens_per_second: float | None) -> str:

@@ -84,7 +84,8 @@ class PlainLabel(QLabel):
 
     def __init__(self, text: str = "", parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setTextFormat(Qt.TextFormat.PlainText)  # before there is a text
+        # This is set before there is a text.
+        self.setTextFormat(Qt.TextFormat.PlainText)
         self.setText(text)
 
 
@@ -194,17 +195,15 @@ class ElidedLabel(ThemedLabel):
             isinstance(event, QHelpEvent)
             and event.type() is QEvent.Type.ToolTip
             and not self.toolTip()
-            and self._is_cut()
+            and self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
         ):
             show_tip(event.globalPos(), self.text(), self)
             return True
         return super().event(event)
 
-    def _is_cut(self) -> bool:
-        return self.fontMetrics().horizontalAdvance(self.text()) > self.contentsRect().width()
-
     def sizeHint(self) -> QSize:
-        return self.minimumSizeHint()  # it takes the room that is left
+        # It takes the room that is left.
+        return self.minimumSizeHint()
 
     def minimumSizeHint(self) -> QSize:
         return QSize(self.fontMetrics().averageCharWidth() * 4, super().minimumSizeHint().height())

@@ -160,7 +160,8 @@ class SearchField(QLineEdit):
         self.textChanged.connect(self.typing.start)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):  # handled here: a dialog would press a button
+        # Return is handled here: a dialog would press a button.
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):
             backwards = event.modifiers() & Qt.KeyboardModifier.ShiftModifier
             (self.previous_requested if backwards else self.returnPressed).emit()
         elif event.key() == Qt.Key.Key_Down:

@@ -134,29 +134,31 @@ class Theme(QObject):
             self.changed.emit()
 
     def body_font(self) -> QFont:
-        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-        font.setPointSizeF(self._points(self.text_size))
-        return font
+        return self._font(QFontDatabase.SystemFont.GeneralFont, self.text_size)
 
     def code_font(self) -> QFont:
-        font = QFontDatabase.systemFont(QFontDatabase.SystemFont.FixedFont)
-        font.setPointSizeF(self._points(self.text_size - 1))
-        return font
+        return self._font(QFontDatabase.SystemFont.FixedFont, self.text_size - 1)
 
-    def _points(self, size: int) -> float:
+    def _font(self, family: QFontDatabase.SystemFont, size: int) -> QFont:
+        font = QFontDatabase.systemFont(family)
         # a point is a pixel on a Mac and 1.33 of them elsewhere: the same setting looks the same on both
-        return size * 72 / self._app.primaryScreen().logicalDotsPerInch()
+        font.setPointSizeF(size * 72 / self._app.primaryScreen().logicalDotsPerInch())
+        return font
 
     def _refresh(self) -> None:
         self._choose_colors()
         self.changed.emit()
 
     def _fill_palette(self) -> None:
-        if QGuiApplication.platformName() != "cocoa":  # a Mac's own palette follows its appearance and accent colour
+        # A Mac's own palette follows its appearance and accent colour.
+        if QGuiApplication.platformName() != "cocoa":
             self._app.setPalette(_palette(self.colors))
-            if isinstance(self._app, QApplication):  # a palette for all controls takes those of some away
+            # A palette for all controls takes those of some away.
+            if isinstance(self._app, QApplication):
+                rings = _palette(self.colors)  # Fusion draws rings darker than the window colour
+                rings.setColor(QPalette.ColorRole.Window, self.colors.muted.lighter(_TO_RING))
                 for name in ("QCheckBox", "QRadioButton"):
-                    QApplication.setPalette(_check_palette(self.colors), name)  # type: ignore[arg-type]  # bytes are refused
+                    QApplication.setPalette(rings, name)  # type: ignore[arg-type]  # bytes are refused
 
 
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
@@ -170,34 +172,21 @@ def control_font(points_more: float = 0, bold: bool = False, tabular: bool = Fal
     return font
 
 
-def _check_palette(colors: Colors) -> QPalette:
-    """Return the palette of check boxes and radio buttons: Fusion draws their rings darker than the window colour."""
-    palette = _palette(colors)
-    palette.setColor(QPalette.ColorRole.Window, colors.muted.lighter(_TO_RING))
-    return palette
-
-
 def _palette(colors: Colors) -> QPalette:
     role = QPalette.ColorRole
     palette = QPalette(colors.raised, colors.window)  # Qt derives bevels from the button and window colours
-    for name, color in (
-        (role.Window, colors.window),
-        (role.WindowText, colors.text),
-        (role.Base, colors.surface),
-        (role.AlternateBase, colors.raised),
-        (role.Text, colors.text),
-        (role.ButtonText, colors.text),
-        (role.BrightText, colors.danger),
-        (role.PlaceholderText, colors.muted),
-        (role.ToolTipBase, colors.raised),
-        (role.ToolTipText, colors.text),
-        (role.Highlight, colors.accent),
-        (role.HighlightedText, colors.on_accent),
-        (role.Accent, colors.accent),
-        (role.Link, colors.accent),
-        (role.LinkVisited, colors.accent),
+    for color, roles in (
+        (colors.window, (role.Window,)),
+        (colors.surface, (role.Base,)),
+        (colors.raised, (role.AlternateBase, role.ToolTipBase)),
+        (colors.text, (role.WindowText, role.Text, role.ButtonText, role.ToolTipText)),
+        (colors.muted, (role.PlaceholderText,)),
+        (colors.danger, (role.BrightText,)),
+        (colors.accent, (role.Highlight, role.Accent, role.Link, role.LinkVisited)),
+        (colors.on_accent, (role.HighlightedText,)),
     ):
-        palette.setColor(name, color)
+        for each in roles:
+            palette.setColor(each, color)
     faint = QColor(colors.muted)
     faint.setAlpha(150)
     for name in (role.WindowText, role.Text, role.ButtonText):

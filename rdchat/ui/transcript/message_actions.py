@@ -41,26 +41,31 @@ class MessageActions(QWidget):
         self._last = self._hovered = False
         self._buttons: list[IconButton] = []  # all but the two that step
         is_prompt = message.role is Role.USER
-        regenerate = lambda: area.regenerate_requested.emit(self._message.id)  # noqa: E731
+        regenerate = partial(area.regenerate_requested.emit, message.id)
         self._previous, self._next = (
-            IconButton(icon, f"{icon.capitalize()} version", area.theme, self, partial(self._step, by))
+            IconButton(
+                icon,
+                f"{icon.capitalize()} version",
+                area.theme,
+                self,
+                partial(area.alternative_requested.emit, message.id, by),
+            )
             for icon, by in (("previous", -1), ("next", 1))
         )
         self._number = ThemedLabel(area.theme, "", "muted", -1, tabular=True)
         self._number.setAlignment(Qt.AlignmentFlag.AlignCenter)
-        self.compare = IconButton(
-            "compare", "Compare versions", area.theme, self, lambda: area.compare_requested.emit(self._message.id)
-        )
+        compare = partial(area.compare_requested.emit, message.id)
+        self.compare = IconButton("compare", "Compare versions", area.theme, self, compare)
         self.copy_button = CopyButton("Copy message" if is_prompt else "Copy reply", area.theme, self)
         parts: list[Part] = [None] if is_prompt else []
-        parts += [self._previous, self._number, self._next, self.compare, self._keep(self.copy_button)]
+        parts += [self._previous, self._number, self._next, self.compare, self._add(self.copy_button)]
         if is_prompt:
             self._answer = self._button("regenerate", "Get a reply", regenerate)
             self._answer.hide()
             parts += [self._button("edit", "Edit message", self.edit_requested.emit), self._answer]
         else:
             self._details = self._button("info", "Details", self._show_details)
-            self._tokens = self._button("tokens", "Show tokens", lambda: area.tokens_requested.emit(self._message.id))
+            self._tokens = self._button("tokens", "Show tokens", partial(area.tokens_requested.emit, message.id))
             parts += [self._button("regenerate", "Regenerate reply", regenerate), self._details, self._tokens]
         self._more = self._button("more", "More", self._open_menu)
         self.facts = FactsLine(area.theme, "", "muted", -1)
@@ -73,9 +78,9 @@ class MessageActions(QWidget):
         keep_room(self)
 
     def _button(self, icon: str, name: str, act: Callable[[], object]) -> IconButton:
-        return self._keep(IconButton(icon, name, self._area.theme, self, act))
+        return self._add(IconButton(icon, name, self._area.theme, self, act))
 
-    def _keep(self, button: IconButton) -> IconButton:
+    def _add(self, button: IconButton) -> IconButton:
         button.focus_changed.connect(self._reveal)
         self._buttons.append(button)
         return button
@@ -118,9 +123,6 @@ class MessageActions(QWidget):
         for button in self._buttons:
             button.set_concealed(not (self._last or self._hovered or focused))
         self.facts.setText(self._summary if self._hovered or focused else "")
-
-    def _step(self, by: int) -> None:
-        self._area.alternative_requested.emit(self._message.id, by)
 
     def _open_menu(self) -> None:
         self.menu_requested.emit(self._more.mapToGlobal(self._more.rect().bottomLeft()))

@@ -13,7 +13,6 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.unsent_memory import UnsentMemory
 from rdchat.ui.style.theme import LARGE, SMALL, TEXT_WIDTH, Theme
-from rdchat.ui.transcript.markdown.text_body import TextBody
 from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_range import AROUND, MAX, STEP, MessageRange
 from rdchat.ui.transcript.message_widget import MessageWidget
@@ -62,7 +61,9 @@ class MessageColumn(MessageArea):
         self.verticalScrollBar().setSingleStep(24)
         self.edited.connect(lambda message, text: unsent.save(message.conversation_id, message.id, text))
         self.height_changed.connect(self._anchor_around)
-        self.caret_moved.connect(self._show_caret)
+        self.caret_moved.connect(
+            lambda rect: self.ensureVisible(rect.center().x(), rect.center().y(), 0, rect.height() + SMALL)
+        )
         self._recolor()
 
     def restyle(self) -> None:
@@ -97,7 +98,8 @@ class MessageColumn(MessageArea):
         for widget in old.values():
             widget.hide()
             widget.deleteLater()
-        self.verticalScrollBar().setValue(value)  # the focus may have left a message, and Qt scrolled after it
+        # The focus may have left a message, and Qt scrolled after it.
+        self.verticalScrollBar().setValue(value)
         above: QWidget | None = None
         for message in messages:
             widget = self.widgets[message.id]
@@ -118,7 +120,7 @@ class MessageColumn(MessageArea):
         message_id = self.messages.ids[index]
         is_new = message_id not in self.widgets
         self.range.show_around(index, limit)
-        self._slides = True  # until the reader is there
+        self._slides = True
         is_read = self.show_range()
         if is_read and is_new:
             self.verticalScrollBar().setValue(self.widgets[message_id].y())
@@ -174,21 +176,7 @@ class MessageColumn(MessageArea):
         top = self.verticalScrollBar().value()
         return self._top <= top and top + self.viewport().height() <= self._bottom
 
-    @property
-    def selected_body(self) -> TextBody | None:
-        """The text in which something is selected: the one with the keyboard, else the last one; None without any."""
-        bodies = [body for widget in self.widgets.values() for body in widget.bodies]
-        selected = [body for body in bodies if body.textCursor().hasSelection()]
-        return next((body for body in selected if body.hasFocus()), selected[-1] if selected else None)
-
-    def in_order_of_need(self) -> list[MessageWidget]:
-        """Return the widgets in view first, then the others by their distance from it."""
-        return sorted(self.widgets.values(), key=self._distance)
-
-    def is_in_view(self, widget: MessageWidget) -> bool:
-        return self._distance(widget) == 0
-
-    def _distance(self, widget: MessageWidget) -> int:
+    def distance(self, widget: MessageWidget) -> int:
         """Return how many pixels a widget is away from the view."""
         top = self.verticalScrollBar().value()
         return max(0, top - widget.geometry().bottom(), widget.y() - top - self.viewport().height())
@@ -207,7 +195,8 @@ class MessageColumn(MessageArea):
         bar, anchor = self.verticalScrollBar(), self._anchor()
         offset = anchor.y() - bar.value() if anchor else 0
         width = max(120, min(TEXT_WIDTH, self.width() - 2 * LARGE))
-        left = (self.width() - width) // 2  # the scroll bar stands in the margin: nothing moves when it comes
+        # The scroll bar stands in the margin: nothing moves when it comes.
+        left = (self.width() - width) // 2
         outer = width + 2 * EDGE
         heights = [widget.layout_for(outer) for widget in self.widgets.values()]
         height_of_all = sum(heights) + sum(widget.room_below for widget in self.widgets.values())
@@ -222,7 +211,8 @@ class MessageColumn(MessageArea):
             if widget.geometry() != rect:
                 widget.setGeometry(rect)
             if widget.isHidden():
-                widget.show()  # only now: shown where it is made, it would take the mouse for its own
+                # A widget that is shown where it is made would take the mouse for its own.
+                widget.show()
             y += height + widget.room_below
         below = round((self.range.total - self.range.end) * self._average)
         self.column.resize(self.viewport().width(), max(self._bottom + below, self.viewport().height()))
@@ -251,7 +241,8 @@ class MessageColumn(MessageArea):
         """Show a position; its message has a widget."""
         widget = self.widgets[position.message_id]
         self.verticalScrollBar().setValue(widget.y() + min(position.above, widget.height()))
-        self.follows = False  # what is below is not laid out yet: this is not the end
+        # The messages below are not laid out yet: this is not the end.
+        self.follows = False
         self._report_scroll()
 
     def bring_into_view(self, widget: QWidget, rect: QRect) -> None:
@@ -270,14 +261,12 @@ class MessageColumn(MessageArea):
             self._report_scroll()
 
     def _report_scroll(self) -> None:
-        if not self._slides:  # showing other messages scrolls as well
+        # Showing other messages scrolls as well.
+        if not self._slides:
             self._slides = True
             self._slide()
             self._slides = False
         self.scrolled.emit()
-
-    def _show_caret(self, rect: QRect) -> None:
-        self.ensureVisible(rect.center().x(), rect.center().y(), 0, rect.height() + SMALL)
 
     def focusNextPrevChild(self, forward: bool) -> bool:
         """Move the focus, and bring what has it into view: messages place themselves outside of layouts."""

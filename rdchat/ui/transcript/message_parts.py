@@ -39,7 +39,8 @@ class PromptField(QPlainTextEdit):
         self.setTabChangesFocus(True)
         self.setAccessibleName(name)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.viewport().setAutoFillBackground(False)  # the ground is painted below it, with round corners
+        # The ground is painted below it, with round corners.
+        self.viewport().setAutoFillBackground(False)
         self.document().documentLayout().documentSizeChanged.connect(self._fit)
         theme.changed.connect(self._restyle)
         self._restyle()
@@ -66,7 +67,8 @@ class PromptField(QPlainTextEdit):
 
     def _fit(self) -> None:
         low, high = self._lines
-        lines = round(self.document().size().height())  # a plain document counts in lines, wrapped ones too
+        # A plain document counts in lines, wrapped ones too.
+        lines = round(self.document().size().height())
         policy = Qt.ScrollBarPolicy.ScrollBarAsNeeded if lines > high else Qt.ScrollBarPolicy.ScrollBarAlwaysOff
         if policy is not self.verticalScrollBarPolicy():
             self.setVerticalScrollBarPolicy(policy)

@@ -71,16 +71,12 @@ class MessageRange:
 
     def slide_up(self) -> bool:
         """Show older messages; return whether there were any."""
-        if self.start == 0:
-            return False
-        self.start = max(0, self.start - STEP)
+        before, self.start = self.start, max(0, self.start - STEP)
         self.end = min(self.end, self.start + MAX)
-        return True
+        return self.start < before
 
     def slide_down(self) -> bool:
         """Show newer messages; return whether there were any."""
-        if self.at_end:
-            return False
-        self.end = min(self.total, self.end + STEP)
+        before, self.end = self.end, min(self.total, self.end + STEP)
         self.start = max(self.start, self.end - MAX)
-        return True
+        return self.end > before

@@ -4,13 +4,12 @@ from functools import partial
 
 from PySide6.QtCore import QEvent, QPoint, QRect, QSignalBlocker, SignalInstance
 from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
-from PySide6.QtWidgets import QMenu, QWidget
+from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
 from rdchat.chat.search_terms import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.ui.style.layouts import Part, column
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard
 from rdchat.ui.transcript.markdown.parser import Parser
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
@@ -26,6 +25,7 @@ class MessageWidget(QWidget):
     """
 
     room_below: int
+    _column: QVBoxLayout  # an editor stands below the first part, which is hidden or has the files
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
         super().__init__(area.column)
@@ -42,10 +42,6 @@ class MessageWidget(QWidget):
         self.thought: FoldedText | None = None
         self._cut: CutMark | None = None
         self.is_last = False
-
-    def _lay_out(self, *parts: Part) -> None:
-        """Lay the parts out; an editor stands below the first one, which is hidden or has the files."""
-        self._column = column(*parts, within=self, spacing=0)
 
     # --- what subclasses add
 
@@ -84,7 +80,8 @@ class MessageWidget(QWidget):
 
     def layout_for(self, width: int) -> int:
         """Return the height that the message needs at a width."""
-        self._column.activate()  # forgets the heights of what has changed
+        # The layout forgets the heights of what has changed.
+        self._column.activate()
         height = self._column.heightForWidth(width)
         return height if height >= 0 else self._column.sizeHint().height()
 

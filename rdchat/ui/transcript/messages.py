@@ -54,7 +54,7 @@ class PersonMessage(MessageWidget):
         both = QGridLayout()
         both.addLayout(self._bubble, 0, 0)
         both.addLayout(self._buttons_layout, 0, 0, Qt.AlignmentFlag.AlignBottom)
-        self._lay_out(self._files, both)
+        self._column = column(self._files, both, within=self, spacing=0)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:
@@ -75,7 +75,8 @@ class PersonMessage(MessageWidget):
         return super().layout_for(width)
 
     def set_last(self, last: bool) -> None:
-        self.actions_row.offer_reply(last)  # its reply was deleted, or a branch begins here
+        # The reply of the last prompt was deleted, or a branch begins here.
+        self.actions_row.offer_reply(last)
         super().set_last(last)
 
     def _add_actions(self, menu: QMenu) -> None:
@@ -102,7 +103,8 @@ class ReplyMessage(MessageWidget):
         self._remedy = TextButton("", area.theme, self._mend)
         self._status_line = QWidget()
         row(self._status, self._remedy, None, within=self._status_line, margins=(EDGE, TIGHT, EDGE, 0))
-        self._lay_out(row(self.body, margins=(EDGE, 0, EDGE, 0)), self._status_line, self.actions_row)
+        body = row(self.body, margins=(EDGE, 0, EDGE, 0))
+        self._column = column(body, self._status_line, self.actions_row, within=self, spacing=0)
         self.show_message(message)
 
     def show_message(self, message: Message) -> None:

@@ -51,7 +51,8 @@ class SearchHits:
 
     def _go_to(self, widget: MessageWidget, number: int) -> None:
         _unmark(widget)
-        rect = QRect()  # stays empty if the words are in what is not shown, such as an address
+        # It stays empty if the words are in what is not shown, such as an address.
+        rect = QRect()
         if widget.hits:
             body, own = widget.hits[number]
             widget.unfold(body)

@@ -15,7 +15,7 @@ from rdchat.ui.style.buttons import RoundButton
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
-from rdchat.ui.transcript.markdown.text_body import Work
+from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_range import FIRST
 from rdchat.ui.transcript.messages import ReplyMessage
@@ -51,7 +51,8 @@ class TranscriptView(MessageColumn):
         self.jumped.connect(self._fill)
         self.verticalScrollBar().sliderReleased.connect(self._wake)
         self.work_added.connect(self._wake)
-        for requested in (self.edit_submitted, self.regenerate_requested):  # the new reply may be far below
+        # The new reply may be far below.
+        for requested in (self.edit_submitted, self.regenerate_requested):
             requested.connect(self.scroll_to_end, Qt.ConnectionType.QueuedConnection)
         theme.changed.connect(self._restyle)
 
@@ -143,11 +144,12 @@ class TranscriptView(MessageColumn):
             self.widgets[next(reversed(self.widgets))].body.setFocus()
 
     def quote_selection(self) -> bool:
-        """Ask to quote what is selected in a message; return False if nothing is."""
-        body = self.selected_body
-        if body is not None:
-            self.quote_requested.emit(as_markdown(body.selected_blocks()))
-        return body is not None
+        """Ask to quote what is selected, where the keyboard is or else last; return whether anything is."""
+        bodies = [body for widget in self.widgets.values() for body in widget.bodies]
+        selected = [body for body in reversed(bodies) if body.textCursor().hasSelection()]
+        if selected:
+            self.quote_requested.emit(as_markdown(max(selected, key=TextBody.hasFocus).selected_blocks()))
+        return bool(selected)
 
     # --- scrolling
 
@@ -227,15 +229,17 @@ class TranscriptView(MessageColumn):
     def _draw_pending(self, deadline: float, only_in_view: bool = False) -> Work:
         """Draw until the deadline, what is in view first; return what is left to do."""
         left, drawn = Work.NONE, False
-        for widget in self.in_order_of_need():
-            if not widget.work or (only_in_view and not self.is_in_view(widget)):
+        for widget in sorted(self.widgets.values(), key=self.distance):
+            if not widget.work or (only_in_view and self.distance(widget)):
                 continue
             if time.perf_counter() < deadline:
                 widget.draw(deadline)
-                drawn = True  # also a formula that was waited for is higher than its source
+                # A formula that was waited for is higher than its source.
+                drawn = True
             left = max(left, widget.work)
             if only_in_view and drawn:
-                self.lay_out()  # heights guessed so far decide what is in view
+                # Heights guessed so far decide what is in view.
+                self.lay_out()
         if drawn:
             self.lay_out()
         return left

@@ -21,7 +21,7 @@ from rdchat.ui.style.layouts import column, scrolled
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
-from rdchat.ui.transcript.markdown.text_view import TextView
+from rdchat.ui.transcript.markdown.text_body import TextView
 
 if TYPE_CHECKING:
     from rdchat.services.models.models import Models

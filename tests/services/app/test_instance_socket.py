@@ -14,9 +14,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import host
 from rdchat.errors import StorageError
-from rdchat.services.app import instance_socket
-from rdchat.services.app.instance_socket import connect, listening_path
-from rdchat.services.app.single_instance import SingleInstance
+from rdchat.services.app import single_instance
+from rdchat.services.app.single_instance import SingleInstance, connect, listening_path
 from tests.users import BECOME_ANOTHER, OTHER_USER, folder_for_all, needs_root
 
 CONNECT = f"""
@@ -55,7 +54,7 @@ def folders(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """The system's folder for sockets and the one that is made where that is not to be had, neither of them there."""
     with folder_for_all(0o1777) as place:
         both = place / "runtime", place / "made"
-        monkeypatch.setattr(instance_socket, "_socket_folders", lambda: both)
+        monkeypatch.setattr(single_instance, "_socket_folders", lambda: both)
         yield both
 
 
@@ -85,7 +84,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_not_taken(
 ) -> None:
     runtime = folders[0].parent / ("r" * 80)
     runtime.mkdir(mode=0o700)
-    monkeypatch.setattr(instance_socket, "_socket_folders", lambda: (runtime, folders[1]))
+    monkeypatch.setattr(single_instance, "_socket_folders", lambda: (runtime, folders[1]))
     path = listening_path(tmp_path / "data")
     assert path.parent == folders[1]
     assert len(os.fsencode(path)) < 104  # what macOS takes, its closing zero included

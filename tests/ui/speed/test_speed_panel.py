@@ -100,9 +100,9 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.engine.replies = [Reply(finish_reason=reason)]
     chat.start()
     chat.say("Hello")
-    words = formatting.FINISH_TEXT[reason]
+    words, explanation = formatting.FINISHES[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == words)
-    assert formatting.FINISH_REASONS[reason] in panel.reply.rows["Ended"].toolTip()
+    assert explanation in panel.reply.rows["Ended"].toolTip()
     chat.controller.chat.start_new()
     assert panel.reply.rows["Ended"].value.text() == formatting.NONE
     chat.controller.chat.open(listed(chat.controller.chats)[0].id)

@@ -43,7 +43,7 @@ def test_states_in_words() -> None:
 
 
 def test_every_finish_reason_has_words() -> None:
-    assert set(formatting.FINISH_TEXT) == set(formatting.FINISH_REASONS) == set(FinishReason)
+    assert set(formatting.FINISHES) == set(FinishReason)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import pytest
 
-from rdchat.ui.transcript.markdown.code_lexing import GrowingCode, Line, lines_of
+from rdchat.ui.transcript.markdown.code_highlighter import GrowingCode, Line, lines_of
 
 SAMPLES = {
     "python": 'def f(x):\n    """A text\n    over lines\n    """\n    return [x, "y"]  # z\nclass A:\n    b = f\'{1}\'',

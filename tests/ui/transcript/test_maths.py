@@ -128,7 +128,7 @@ def test_a_formula_stands_in_its_line_and_is_copied_as_written(qtbot: QtBot, bod
     body.selectAll()
     body.copy()
     assert QGuiApplication.clipboard().text() == "So $\\frac{a}{b}$ and\n$$\n\\frac{a}{b}\n$$\n•\t\\(y\\) end"
-    body.height_for(400)  # lays it out
+    body.heightForWidth(400)  # lays it out
     formula = body.document().firstBlock().next()
     drawn = drawn_formula("\\frac{a}{b}")
     assert drawn is not None
@@ -158,7 +158,7 @@ def test_a_wide_formula_shrinks_to_the_column(qtbot: QtBot, body: TextBody, sign
     show(qtbot, body, signs % " + ".join(f"x_{{{n}}}" for n in range(20)))
 
     def widest(width: int) -> float:
-        body.resize(width, body.height_for(width))
+        body.resize(width, body.heightForWidth(width))
         layouts = [body.document().findBlockByNumber(n).layout() for n in range(body.document().blockCount())]
         return max(each.lineAt(n).naturalTextWidth() for each in layouts for n in range(each.lineCount()))
 
@@ -200,7 +200,7 @@ def test_a_formula_that_is_drawn_while_its_table_is_made_leaves_no_wide_column(
 
 def test_a_formula_alone_in_a_cell_stands_on_the_line_of_the_words_beside_it(qtbot: QtBot, body: TextBody) -> None:
     show(qtbot, body, "| a | b |\n|---|---|\n| $x > 0$ | words |\n")
-    body.resize(400, body.height_for(400))
+    body.resize(400, body.heightForWidth(400))
     ascents, document = {}, body.document()
     for place in range(document.blockCount()):
         block = document.findBlockByNumber(place)

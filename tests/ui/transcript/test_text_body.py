@@ -29,7 +29,7 @@ def make_body(qtbot: QtBot, theme: Theme) -> MakeBody:
         qtbot.addWidget(body)
         body.set_text(text, final=True)
         draw(qtbot, body)
-        body.resize(600, body.height_for(600))
+        body.resize(600, body.heightForWidth(600))
         body.show()
         return body
 
@@ -57,7 +57,7 @@ def test_growing_text_draws_the_same_document_as_the_whole(qtbot: QtBot, theme: 
     grown.set_text(RICH, final=True)
     draw(qtbot, grown)
     assert grown.document().toHtml() == whole.document().toHtml()
-    assert grown.height_for(500) == whole.height_for(500)
+    assert grown.heightForWidth(500) == whole.heightForWidth(500)
 
 
 @pytest.mark.parametrize("step", [1, 2, 3])
@@ -220,7 +220,7 @@ def test_text_is_selected_and_copied_with_the_keyboard(qtbot: QtBot, make_body: 
 )
 def test_odd_text_is_drawn(make_body: MakeBody, text: str) -> None:
     body = make_body(text)
-    assert body.height_for(400) > 0
+    assert body.heightForWidth(400) > 0
     body.grab(body.rect() & body.rect().translated(QPoint(0, 2000 - body.height())))
 
 
@@ -230,21 +230,21 @@ def test_of_a_very_long_message_the_first_part_is_shown(qtbot: QtBot, make_body:
     shown = len(text) - body.hidden_characters
     assert 0.4 * FIRST_LINES < shown < FIRST_LINES  # its line feeds take room too
     assert body.toPlainText().strip() == text[:shown].replace("\n\n", "\n").strip()
-    before = body.height_for(600)
+    before = body.heightForWidth(600)
     body.show_more()
     draw(qtbot, body)
     assert body.hidden_characters == 0
-    assert body.height_for(600) > before
+    assert body.heightForWidth(600) > before
 
 
 def test_dark_and_larger_text_restyle_what_is_shown(qtbot: QtBot, theme: Theme, make_body: MakeBody) -> None:
     body = make_body("Some text.\n\n```python\nimport os\n```")
-    height = body.height_for(600)
+    height = body.heightForWidth(600)
     theme.set_text_size(20)
     theme.set_scheme(Qt.ColorScheme.Dark)
     body.restyle()
     draw(qtbot, body)
-    assert body.height_for(600) > height
+    assert body.heightForWidth(600) > height
     assert body.document().find("Some").charFormat().foreground().color() == theme.colors.text
     assert body.document().find("import").block().layout().formats()
 
@@ -266,7 +266,7 @@ def test_code_at_the_very_start_has_room_for_its_header(qtbot: QtBot, theme: The
         streamed.advance(time.perf_counter())
     streamed.set_text("Plain text.", final=True)
     streamed.advance(time.perf_counter())
-    assert streamed.height_for(600) < streamed.fontMetrics().lineSpacing() * 2  # the room goes with the code
+    assert streamed.heightForWidth(600) < streamed.fontMetrics().lineSpacing() * 2  # the room goes with the code
 
 
 def test_the_language_of_code_is_named_as_soon_as_it_is_known(qtbot: QtBot, theme: Theme) -> None:

@@ -32,8 +32,8 @@ def body(qtbot: QtBot, theme: Theme) -> Show:
         qtbot.addWidget(body)
         body.set_text(text, final=True)
         draw(qtbot, body)
-        body.resize(width, body.height_for(width))
-        body.resize(width, body.height_for(width))
+        body.resize(width, body.heightForWidth(width))
+        body.resize(width, body.heightForWidth(width))
         body.show()
         qtbot.waitExposed(body)
         return body
@@ -116,13 +116,13 @@ def test_a_word_that_is_searched_for_is_scrolled_into_view(body: Show) -> None:
 
 def test_long_lines_are_wrapped_on_demand_and_let_run_on_again(qtbot: QtBot, body: Show) -> None:
     shown = body(f"```python\n{LINE}\n```")
-    low = shown.height_for(600)
+    low = shown.heightForWidth(600)
     with qtbot.waitSignal(shown.height_changed):
         qtbot.mouseClick(button(shown, "Wrap long lines"), Qt.MouseButton.LeftButton)
-    assert shown.height_for(600) > low
+    assert shown.heightForWidth(600) > low
     assert bars(shown) == []
     qtbot.mouseClick(button(shown, "Don't wrap long lines"), Qt.MouseButton.LeftButton)
-    assert shown.height_for(600) == low
+    assert shown.heightForWidth(600) == low
     assert len(bars(shown)) == 1
 
 
@@ -171,7 +171,7 @@ def test_a_table_grows_with_the_column_and_keeps_short_columns_short(body: Show)
     shown = body(f"| a | b |\n|---|---|\n| 1 | {text}|", 400)
     table = shown._writer.tables[0]
     narrow = table.format().columnWidthConstraints()
-    shown.resize(700, shown.height_for(700))
+    shown.resize(700, shown.heightForWidth(700))
     wide = table.format().columnWidthConstraints()
     assert narrow[0] == wide[0]
     assert narrow[1].rawValue() < wide[1].rawValue() < 700

@@ -21,7 +21,7 @@ from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
-from rdchat.ui.transcript.markdown.text_view import TextView
+from rdchat.ui.transcript.markdown.text_body import TextView
 
 _MAX_OF_CARD = 30_000  # characters: Qt lays out the whole text when the window's width changes
 _GATED = "Gated: ask its authors for access on the web page, then enter your token."

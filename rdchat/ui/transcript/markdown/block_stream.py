@@ -91,7 +91,8 @@ class BlockStream:
         update.blocks += tail or []
         update.more = tail is None
         if final and not update.more and len(self._references) > self._known:
-            self._restart()  # links may use definitions that came after them
+            # Links may use definitions that came after them.
+            self._restart()
             update.more = True
         return update
 

@@ -40,7 +40,8 @@ class CodeHeader(QWidget):
     def __init__(self, theme: Theme, parent: QWidget) -> None:
         super().__init__(parent)
         self._label = ThemedLabel(theme, "", "muted", -1)
-        self._label.setForegroundRole(QPalette.ColorRole.WindowText)  # the viewport below has another
+        # The viewport below has another.
+        self._label.setForegroundRole(QPalette.ColorRole.WindowText)
         self.copy_button = CopyButton("Copy code", theme, self)
         self.wrap_button = IconButton("wrap", "Wrap long lines", theme, self)
         self.save_button = IconButton("save", "Save code as a file…", theme, self)
@@ -127,7 +128,8 @@ class Decorations(QObject):
             mirrored = block.textDirection() is Qt.LayoutDirection.RightToLeft
             for depth, offset in enumerate(self._bars(each)):
                 left = self._edit.document().textWidth() - offset - 3 if mirrored else offset
-                top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)  # no gap between bars
+                # There is no gap between bars.
+                top = rect.top() - (look.topMargin() + CODE_PAD / 2 if depth < above else 0)
                 painter.drawRoundedRect(QRectF(left, top, 3, rect.bottom() - top), 1.5, 1.5)
             if each.kind is Kind.RULE:
                 start = look.indent()

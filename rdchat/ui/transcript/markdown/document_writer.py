@@ -163,12 +163,15 @@ class DocumentWriter:
             self._leave_room_below_table(block)
         if block.kind is Kind.TABLE:
             self._positions.append(_Position(end, end))
-            if block.joined and after_table:
-                cursor.setBlockFormat(self.formats.seam())
+            if block.joined and after_table:  # Qt wants an empty line between a table and the rows it goes on with
+                seam = QTextBlockFormat()
+                seam.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
+                cursor.setBlockFormat(seam)
             self._insert_table(cursor, block)
         else:
             block_format = self._block_format(block, index)
-            if index == 0 or after_table:  # an empty block is there already
+            # An empty block is there already.
+            if index == 0 or after_table:
                 cursor.setBlockFormat(block_format)
             else:
                 cursor.insertBlock(block_format, self.formats.char_format(block, Run("")))
@@ -206,7 +209,8 @@ class DocumentWriter:
     def _insert_table(self, cursor: QTextCursor, block: Block) -> None:
         index = len(self.blocks)
         if not _are_known(block):
-            self.undrawn.append(index)  # also if they are drawn by the time that their cells are filled
+            # They count as undrawn even if they are drawn by the time that their cells are filled.
+            self.undrawn.append(index)
         self._measure_columns(index, block)
         look = self.formats.table_format(block, self.blocks[-1] if self.blocks else None)
         look.setColumnWidthConstraints(self._column_lengths(index, block))

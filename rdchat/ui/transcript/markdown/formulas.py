@@ -98,7 +98,8 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
     if formula:
         # Qt lets such a character hang below the baseline by as much as its font does
         scale = look.doubleProperty(_SIZE) / UNITS
-        metrics_of_text = QFontMetrics(font)  # a formula alone in its line, as in a table, keeps to its neighbours'
+        # A formula alone in its line, as in a table, has the height of its neighbours.
+        metrics_of_text = QFontMetrics(font)
         font = font_of_descent(max(metrics_of_text.descent(), ceil(formula.depth * scale)))
         width = formula.width * scale
         height = float(max(metrics_of_text.ascent(), ceil(formula.ascent * scale)) + QFontMetrics(font).descent())

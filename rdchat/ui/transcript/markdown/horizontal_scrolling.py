@@ -52,7 +52,8 @@ class ScrollBar(QScrollBar):
         super().__init__(Qt.Orientation.Horizontal, parent)
         self._theme = theme
         self.setSingleStep(_STEP)
-        self.setInvertedControls(False)  # the right arrow key moves to the right
+        # The right arrow key moves to the right.
+        self.setInvertedControls(False)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
         self.setCursor(Qt.CursorShape.ArrowCursor)
         self.setAccessibleName(part.name)
@@ -95,7 +96,7 @@ class HorizontalScrolling:
                 self._bars[key].show_part(part)
             elif len(self._bars) < _MAX:
                 bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
-                bar.valueChanged.connect(lambda _value, bar=bar: self._redraw(bar))
+                bar.valueChanged.connect(lambda _value, bar=bar: self._edit.viewport().update(bar.part.area))
 
     def offset_at(self, point: QPoint) -> int:
         """Return the scroll offset at a point of the viewport."""
@@ -106,14 +107,11 @@ class HorizontalScrolling:
         areas = ((bar, bar.part.area) for bar in self._bars.values())
         return next((bar for bar, area in areas if area.top() <= y <= area.bottom()), None)
 
-    def _redraw(self, bar: ScrollBar) -> None:
-        self._edit.viewport().update(bar.part.area)
-
     def _draw_shifted(self) -> None:
         """Repaint scrolled parts: Qt only repaints where the selection would be without the offset."""
         for bar in self._bars.values():
             if bar.value():
-                self._redraw(bar)
+                self._edit.viewport().update(bar.part.area)
 
     def _stay(self) -> None:
         """Keep the text edit from scrolling as a whole."""

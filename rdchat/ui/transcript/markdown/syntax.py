@@ -108,7 +108,8 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
         sign = _end(lines[-1], opening.end() if len(lines) == 1 else 0, closing, len(lines[-1]))
         if sign >= 0:
             if lines[-1][sign + len(closing) :].strip():
-                return False  # more follows in the line: it is a part of a paragraph
+                # More follows in the line: the formula is a part of a paragraph.
+                return False
             source = "\n".join(lines).strip()
             tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
             break
@@ -171,7 +172,8 @@ class OpenFence:
     _open: list[tuple[str, str]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._open = [(self.mark, self.language)]  # marks and languages, the outermost first
+        # These are marks and languages, the outermost first.
+        self._open = [(self.mark, self.language)]
 
     def is_end(self, line: str) -> bool:
         """Whether a line would close the block."""

@@ -1,10 +1,10 @@
-"""The text of one message: a browser without scroll bars that is as tall as its text."""
+"""Shows a text: a browser without scroll bars that is as tall as its text, and a view that draws one by itself."""
 
 import time
 from enum import IntEnum
 from functools import partial
 
-from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, Signal
+from PySide6.QtCore import QEvent, QMimeData, QRect, QRectF, QSize, Qt, QTimer, Signal
 from PySide6.QtGui import (
     QContextMenuEvent,
     QHelpEvent,
@@ -19,6 +19,7 @@ from PySide6.QtWidgets import QFrame, QWidget
 
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import OfflineBrowser, without_controls
+from rdchat.ui.style.layouts import column
 from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
@@ -177,7 +178,8 @@ class TextBody(OfflineBrowser):
         last = self.document().characterCount() - 1
         cursor.setPosition(min(anchor, last))
         cursor.setPosition(min(position, last), cursor.MoveMode.KeepAnchor)
-        self.blockSignals(True)  # the person did not move the caret
+        # The person did not move the caret.
+        self.blockSignals(True)
         self.setTextCursor(cursor)
         self.blockSignals(False)
 
@@ -193,7 +195,8 @@ class TextBody(OfflineBrowser):
         self._natural = None
         self._decorations.lay_out(index)
         if failed:
-            self._start_over()  # a formula that cannot be drawn is parsed as text
+            # A formula that cannot be drawn is parsed as text.
+            self._start_over()
         return Work.READY
 
     def restyle(self) -> None:
@@ -205,8 +208,10 @@ class TextBody(OfflineBrowser):
 
     # --- size
 
-    def height_for(self, width: int) -> int:
+    def heightForWidth(self, width: int) -> int:
         """Return the height the text takes at a width; a guess before it is rendered."""
+        if not self._text:
+            return 0
         if not self.is_rendered:
             line = self.fontMetrics().lineSpacing() * 1.3
             return round(line * (1 + self._end * self.fontMetrics().averageCharWidth() / width))
@@ -223,7 +228,8 @@ class TextBody(OfflineBrowser):
         """Return the width of the longest line, up to a limit."""
         if not self.is_rendered:
             return limit
-        if self._natural is None or self._natural[0] != limit:  # laid out once, not with each token of a reply below
+        # It is laid out once, not with each token of a reply below.
+        if self._natural is None or self._natural[0] != limit:
             self.document().setTextWidth(limit)
             self._natural = limit, min(limit, round(self.document().idealWidth() + 0.99))
         return self._natural[1]
@@ -237,9 +243,6 @@ class TextBody(OfflineBrowser):
 
     def hasHeightForWidth(self) -> bool:
         return True
-
-    def heightForWidth(self, width: int) -> int:
-        return self.height_for(width) if self._text else 0
 
     def sizeHint(self) -> QSize:
         return self.size()
@@ -283,7 +286,8 @@ class TextBody(OfflineBrowser):
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         if not self.scrolling.wheel(event):
-            event.ignore()  # the transcript scrolls, not the message
+            # The transcript scrolls, not the message.
+            event.ignore()
 
     def viewportEvent(self, event: QEvent) -> bool:
         """Handle the pointer where the text is drawn, also in a part that is scrolled."""
@@ -300,7 +304,44 @@ class TextBody(OfflineBrowser):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         modifiers = event.modifiers() & ~Qt.KeyboardModifier.KeypadModifier
-        if event.key() in _SCROLL_KEYS and not modifiers:  # with Shift they select
+        # With Shift, these keys select.
+        if event.key() in _SCROLL_KEYS and not modifiers:
             event.ignore()
         else:
             super().keyPressEvent(event)
+
+
+_SLICE_S = 0.008  # drawing time in a turn of the event loop
+_LEXER_WAIT_MS = 50
+
+
+class TextView(QWidget):
+    """A text at its full height, drawn in slices, so that the window stays responsive. It fetches nothing."""
+
+    drawn = Signal()  # all of it
+
+    def __init__(self, parser: Parser, theme: Theme, name: str) -> None:
+        super().__init__()
+        self.body = TextBody(parser, theme, parent=self)
+        self.body.setAccessibleName(name)
+        column(self.body, within=self)
+        self._timer = QTimer(self, singleShot=True)
+        self._timer.timeout.connect(self._draw)
+        self.body.height_changed.connect(lambda: self._timer.start(0))
+        theme.changed.connect(self._restyle)
+
+    def set_text(self, text: str) -> None:
+        """Show another text; an empty one shows nothing."""
+        self.body.set_text(text, True)
+        self._timer.start(0)
+
+    def _draw(self) -> None:
+        work = self.body.draw(time.perf_counter() + _SLICE_S)
+        if work is Work.NONE:
+            self.drawn.emit()
+        else:
+            self._timer.start(0 if work is Work.READY else _LEXER_WAIT_MS)
+
+    def _restyle(self) -> None:
+        self.body.restyle()
+        self._timer.start(0)

@@ -75,7 +75,8 @@ class TextFormats:
             left += CODE_PAD
             look.setNonBreakableLines(not wraps)
             look.setRightMargin(CODE_PAD)
-            hang = self._code_hang(block)  # wrapped code hangs under its own line
+            # Wrapped code hangs under its own line.
+            hang = self._code_hang(block)
             left += hang
             look.setTextIndent(-hang)
             look.setLayoutDirection(Qt.LayoutDirection.LeftToRight)
@@ -93,7 +94,8 @@ class TextFormats:
         elif block.kind is Kind.TEXT and not block.runs and above and above.kind is Kind.CODE:
             # a blank line of the person's; the code block's own space is enough
             look.setLineHeight(SMALL, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-        look.setIndent(round(left))  # mirrored in text from right to left, as a margin would not be
+        # An indent is mirrored in text from right to left; a margin would not be.
+        look.setIndent(round(left))
         look.setTopMargin(space)
         return look
 
@@ -169,12 +171,6 @@ class TextFormats:
         look.setHeaderRowCount(0 if block.joined else 1)
         return look
 
-    def seam(self) -> QTextBlockFormat:
-        """Return the format of the empty line that Qt wants between a table and the rows it goes on with."""
-        look = QTextBlockFormat()
-        look.setLineHeight(0.01, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
-        return look
-
     def cell_width(self, runs: Cell, header: bool) -> float:
         """Return the width of a table's cell whose lines are not broken, its padding included."""
         widest = width = 0.0
@@ -200,7 +196,8 @@ class TextFormats:
 
     def column_lengths(self, preferred: list[float], room: float) -> list[QTextLength]:
         """Return the widths of a table's columns: columns of long text shrink if the table would not fit."""
-        comfortable = self._theme.text_size * 20  # at which longer text still reads well
+        # Longer text still reads well at this width.
+        comfortable = self._theme.text_size * 20
         narrow = [min(width, comfortable) for width in preferred]
         share = min(1.0, max(0.0, room - sum(narrow)) / max(1.0, sum(preferred) - sum(narrow)))
         widths = [low + (width - low) * share for low, width in zip(narrow, preferred, strict=True)]
