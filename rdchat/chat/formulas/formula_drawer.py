@@ -19,12 +19,19 @@ _MAX_ENDS = 4  # ends of the child without an answer between them, before drawin
 
 @dataclass(frozen=True, slots=True)
 class Formula:
-    """The picture of a formula."""
+    """The picture of a formula.
 
-    svg: str  # outlines only, drawn in `INK`
-    width: float  # width in the picture's own pixels, as the next two
-    ascent: float  # from the baseline up
-    depth: float  # from the baseline down
+    Attributes:
+        svg: Outlines only, drawn in `INK`.
+        width: In the picture's own pixels.
+        ascent: From the baseline up, in the same pixels.
+        depth: From the baseline down, in the same pixels.
+    """
+
+    svg: str
+    width: float
+    ascent: float
+    depth: float
 
 
 class FormulaDrawer:
@@ -55,10 +62,8 @@ class FormulaDrawer:
             if self._ends >= _MAX_ENDS:
                 return None
             try:
-                asked = {"tex": tex, "display": display}
-                formula: Formula | None = self.child.submit("draw", asked, self._limits, read=_formula_of).result(
-                    waiting
-                )
+                job = self.child.submit("draw", {"tex": tex, "display": display}, self._limits, read=_formula_of)
+                formula: Formula | None = job.result(waiting)
             except ChildEndedError:
                 self._ends += 1
                 continue

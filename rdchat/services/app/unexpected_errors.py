@@ -1,4 +1,4 @@
-"""Says that an action failed unexpectedly, where Qt would only print the error."""
+"""Reports that an action failed unexpectedly, where Qt would only print the error."""
 
 import logging
 import sys
@@ -23,7 +23,7 @@ class UnexpectedErrors(QObject):
     def __init__(self) -> None:
         super().__init__()
         self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
-        self._came.connect(self._tell, Qt.ConnectionType.QueuedConnection)
+        self._came.connect(self._report, Qt.ConnectionType.QueuedConnection)
         self._before, sys.excepthook = sys.excepthook, self._take
 
     def release(self) -> None:
@@ -38,7 +38,7 @@ class UnexpectedErrors(QObject):
         self._came.emit(kind.__name__)
 
     @Slot(str)
-    def _tell(self, name: str) -> None:
+    def _report(self, name: str) -> None:
         if not self._pause.isActive():
             self._pause.start()
             detail = f"{name}. Your chats are kept. The details are in {paths.log_path()}."

@@ -36,16 +36,19 @@ class TokenView(OfflineBrowser):
         current: The cursor's token; -1 if there is none.
     """
 
-    looked_at = Signal(int)  # the token; emitted again when more of it becomes known
+    # A token is looked at, or more of it has become known.
+    looked_at = Signal(int)
     cursor_moved = Signal(int)
-    step_requested = Signal(int)  # rounds forward, or back if negative
+    # The person steps some rounds forward, or back if negative.
+    step_requested = Signal(int)
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
         self._trace = ReplyTrace()
         self._pointed: int | None = None
-        self._ends = [0]  # positions in the document: token n is at _ends[n] to _ends[n + 1]
+        # Token n has the positions _ends[n] to _ends[n + 1] in the document.
+        self._ends = [0]
         self.current = -1
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setTextInteractionFlags(Qt.TextInteractionFlag.NoTextInteraction)

@@ -15,9 +15,9 @@ from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import MEDIUM, Theme, control_font, paint_focus
 
 _COLUMN, _ROW, _NODE_HEIGHT = 150.0, 34.0, 25.0
-_WIDEST, _NARROWEST, _PADDING = 126.0, 44.0, 9.0  # of a node
-_BEND = 12.0  # before a node, in pixels
-_REJECTED = 0.55  # opacity of rejected tokens
+_MAX_WIDTH, _MIN_WIDTH, _PADDING = 126.0, 44.0, 9.0
+_BEND = 12.0
+_REJECTED_OPACITY = 0.55
 _MIN_ZOOM, _MAX_ZOOM, _ZOOM_STEP = 0.4, 2.0, 1.2
 _ZOOMS = {Qt.Key.Key_Plus: _ZOOM_STEP, Qt.Key.Key_Equal: _ZOOM_STEP, Qt.Key.Key_Minus: 1 / _ZOOM_STEP}
 _STEPS = {Qt.Key.Key_Left: -1, Qt.Key.Key_Up: -1, Qt.Key.Key_Right: 1, Qt.Key.Key_Down: 1}
@@ -117,7 +117,7 @@ class TreeChart(Chart):
                 # Nothing shows between the dots and dashes of an accepted line.
                 if node.accepted:
                     drawing.line(points, "surface", 4.0)
-                drawing.fade(1 if node.accepted else _REJECTED)
+                drawing.fade(1 if node.accepted else _REJECTED_OPACITY)
                 drawing.line(points, node.drafter or "text", 2.6 if node.accepted else 1.0, STYLES[node.drafter].dashes)
         for node, box in placed:
             self._draw_node(drawing, node, box)
@@ -127,12 +127,12 @@ class TreeChart(Chart):
     def _box(self, drawing: Drawing, node: PlacedNode) -> Box:
         text = drawing.width_of(spelt(node.text)) + drawing.width_of(_figure(node), more=-2) + 2 * _PADDING + 2
         top = node.row * _ROW + (_ROW - _NODE_HEIGHT) / 2
-        return Box(node.column * _COLUMN, top, min(max(text, _NARROWEST), _WIDEST), _NODE_HEIGHT)
+        return Box(node.column * _COLUMN, top, min(max(text, _MIN_WIDTH), _MAX_WIDTH), _NODE_HEIGHT)
 
     def _draw_node(self, drawing: Drawing, node: PlacedNode, box: Box) -> None:
         color, filled = node.drafter or "text", node.accepted and not node.correction
         dashes = () if filled else STYLES[node.drafter].dashes
-        drawing.fade(1 if node.accepted else _REJECTED)
+        drawing.fade(1 if node.accepted else _REJECTED_OPACITY)
         drawing.area(box, color if filled else "surface", color, 1.8 if node.accepted else 1.0, dashes, radius=6)
         drawing.fade(1)
         if node.correction:
@@ -147,7 +147,8 @@ class TreeChart(Chart):
 class TreeView(QScrollArea):
     """Scrolls a `TreeChart`. Arrow keys step through the rounds; Shift with them scrolls, plus and minus zoom."""
 
-    step_requested = Signal(int)  # rounds forward, or back if negative
+    # The person steps some rounds forward, or back if negative.
+    step_requested = Signal(int)
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()

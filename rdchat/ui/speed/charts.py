@@ -11,7 +11,7 @@ from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
 _BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0  # of a bar chart, in pixels
-_SMALLER = -3  # its font
+_LABEL_SIZE = -3
 _USUAL, _HEADROOM = 0.95, 1.15  # share of the speeds that a line does not cut off, and the room above them
 _SPARKLINE_HEIGHT = 40.0
 _TIME_BAR_HEIGHT = 14.0
@@ -62,12 +62,12 @@ class BarChart(Chart):
             left, height = index * step, bar.share * (base - _LINE - 2)
             drawing.area(Box(left + gap / 2, base - height, step - gap, height), "accent", opacity=0.75)
             if index % every == 0:
-                wide = drawing.width_of(bar.label, more=_SMALLER) + 2
+                wide = drawing.width_of(bar.label, more=_LABEL_SIZE) + 2
                 x = max(min(left + (step - wide) / 2, drawing.width - wide), 0.0)
-                drawing.text(Box(x, base, wide, _LINE), bar.label, "muted", more=_SMALLER, align="center")
+                drawing.text(Box(x, base, wide, _LINE), bar.label, "muted", more=_LABEL_SIZE, align="center")
             if every == 1:
                 above = Box(left, base - height - _LINE - 1, step, _LINE)
-                drawing.text(above, bar.value, more=_SMALLER, align="center")
+                drawing.text(above, bar.value, more=_LABEL_SIZE, align="center")
             drawing.mark(Box(left, 0, step, _BAR_HEIGHT), f"{bar.description}. {self._definition}")
 
     def _labels_every(self, drawing: Drawing, step: float) -> int:

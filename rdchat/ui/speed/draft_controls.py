@@ -49,7 +49,8 @@ class DraftControls(Section):
     def __init__(self, drafting: DraftControl, theme: Theme) -> None:
         super().__init__(theme, "Drafting")
         self._drafting = drafting
-        self._note = self._more = ""  # what the automatic mode does or did, and the figures behind that
+        # What the automatic mode does or did, and the figures behind that
+        self._note = self._more = ""
         self._build_mode()
         self.width_, self.length = CalmSpinBox(1, MAX_BEAM_ROWS), CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
@@ -63,7 +64,7 @@ class DraftControls(Section):
         set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
         self._fields = self._all_fields()
         self.advanced = Section(theme, "Advanced")
-        self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}  # by setting
+        self._lines: dict[str, tuple[QFormLayout, QWidget | QLayout]] = {}
         self._build_forms()
         self.applies = self.add(ThemedLabel(theme, "", "muted", -1))
         self._connect()

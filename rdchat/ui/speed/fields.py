@@ -16,7 +16,7 @@ from rdchat.ui.style.labels import button_text, set_tip
 from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import paint_focus
 
-_MAX_REASONS = 20  # in a tip
+_MAX_REASONS = 20
 _MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
 
 
@@ -90,8 +90,8 @@ class FolderPicker(QPushButton):
         installed: Returns the drafters on this machine; those that cannot be used have a problem.
     """
 
+    # It carries a folder or hub id, or None.
     edited = Signal(object)
-    """Carries a folder or hub id, or None."""
     opened = Signal()
     search_requested = Signal()
 

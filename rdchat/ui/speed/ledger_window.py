@@ -42,7 +42,7 @@ class LedgerTree(QTreeWidget):
         super().__init__(columnCount=len(_HEADERS))
         self._theme = theme
         self.rows: tuple[LedgerRow, ...] = ()
-        self._items: dict[str, QTreeWidgetItem] = {}  # by path
+        self._items: dict[str, QTreeWidgetItem] = {}
         _fill(self.headerItem(), [name for name, _ in _HEADERS], [tip for _, tip in _HEADERS])
         self.setUniformRowHeights(True)
         self.setAlternatingRowColors(True)

@@ -17,7 +17,8 @@ from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, thin_bar
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
 
-_MIN_MS = 0.5  # shorter times are a dash
+# Shorter times are a dash.
+_MIN_MS = 0.5
 _TOTAL = "From the request to the last token: the sum of the rows above."
 
 
@@ -81,7 +82,8 @@ class SectionHead(FlatButton):
 class Section(QWidget):
     """A heading with rows below it."""
 
-    folded = Signal(str, bool)  # its name, whether the person folded or unfolded it
+    # The person has folded or unfolded the section of a name.
+    folded = Signal(str, bool)
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()

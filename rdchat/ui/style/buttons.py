@@ -59,12 +59,7 @@ class IconButton(FlatButton):
     focus_changed = Signal()
 
     def __init__(
-        self,
-        icon: str,
-        name: str,
-        theme: Theme,
-        parent: QWidget | None = None,
-        act: Action | None = None,
+        self, icon: str, name: str, theme: Theme, parent: QWidget | None = None, act: Action | None = None
     ) -> None:
         super().__init__(parent, act)
         self._theme = theme

@@ -13,6 +13,7 @@ NONE = "\N{EN DASH}"
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
 
+# How each reason is shown, and its explanation
 FINISHES = {
     FinishReason.EOS: ("Complete", "The model ended its answer."),
     FinishReason.LENGTH: ("Token limit", "The reply reached its token limit."),
@@ -20,7 +21,6 @@ FINISHES = {
     FinishReason.CONTEXT_FULL: ("Context full", "Prompt and reply filled the model's context."),
     FinishReason.CANCELLED: ("Stopped", "You stopped the reply."),
 }
-"""How each reason is shown, and its explanation."""
 
 _SAME_TEXT = "The text stays the same, up to rounding."
 MODE_EXPLANATIONS = {

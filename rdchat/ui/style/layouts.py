@@ -26,7 +26,7 @@ from rdchat.ui.style.labels import PlainLabel, set_tip
 from rdchat.ui.style.theme import SMALL, Theme
 
 _TYPING_MS = 120
-_MAX_LETTERS = 500  # of a search
+_MAX_SEARCH_LETTERS = 500
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 """A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
@@ -144,7 +144,7 @@ class SearchField(QLineEdit):
     """
 
     results_requested = Signal()
-    previous_requested = Signal()  # by Shift-Return
+    previous_requested = Signal()
 
     def __init__(self, theme: Theme, placeholder: str, name: str, *, escape_clears: bool = True) -> None:
         super().__init__()
@@ -152,7 +152,7 @@ class SearchField(QLineEdit):
         self.setPlaceholderText(placeholder)
         self.setAccessibleName(name)
         self.setClearButtonEnabled(True)
-        self.setMaxLength(_MAX_LETTERS)
+        self.setMaxLength(_MAX_SEARCH_LETTERS)
         icon = QAction(self)
         show_icon(icon, "search", theme, size=16)
         self.addAction(icon, QLineEdit.ActionPosition.LeadingPosition)
@@ -174,11 +174,11 @@ class SearchField(QLineEdit):
 
 def splitter(orientation: Qt.Orientation, *parts: tuple[QWidget, int]) -> QSplitter:
     """Return widgets, each with its first size, with hairlines between them that move."""
-    found = QSplitter(orientation, childrenCollapsible=False, handleWidth=1)
+    splitter_ = QSplitter(orientation, childrenCollapsible=False, handleWidth=1)
     for widget, _ in parts:
-        found.addWidget(widget)
-    found.setSizes([size for _, size in parts])
-    return found
+        splitter_.addWidget(widget)
+    splitter_.setSizes([size for _, size in parts])
+    return splitter_
 
 
 def choice_box(name: str, tip: str, entries: Iterable[tuple[str, object]] = (), letters: int = 7) -> QComboBox:
@@ -203,11 +203,11 @@ def fill_box(box: QComboBox, entries: Iterable[tuple[str, object]], chosen: obje
     """Offer other choices in a combo box, texts with values, and choose one, without a signal; the same ones stay."""
     offered = list(entries)
     with QSignalBlocker(box):
-        if offered != [(box.itemText(place), box.itemData(place)) for place in range(box.count())]:
+        if offered != [(box.itemText(index), box.itemData(index)) for index in range(box.count())]:
             box.clear()
-            for words, value in offered:
-                box.addItem(words, value)
-        box.setCurrentIndex(next((place for place, (_, value) in enumerate(offered) if value == chosen), -1))
+            for text, value in offered:
+                box.addItem(text, value)
+        box.setCurrentIndex(next((index for index, (_, value) in enumerate(offered) if value == chosen), -1))
 
 
 def scrolled(content: QWidget, area: QScrollArea | None = None) -> QScrollArea:

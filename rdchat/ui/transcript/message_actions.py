@@ -33,13 +33,14 @@ class MessageActions(QWidget):
     """Copy, edit or regenerate, and the step to other alternatives; for a reply also its statistics and tokens."""
 
     edit_requested = Signal()
-    menu_requested = Signal(QPoint)  # where on the screen
+    # The menu is to open at a point of the screen.
+    menu_requested = Signal(QPoint)
 
     def __init__(self, message: Message, area: MessageArea, parent: QWidget) -> None:
         super().__init__(parent)
         self._message, self._area = message, area
         self._last = self._hovered = False
-        self._buttons: list[IconButton] = []  # all but the two that step
+        self._buttons: list[IconButton] = []
         is_prompt = message.role is Role.USER
         regenerate = partial(area.regenerate_requested.emit, message.id)
         self._previous, self._next = (

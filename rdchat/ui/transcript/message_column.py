@@ -36,10 +36,10 @@ class MessageColumn(MessageArea):
         matcher: Finds the words of a search, which are marked in all messages.
     """
 
+    # It is emitted when the messages are laid out, too.
     scrolled = Signal()
-    """Emitted when the messages are laid out, too."""
+    # The view has moved to messages that may not be drawn yet.
     jumped = Signal()
-    """Emitted when the view has moved to messages that may not be drawn yet."""
     reading_failed = Signal(StorageError)
 
     def __init__(self, theme: Theme, unsent: UnsentMemory, parent: QWidget | None = None) -> None:

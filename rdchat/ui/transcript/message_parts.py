@@ -89,7 +89,7 @@ class MessageEditor(QWidget):
     submitted = Signal(str)
     cancelled = Signal()
     height_changed = Signal()
-    changed = Signal(str)  # the text
+    changed = Signal(str)
 
     def __init__(self, text: str, theme: Theme, parent: QWidget | None = None, *, of_reply: bool = False) -> None:
         super().__init__(parent)
@@ -178,13 +178,15 @@ class LineLabel(ThemedLabel):
 class FoldedText(QWidget):
     """A muted text below a button that folds and unfolds it: the model's thoughts, or a summary."""
 
-    toggled = Signal()  # by the person
+    # The person has folded or unfolded it.
+    toggled = Signal()
 
     def __init__(self, theme: Theme, name: str, parent: QWidget) -> None:
         super().__init__(parent)
         self._theme, self._name = theme, name
         self.unfolded = False
-        self._chosen = False  # the person folded or unfolded it: from then on it stays as it is
+        # Once the person has folded or unfolded it, it stays as it is.
+        self._chosen = False
         self._toggle = TextButton("", theme, self._toggle_fold, color="muted")
         self._toggle.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextBesideIcon)
         self.body = TextBody(MarkdownParser(), theme, muted=True, parent=self)
@@ -263,24 +265,31 @@ class CutMark(QWidget):
 
 
 class MessageArea(QScrollArea):
-    """A scroll area of messages: what its messages share, and the signals that they emit. `int` is a message's id."""
+    """A scroll area of messages: what its messages share, and the signals that they emit.
+
+    The first number of a signal is a message's id. `alternative_requested` has the number of steps, `quote_requested`
+    Markdown, `file_requested` an `AttachedFile`, `edited` the text of a message's editor, which is empty once it is
+    closed, and `caret_moved` a rectangle in the column.
+    """
 
     edit_submitted = Signal(int, str)
     regenerate_requested = Signal(int)
     regenerate_with_requested = Signal(int)
     continue_requested = Signal(int)
-    alternative_requested = Signal(int, int)  # and by how many to step
+    alternative_requested = Signal(int, int)
     tokens_requested = Signal(int)
-    quote_requested = Signal(str)  # Markdown
+    quote_requested = Signal(str)
     compare_requested = Signal(int)
     delete_requested = Signal(int)
     branch_requested = Signal(int)
     cut_undo_requested = Signal(int)
-    file_requested = Signal(object)  # an `AttachedFile`
-    edited = Signal(Message, str)  # the text in a message's editor; empty once it is closed
-    caret_moved = Signal(QRect)  # in the column
-    height_changed = Signal()  # of a message, because of something the person did
-    work_added = Signal()  # a message has something to draw
+    file_requested = Signal(object)
+    edited = Signal(Message, str)
+    caret_moved = Signal(QRect)
+    # The person has changed the height of a message.
+    height_changed = Signal()
+    # A message has something to draw.
+    work_added = Signal()
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)

@@ -16,7 +16,7 @@ class SearchHits:
 
     def __init__(self, view: MessageColumn) -> None:
         self._view = view
-        self._message_id = -1  # the message whose words are gone through
+        self._message_id = -1
 
     def mark(self, matcher: WordMatcher) -> None:
         """Mark the words of a search in all messages; with a matcher without words, none."""

@@ -33,7 +33,8 @@ _JUMP_SIZE = 34
 class TranscriptView(MessageColumn):
     """Messages of one conversation. It knows no controller: others give it messages, and connect to its signals."""
 
-    reader_moved = Signal(int, object)  # a conversation's id, and the `ReadingPosition` in it or None for its end
+    # It carries a conversation's id, and the `ReadingPosition` in it or None for its end.
+    reader_moved = Signal(int, object)
 
     def __init__(self, theme: Theme, parent: QWidget | None = None, unsent: UnsentMemory | None = None) -> None:
         super().__init__(theme, unsent or UnsentMemory(), parent)

@@ -9,9 +9,10 @@ from PySide6.QtCore import QAbstractItemModel, QModelIndex, Qt
 from PySide6.QtWidgets import QFileDialog, QMessageBox
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.events import FinishReason, ReplyEnd
+from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.ledger_view import grouped_entries, ledger_rows
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
+from rdchat.inference.api.requests import Mode, Role
 from rdchat.ui.speed.ledger_window import LedgerTree, LedgerWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
@@ -83,7 +84,10 @@ def _measure(chat: Chat) -> None:
 
 def _end(chat: Chat, tps: float) -> None:
     statistics = Statistics(generated_tokens=11, target_calls=10, decode_ms=10_000 / tps, ledger=_RECORDED)
-    chat.controller.replies.engine_ended.emit(ReplyEnd(1, "", (), "", FinishReason.EOS, statistics))
+    drafting = Drafting(Mode.OFF)
+    reply = Message(2, 1, 1, Role.ASSISTANT, "", MessageStatus.COMPLETE, 0.0, statistics=statistics, drafting=drafting)
+    chat.controller.replies.statistics_changed.emit(statistics)
+    chat.controller.time_ledger.add_end(reply)
 
 
 def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledger: LedgerWindow) -> None:

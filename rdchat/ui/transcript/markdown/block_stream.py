@@ -65,16 +65,18 @@ class BlockStream:
         self._restart()
 
     def _restart(self) -> None:
-        self._offset = 0  # where the tail begins
-        self._settled = 0  # blocks before it
-        self._codes = 0  # code blocks among those
+        # The tail begins at the offset, after the settled blocks and code blocks: perhaps with a numbered list item,
+        # after the first two lines of a table, or joined to a paragraph. Nothing more can be settled up to `_checked`.
+        self._offset = 0
+        self._settled = 0
+        self._codes = 0
         self._fence: _Fence | None = None
-        self._number: int | None = None  # of the list item that the tail begins with
-        self._table = ""  # the first two lines of the table that goes on in the tail
-        self._joined = False  # the tail goes on with the paragraph before it
+        self._number: int | None = None
+        self._table = ""
+        self._joined = False
         self._known = len(self._references)
-        self._checked = -1  # up to here no more blocks can be settled
-        self._last: tuple[str, Parsed] | None = None  # the tail as it was parsed last
+        self._checked = -1
+        self._last: tuple[str, Parsed] | None = None
 
     def advance(self, text: str, final: bool) -> Update:
         """Take one step.

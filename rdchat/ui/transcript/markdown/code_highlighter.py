@@ -46,17 +46,18 @@ class GrowingCode:
     """Finds the colours of the lines of a code block as they are complete; each costs the same.
 
     The last line that a token begins is read again with the next ones, in the state that the lexer had there: a string
-    or a comment may go on in them. Lexers whose state is not known read each line by itself.
+    or a comment may go on in them. Lexers whose state is not known read each line by itself. The lines from `_begin` on
+    are in `_again`, to be read again; `_comment_end` is the end of a comment that goes on.
     """
 
     def __init__(self, language: str) -> None:
         self._language = language
         self._lexer: Lexer | None = None
         self._keeps_state = False
-        self._begin, self._again = 0, list[str]()  # the first line that is read again, and the lines from there
+        self._begin, self._again = 0, list[str]()
         self._stack = ["root"]
         self._comments = dict[str, str]()
-        self._comment_end = ""  # of a comment that goes on
+        self._comment_end = ""
 
     def read(self, lines: list[str]) -> tuple[int, list[Line]]:
         """Return the number of the first line whose colours may be new now, and the parts of the lines from there."""
@@ -170,7 +171,7 @@ class CodeHighlighter:
 
     def __init__(self, document: QTextDocument) -> None:
         self._document = document
-        self._codes: dict[int, _CodeBlock] = {}  # by their numbers in the text
+        self._codes: dict[int, _CodeBlock] = {}
 
     def clear(self) -> None:
         self._codes.clear()

@@ -88,12 +88,13 @@ class Decorations(QObject):
         theme: The appearance to follow.
     """
 
-    wrap_requested = Signal(int, bool)  # the number of a code block
+    # The person wants the code block of a number with or without broken lines.
+    wrap_requested = Signal(int, bool)
 
     def __init__(self, edit: QTextEdit, writer: DocumentWriter, scrolling: HorizontalScrolling, theme: Theme) -> None:
         super().__init__(edit)
         self._edit, self._writer, self._scrolling, self._theme = edit, writer, scrolling, theme
-        self._headers: dict[int, CodeHeader] = {}  # by the number of the code block
+        self._headers: dict[int, CodeHeader] = {}
 
     @property
     def _width(self) -> int:

@@ -27,9 +27,9 @@ _TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
     QTextFormat.Property.UserProperty.value + number for number in range(1, 8)
 )
 _ENLARGED = 1.06  # the formulas' font looks smaller than the system's
-_LARGEST_DEPTH = 120  # in pixels
+_MAX_DEPTH = 120
 _MARGINS = 60  # pixels of the column that the indentation of a formula may take
-_MAX = 4000  # pictures that are kept
+_MAX_PICTURES = 4000
 
 Key = tuple[str, bool]  # TeX, and whether it stands on its own
 
@@ -51,7 +51,7 @@ class FormulaLibrary:
         """Whether drawing it was tried; ask for it if it is new."""
         key = tex, display
         if key not in self._jobs and not self._closed:
-            if len(self._jobs) > _MAX:
+            if len(self._jobs) > _MAX_PICTURES:
                 del self._jobs[next(iter(self._jobs))]
             self._jobs[key] = self._thread.do(lambda _job: self._draw(tex, display))
         return not self._closed and self._jobs[key].ended
@@ -133,13 +133,13 @@ def source_of(look: QTextCharFormat) -> str:
 def font_of_descent(descent: int) -> QFont:
     """Return a font that hangs below the baseline by so many pixels."""
     font = QFont()
-    font.setPixelSize(_LARGEST_DEPTH)
-    share = QFontMetricsF(font).descent() / _LARGEST_DEPTH
+    font.setPixelSize(_MAX_DEPTH)
+    share = QFontMetricsF(font).descent() / _MAX_DEPTH
     # sizes far below need no look: each takes Qt up to a millisecond
-    lowest = max(1, int((min(descent, _LARGEST_DEPTH) - 2) / max(share, 0.05)))
-    for size in range(lowest, 20 * _LARGEST_DEPTH):
+    lowest = max(1, int((min(descent, _MAX_DEPTH) - 2) / max(share, 0.05)))
+    for size in range(lowest, 20 * _MAX_DEPTH):
         font.setPixelSize(size)
-        if QFontMetrics(font).descent() >= min(descent, _LARGEST_DEPTH):
+        if QFontMetrics(font).descent() >= min(descent, _MAX_DEPTH):
             break
     return font
 

@@ -10,17 +10,22 @@ from rdchat.chat.search_terms import WordMatcher
 from rdchat.ui.style.labels import utf16_spans
 from rdchat.ui.style.theme import Theme, text_look
 
-_MAX = 2000  # in one text
+_MAX_HITS = 2000
 
 
 class HitMarks:
-    """Finds the words in a text edit's document, as far as it is drawn, and paints their ground."""
+    """Finds the words in a text edit's document, as far as it is drawn, and paints their background.
+
+    Attributes:
+        hits: The begin and end of each hit, as the document counts.
+        current: The number of the hit that the reader is at; -1 for none.
+    """
 
     def __init__(self, edit: QTextEdit, theme: Theme) -> None:
         self._edit, self._theme = edit, theme
         self.matcher = WordMatcher("")
-        self.hits: list[tuple[int, int]] = []  # begin and end of each, as the document counts
-        self.current = -1  # the one that the reader is at
+        self.hits: list[tuple[int, int]] = []
+        self.current = -1
 
     def set_matcher(self, matcher: WordMatcher) -> None:
         """Mark other words; of a matcher without words, none."""
@@ -33,14 +38,14 @@ class HitMarks:
         if not self.matcher and not self.hits:
             return
         text = self._edit.document().toPlainText() if self.matcher else ""
-        self.hits = utf16_spans(text, self.matcher.spans(text, _MAX))
+        self.hits = utf16_spans(text, self.matcher.spans(text, _MAX_HITS))
         if self.current >= len(self.hits):
             self.current = -1
         self._paint()
 
     def show(self, spans: Sequence[tuple[int, int]]) -> None:
         """Mark these parts of the document."""
-        self.hits, self.current = list(spans[:_MAX]), -1
+        self.hits, self.current = list(spans[:_MAX_HITS]), -1
         self._paint()
 
     def go_to(self, number: int) -> QRect:

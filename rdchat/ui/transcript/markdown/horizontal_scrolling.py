@@ -15,9 +15,10 @@ from PySide6.QtWidgets import QScrollBar, QTextEdit, QWidget
 from rdchat.ui.style.theme import SMALL, Theme
 
 BAR_HEIGHT = 10
-_STEP = 40  # of an arrow key
-_MAX = 100  # parts with a bar of their own; those beyond it are cut off at the edge, and can be copied
-_MARGIN = 24  # kept visible on either side of a search hit
+_KEY_STEP = 40
+# Parts beyond these are cut off at the edge, and can be copied.
+_MAX_BARS = 100
+_HIT_MARGIN = 24
 _STYLE = """
 QScrollBar { background: transparent; border: none; }
 QScrollBar::handle { background: #6e%s; border-radius: 3px; margin: 2px 0; min-width: 28px; }
@@ -51,7 +52,7 @@ class ScrollBar(QScrollBar):
     def __init__(self, part: WidePart, theme: Theme, parent: QWidget) -> None:
         super().__init__(Qt.Orientation.Horizontal, parent)
         self._theme = theme
-        self.setSingleStep(_STEP)
+        self.setSingleStep(_KEY_STEP)
         # The right arrow key moves to the right.
         self.setInvertedControls(False)
         self.setFocusPolicy(Qt.FocusPolicy.TabFocus)
@@ -94,7 +95,7 @@ class HorizontalScrolling:
         for key, part in wide.items():
             if key in self._bars:
                 self._bars[key].show_part(part)
-            elif len(self._bars) < _MAX:
+            elif len(self._bars) < _MAX_BARS:
                 bar = self._bars[key] = ScrollBar(part, self._theme, self._edit.viewport())
                 bar.valueChanged.connect(lambda _value, bar=bar: self._edit.viewport().update(bar.part.area))
 
@@ -161,8 +162,8 @@ class HorizontalScrolling:
         bar = self._at_height(rect.center().y())
         if bar is None:
             return rect
-        bar.setValue(min(bar.value(), rect.left() - bar.part.area.left() - _MARGIN))
-        bar.setValue(max(bar.value(), rect.right() - bar.part.area.right() + _MARGIN))
+        bar.setValue(min(bar.value(), rect.left() - bar.part.area.left() - _HIT_MARGIN))
+        bar.setValue(max(bar.value(), rect.right() - bar.part.area.right() + _HIT_MARGIN))
         return rect.translated(-bar.value(), 0)
 
     def drag(self, point: QPointF) -> None:

@@ -38,19 +38,21 @@ _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.
 
 
 class Work(IntEnum):
-    """What is left to draw of a text."""
+    """What is left to draw of a text; it may wait for a lexer that another thread imports, or for a formula."""
 
     NONE = 0
-    WAITING = 1  # for a lexer that another thread imports
+    WAITING = 1
     READY = 2
 
 
 class TextBody(OfflineBrowser):
     """Shows growing or finished text. Nothing is drawn before `advance` is called, in bounded steps."""
 
-    caret_moved = Signal(QRect)  # in this widget, when the person moves it
+    # The person has moved the caret to a rectangle in this widget.
+    caret_moved = Signal(QRect)
     menu_requested = Signal(QContextMenuEvent)
-    height_changed = Signal()  # because the person asked for it; there may be more to draw
+    # The person has asked for more or less of the text; there may be more to draw.
+    height_changed = Signal()
 
     def __init__(self, parser: Parser, theme: Theme, muted: bool = False, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -60,8 +62,8 @@ class TextBody(OfflineBrowser):
         self._room, self._end = FIRST_LINES, 0  # how much may be shown, and where that ends in the text
         self._stream = BlockStream(parser)
         self.work = Work.NONE
-        self._first = 0  # the first block that the last step may have changed
-        self._unread = False  # the stream has not seen all of the text
+        self._first_changed = 0
+        self._unread = False
         self._natural: tuple[int, int] | None = None  # the last limit and result of `natural_width`
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -154,7 +156,7 @@ class TextBody(OfflineBrowser):
         update = self._stream.advance(text, self._final and not self.hidden_characters)
         cursor = self.textCursor()
         anchor, position = cursor.anchor(), cursor.position()
-        self._first = update.first
+        self._first_changed = update.first
         self._writer.update(update.first, update.blocks, update.more)
         self._natural = None
         self._restore_selection(anchor, position)
@@ -239,7 +241,7 @@ class TextBody(OfflineBrowser):
         self._more.move(0, self.height() - self._more.sizeHint().height())
         self._more.adjustSize()
         # Qt lays out the blocks above the changed ones once more
-        self._decorations.lay_out(self._first if event.size().width() == event.oldSize().width() else 0)
+        self._decorations.lay_out(self._first_changed if event.size().width() == event.oldSize().width() else 0)
 
     def hasHeightForWidth(self) -> bool:
         return True
@@ -318,7 +320,7 @@ _LEXER_WAIT_MS = 50
 class TextView(QWidget):
     """A text at its full height, drawn in slices, so that the window stays responsive. It fetches nothing."""
 
-    drawn = Signal()  # all of it
+    drawn = Signal()
 
     def __init__(self, parser: Parser, theme: Theme, name: str) -> None:
         super().__init__()
