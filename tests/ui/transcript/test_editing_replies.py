@@ -13,6 +13,7 @@ from rdchat.inference.api.requests import Mode
 from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_parts import EDGE
 from rdchat.ui.transcript.reply_details import facts, summary
+from tests.grids import share
 from tests.ui.transcript.conftest import (
     button,
     dialogue,
@@ -111,7 +112,7 @@ def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: Qt
     assert not widget_of(view, 2).body.isVisible()
 
 
-@pytest.mark.parametrize("message_id", [199, 200])
+@pytest.mark.parametrize("message_id", share([200, 199], 2))
 def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Show, message_id: int) -> None:
     view = show(dialogue(100))
     widget_of(view, message_id).edit()

@@ -93,11 +93,14 @@ def test_the_scroll_bar_stands_for_the_whole_chat(qtbot: QtBot, show: Show, turn
     assert view.follows
 
 
-def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_yet(qtbot: QtBot, show: Show) -> None:
+@pytest.mark.parametrize("steps", share([25, 60], 2))
+def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_yet(
+    qtbot: QtBot, show: Show, steps: int
+) -> None:
     view = show([person(number, f"Text {number}. " + "More of it. " * (number * 37 % 200)) for number in range(1, 400)])
     bar = scroll_bar(view)
     bar.setValue(bar.maximum() // 2)
-    for step in [-180] * 60 + [180] * 120:
+    for step in [-180] * steps + [180] * 2 * steps:
         message_id = first_in_view(view)
         before = top_of(view, message_id)
         bar.setValue(bar.value() + step)
