@@ -57,7 +57,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     for place in range(window.settings_window.tabs.count()):
         window.settings_window.tabs.setCurrentIndex(place)
         qtbot.wait(20)
-    window.commands.show_about()
+    window.commands.show_versions()
     models = windows.models
     for page in (models.installed, models.discover, models.downloads, models.drafters):
         models.show_page(page)
