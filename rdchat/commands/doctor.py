@@ -216,7 +216,7 @@ def _advised() -> tuple[tuple[str, str], ...]:
     for card in cards:
         drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))
         advice = draft_advice(card, drafts, measured_calls(card.path))
-        advised.append((one_line(card.name), one_line(advice.words)))
+        advised.append((one_line(card.name), one_line(advice.text)))
     return tuple(advised)
 
 

@@ -43,7 +43,7 @@ def free_bytes() -> int | None:
     """Return the free bytes on the cache's disk; None where unknown. A slow disk may block."""
     cache = hub_cache()
     try:
-        return shutil.disk_usage(next(place for place in (cache, *cache.parents) if place.exists())).free
+        return shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free
     except OSError:
         return None
 
@@ -121,13 +121,13 @@ class CachedRepository:
 
     def references(self) -> dict[str, list[str]]:
         """Return the names of the revisions of each commit."""
-        found: dict[str, list[str]] = {}
+        revisions: dict[str, list[str]] = {}
         base = self.folder / "refs"
         for path in base.rglob("*"):
             revision = path.relative_to(base).as_posix()
             if commit := self.commit_of(revision):
-                found.setdefault(commit, []).append(revision)
-        return {commit: sorted(names) for commit, names in found.items()}
+                revisions.setdefault(commit, []).append(revision)
+        return {commit: sorted(names) for commit, names in revisions.items()}
 
     def commits(self) -> list[str]:
         """Return the commits with a snapshot."""
@@ -183,9 +183,9 @@ def drafter_folder(repository: str, drafter: str) -> CachedRepository:
 def cached_repositories() -> Iterator[CachedRepository]:
     """Yield the models in the hub's cache, complete or not."""
     for folder in folders_in(hub_cache()):
-        kind, *words = folder.name.split("--")
-        if kind == "models" and words:
-            yield CachedRepository("/".join(words), folder)
+        kind, *parts = folder.name.split("--")
+        if kind == "models" and parts:
+            yield CachedRepository("/".join(parts), folder)
 
 
 def snapshot_of(name: str, revision: str = "main") -> Path | None:

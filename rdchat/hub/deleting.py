@@ -49,7 +49,7 @@ class DeletionPlan:
     gguf: str = ""  # the only file of the snapshot to remove; empty to remove the whole snapshot
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the whole repository is deleted; only that goes to the Trash."""
         return self.paths == (self.repository.folder,)
 
@@ -86,13 +86,13 @@ def _planned(repository: CachedRepository, commit: str, gguf: str) -> DeletionPl
     snapshot, blobs_here = repository.snapshots / commit, repository.blobs_of(commit)
     alone = bool(gguf) and any(path.suffix.lower() == ".gguf" and path.name != gguf for path in entries_of(snapshot))
     own = {digest for name, digest in blobs_here.items() if not alone or name == gguf}
-    kept = {digest for blobs in others.values() for digest in blobs.values()}
+    needed = {digest for blobs in others.values() for digest in blobs.values()}
     sharing = tuple(
         ", ".join(references.get(other, [other])) for other, blobs in others.items() if own & set(blobs.values())
     )
     if alone:
-        kept |= {digest for name, digest in blobs_here.items() if name != gguf}.union(*(r.digests for r in records))
-    blobs = [repository.blobs / digest for digest in sorted(own - kept)]
+        needed |= {digest for name, digest in blobs_here.items() if name != gguf}.union(*(r.digests for r in records))
+    blobs = [repository.blobs / digest for digest in sorted(own - needed)]
     freed = sum(blob.stat().st_size for blob in blobs if blob.exists())
     here = tuple(blob for blob in blobs if os.path.lexists(blob))
     if alone:
@@ -125,7 +125,7 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
         remove_unused_files(plan.repository)
-        if plan.is_whole:
+        if plan.is_complete:
             return remove_folder(plan.name, plan.repository.folder, move_to_trash)
         for path in plan.paths:
             _delete_for_good(plan.name, path)

@@ -154,9 +154,9 @@ class Tokens:
 
     def access(self, endpoint: Endpoint) -> Endpoint:
         """Return a hub with the token for it, if there is one."""
-        return replace(endpoint, token=self.found(endpoint))
+        return replace(endpoint, token=self.find(endpoint))
 
-    def found(self, endpoint: Endpoint, again: bool = False) -> Token | None:
+    def find(self, endpoint: Endpoint, again: bool = False) -> Token | None:
         """Return the token for a hub.
 
         Args:
@@ -177,27 +177,27 @@ class Tokens:
             known = self._known.get(name)
             if known is None or (again and known.source is TokenSource.KEYCHAIN):
                 self._known.pop(name, None)
-                kept = ask_keychain(_SERVICE, "get_password", name)
-                if isinstance(kept, str):
+                stored = ask_keychain(_SERVICE, "get_password", name)
+                if isinstance(stored, str):
                     with suppress(InvalidSettingError):
-                        self._known[name] = Token(kept, TokenSource.KEYCHAIN)
+                        self._known[name] = Token(stored, TokenSource.KEYCHAIN)
             return self._known.get(name)
 
     def remember(self, token: Token, endpoint: Endpoint) -> bool:
         """Store a token for a hub's host; True if the keychain has it, False if it is kept until the app quits."""
         name = endpoint.token_key
         with self._asking:
-            kept = ask_keychain(_SERVICE, "set_password", name, token.reveal()) is not FAILED
-            self._known[name] = Token(token.reveal(), TokenSource.KEYCHAIN if kept else TokenSource.THIS_RUN)
-        return kept
+            stored = ask_keychain(_SERVICE, "set_password", name, token.reveal()) is not FAILED
+            self._known[name] = Token(token.reveal(), TokenSource.KEYCHAIN if stored else TokenSource.THIS_RUN)
+        return stored
 
     def forget(self, endpoint: Endpoint) -> bool:
         """Forget the token for a hub's host; True if there was one."""
         name = endpoint.token_key
         with self._asking:
             known = self._known.pop(name, None)
-            gone = ask_keychain(_SERVICE, "delete_password", name) is not FAILED
-        return gone or (known is not None and known.source is TokenSource.THIS_RUN)
+            deleted = ask_keychain(_SERVICE, "delete_password", name) is not FAILED
+        return deleted or (known is not None and known.source is TokenSource.THIS_RUN)
 
 
 def hub_token_file() -> Path:

@@ -44,17 +44,17 @@ class HubApi:
 
     def search(
         self,
-        words: str,
+        text: str,
         *,
         sort: SortBy = "downloads",
         limit: int = 30,
         mlx_only: bool = True,
         gguf_only: bool = False,
     ) -> tuple[HubModel, ...]:
-        """Return the models whose names contain these words, sorted by `sort`.
+        """Return the models whose names contain the words of a text, sorted by `sort`.
 
         Args:
-            words: The words.
+            text: Words in the names.
             sort: The order.
             limit: Maximum number of results.
             mlx_only: Only models marked as MLX.
@@ -64,8 +64,8 @@ class HubApi:
             NetworkError: If the hub cannot be reached, or refuses.
         """
         tag = "gguf" if gguf_only else "mlx" if mlx_only else None
-        asked = [("search", words), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
-        query = [(key, value) for key, value in asked if value] + [("expand", field) for field in HITS_PER_QUERY]
+        parameters = [("search", text), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
+        query = [(key, value) for key, value in parameters if value] + [("expand", field) for field in HITS_PER_QUERY]
         with self._checked() as reader:
             listed = reader.read_json(f"{self._endpoint.url}/api/models?{urlencode(query)}")
             if not isinstance(listed, list):

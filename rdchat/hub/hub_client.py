@@ -41,11 +41,11 @@ class AnsweredRange:
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "AnsweredRange | None":
         """Return the range in an answer's headers, looked up in lower case; None without one."""
-        found = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
-        if found is None:
+        match = _CONTENT_RANGE.fullmatch(headers.get("content-range", ""))
+        if match is None:
             return None
-        size = None if found[2] == "*" else int(found[2])
-        return cls(int(found[1]), size, headers.get("etag", "").removeprefix("W/")[:_LONGEST_ETAG])
+        size = None if match[2] == "*" else int(match[2])
+        return cls(int(match[1]), size, headers.get("etag", "").removeprefix("W/")[:_LONGEST_ETAG])
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +72,26 @@ class HubReader:
     def read_part(self, url: str, start: int, stop: int) -> tuple[bytes, AnsweredRange]:
         """Return the bytes of a file from `start` to before `stop`, fewer only where the file ends, and their place."""
         headers, host = {"Accept-Encoding": "identity", "Range": f"bytes={start}-{stop - 1}"}, urlsplit(url).netloc
-        body, told = self._received(url, headers, stop - start)
-        if told is None or told.start != start:
+        body, answered = self._received(url, headers, stop - start)
+        if answered is None or answered.start != start:
             raise HubError(f"{host} does not send parts of files.", "Check the proxy or mirror, if you use one.")
-        if len(body) < min(stop, told.size if told.size is not None else stop) - start:
+        if len(body) < min(stop, answered.size if answered.size is not None else stop) - start:
             raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
-        return body, told
+        return body, answered
 
     def _received(
         self, url: str, headers: dict[str, str], first_bytes: int | None
     ) -> tuple[bytes, AnsweredRange | None]:
         """Return an answer's content, and its place in the file if it is a part of one."""
 
-        async def asked() -> tuple[bytes, AnsweredRange | None]:  # on an event loop, which can end a wait at any point
+        async def receive() -> tuple[
+            bytes, AnsweredRange | None
+        ]:  # on an event loop, which can end a wait at any point
             async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
                 return await self._read(client, url, headers, first_bytes)
 
         try:
-            return asyncio.run(asked())
+            return asyncio.run(receive())
         except TimeoutError as error:
             raise TemporaryHubError(f"{self.endpoint.host} takes too long to answer.", _CHECK) from error
 
@@ -185,7 +187,7 @@ def _tls_context() -> ssl.SSLContext:
 
 async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, first_bytes: int | None) -> bytes:
     """Return an answer's body. The limit applies to the received and to the unpacked bytes."""
-    most = limits.bytes if first_bytes is None else first_bytes
+    max_bytes = limits.bytes if first_bytes is None else first_bytes
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding not in {"gzip", "identity"}:
         raise HubError(f"{host} sent an answer in an unexpected compression.", "Check the proxy.")
@@ -194,17 +196,17 @@ async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, firs
     async for data in response.aiter_raw():
         received += len(data)
         try:
-            body += unpack.decompress(data, most + 1 - len(body)) if unpack else data
+            body += unpack.decompress(data, max_bytes + 1 - len(body)) if unpack else data
         except zlib.error as error:
             raise HubError(f"{host} sent an answer that is not a hub's.", _LATER) from error
-        if max(len(body), received) > most:
+        if max(len(body), received) > max_bytes:
             if first_bytes is None:
-                raise HubError(f"{host} answers with more than {most / 1e6:.0f} MB.", _LATER)
+                raise HubError(f"{host} answers with more than {max_bytes / 1e6:.0f} MB.", _LATER)
             break
     else:
         if received and unpack and not unpack.eof:
             raise TemporaryHubError(f"{host} stopped answering.", _CHECK)
-    return bytes(body[:most])
+    return bytes(body[:max_bytes])
 
 
 def _followed(url: str, location: str) -> str:

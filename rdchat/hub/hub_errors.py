@@ -78,10 +78,10 @@ def refusal(
     page = endpoint.page(repository)
     code = headers.get("x-error-code", "")
     if status in {429, 408} or status >= 500:
-        words = {429: "receives too many requests", 408: "took too long"}.get(status, f"has a problem ({status})")
+        text = {429: "receives too many requests", 408: "took too long"}.get(status, f"has a problem ({status})")
         wait = wait_of(headers)
         when = wait_text(wait) if wait and wait > LONGEST_WAIT_S else "in a few minutes"
-        return TemporaryHubError(f"Hugging Face {words}.", f"Try again {when}.", wait)
+        return TemporaryHubError(f"Hugging Face {text}.", f"Try again {when}.", wait)
     is_gated = code == "GatedRepo" or status == 403
     if is_gated or status == 401:
         return _access_refused(endpoint, repository, is_gated)

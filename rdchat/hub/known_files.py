@@ -30,7 +30,7 @@ TOKENIZER_FILES = (  # beside *.json and *.tiktoken
     "vocab.txt",
 )
 _TEMPLATES = "additional_chat_templates/"
-_WORDS = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
+_DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
 _NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)  # an image encoder, or one of several parts
@@ -151,10 +151,10 @@ def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda 
 
 def download_command(repository: str, revision: str = "main", gguf: str = "") -> str:
     """Return the shell command that downloads or resumes a model."""
-    words = ["rdchat", "models", "download", repository]
+    text = ["rdchat", "models", "download", repository]
     if revision != "main":
-        words += ["--revision", revision]
-    return shlex.join([*words, "--file", gguf] if gguf else words)
+        text += ["--revision", revision]
+    return shlex.join([*text, "--file", gguf] if gguf else text)
 
 
 def check_names(repository: str, revision: str) -> None:
@@ -194,7 +194,7 @@ def is_digest(text: str) -> bool:
 
 def is_document(name: str) -> bool:
     """Return whether a file is for people to read, such as README and licence; no model needs it."""
-    return bool(_WORDS.fullmatch(name))
+    return bool(_DOCUMENT.fullmatch(name))
 
 
 def is_safe_name(name: str) -> bool:
@@ -232,12 +232,12 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
         raise HubError("It has no weights that rdchat can read.", "Search for an MLX or GGUF version of it.")
     taken = [file for file in known if file.name not in left_out]
     if len({file.name.casefold() for file in taken}) < len(taken):
-        words = "Some of its files have names that differ only in upper and lower case."
-        raise HubError(words, "A Mac cannot keep both.")
+        text = "Some of its files have names that differ only in upper and lower case."
+        raise HubError(text, "A Mac cannot keep both.")
     for file in taken:
-        if (most := max_bytes(Path(file.name))) is not None and file.size > most:  # nothing would read it
-            words = f"{file.name} is too large: {file.size / 1e6:,.0f} MB. The limit is {most / 1e6:,.0f} MB."
-            raise HubError(words, "Look for another version of the model.")
+        if (limit := max_bytes(Path(file.name))) is not None and file.size > limit:  # nothing would read it
+            text = f"{file.name} is too large: {file.size / 1e6:,.0f} MB. The limit is {limit / 1e6:,.0f} MB."
+            raise HubError(text, "Look for another version of the model.")
     names = {file.name for file in taken}
     return tuple(sorted(taken, key=lambda file: file.name)), tuple(f.name for f in listed if f.name not in names)
 
@@ -263,13 +263,13 @@ def _is_long(file: HubFile) -> bool:
     return is_document(file.name) and file.size > _MAX_DOCUMENT_BYTES
 
 
-def _one_gguf(files: Sequence[HubFile], wanted: str) -> str:
+def _one_gguf(files: Sequence[HubFile], requested: str) -> str:
     names = [file.name for file in files]
-    if wanted in names:
-        return wanted
+    if requested in names:
+        return requested
     listed = ", ".join(names[:10]) or "none"
-    if wanted:
-        raise HubError(f"It has no file {wanted} that rdchat reads.", f"GGUF files that it reads: {listed}.")
+    if requested:
+        raise HubError(f"It has no file {requested} that rdchat reads.", f"GGUF files that it reads: {listed}.")
     if len(names) > 1:
         raise HubError(
             f"It holds {len(names)} GGUF files: {listed}.", f"Choose one, as with --file {shlex.quote(names[0])}."

@@ -45,7 +45,7 @@ class LinkedModel:
     folder: Path | None = None  # its folder; None if only the name is known, and the hub's cache may have it
 
     @property
-    def place(self) -> Path | None:
+    def location(self) -> Path | None:
         """Where its files are; None if they are not on this machine."""
         return self.folder or snapshot_of(self.name)
 
@@ -53,7 +53,7 @@ class LinkedModel:
     def weight_bytes(self) -> int:
         """Bytes of its weights as stored; 0 if unknown."""
         try:
-            return sum(path.stat().st_size for path in self.place.glob("model*.safetensors")) if self.place else 0
+            return sum(path.stat().st_size for path in self.location.glob("model*.safetensors")) if self.location else 0
         except OSError:
             return 0
 
@@ -83,33 +83,35 @@ def find_published(api: "HubApi", model: LinkedModel) -> Iterator[tuple[HubModel
     Raises:
         NetworkError: If the hub cannot be reached, or refuses.
     """
-    found = _heads(api, model)
-    found += _smaller_models(api, model, {each.repository for each in found})
-    yield tuple(found)
-    place = model.place  # the hub may identify a tokenizer by git's checksum of a small file, or a large one's sha256
-    digests = {checksum(place / _TOKENIZER, letters) for letters in (40, 64)} - {""} if place else set()
-    for number, each in enumerate(found):
-        found[number] = _with_size(api, each, digests)
-        yield tuple(found)
+    results = _heads(api, model)
+    results += _smaller_models(api, model, {each.repository for each in results})
+    yield tuple(results)
+    location = (
+        model.location
+    )  # the hub may identify a tokenizer by git's checksum of a small file, or a large one's sha256
+    digests = {checksum(location / _TOKENIZER, letters) for letters in (40, 64)} - {""} if location else set()
+    for number, each in enumerate(results):
+        results[number] = _with_size(api, each, digests)
+        yield tuple(results)
 
 
 def _heads(api: "HubApi", model: LinkedModel) -> list[HubModel]:
     """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
     base = _PURPOSE.sub("", base_name(model.name))
-    found: dict[str, HubModel] = {}
-    searches = [(words, kind, pattern) for kind, (each, pattern) in _HEADS.items() for words in each]
-    for words, kind, pattern in searches:
-        for result in api.search(words, limit=_QUERIES, mlx_only=False):
+    results: dict[str, HubModel] = {}
+    searches = [(text, kind, pattern) for kind, (each, pattern) in _HEADS.items() for text in each]
+    for text, kind, pattern in searches:
+        for result in api.search(text, limit=_QUERIES, mlx_only=False):
             name = result.repository.rsplit("/", 1)[-1]
             if pattern.search(name) and _names(name, base) and result.repository != model.name:
-                found.setdefault(result.repository, replace(result, kind=kind))
-    return sorted(found.values(), key=lambda each: -each.downloads)[:_MAX_HEADS]
+                results.setdefault(result.repository, replace(result, kind=kind))
+    return sorted(results.values(), key=lambda each: -each.downloads)[:_MAX_HEADS]
 
 
 def _names(name: str, base: str) -> bool:
     """Return whether a repository's name contains a model's name as whole words: `Qwen3-4B`, not `Qwen3-4B0`."""
-    words = r"[-_.]?".join(re.escape(word) for word in re.split(r"[-_.]", base) if word)
-    return re.search(rf"(?<![a-z0-9]){words}(?![a-z0-9])", name, re.IGNORECASE) is not None
+    text = r"[-_.]?".join(re.escape(word) for word in re.split(r"[-_.]", base) if word)
+    return re.search(rf"(?<![a-z0-9]){text}(?![a-z0-9])", name, re.IGNORECASE) is not None
 
 
 def _smaller_models(api: "HubApi", model: LinkedModel, known: set[str]) -> list[HubModel]:

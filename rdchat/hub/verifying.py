@@ -31,7 +31,7 @@ class Verdict:
     hub_problem: str = ""
 
     @property
-    def is_whole(self) -> bool:
+    def is_intact(self) -> bool:
         """Whether all files are intact."""
         return bool(self.intact) and not (self.damaged or self.missing or self.astray)
 
@@ -67,12 +67,12 @@ def verify_cached(
     astray = tuple(name for name in present if (snapshot / name).is_symlink() and name not in blobs)
     try:
         listed = api.look_at(repository.name, commit).files
-        wanted = {file.name for file in api.files(repository.name, commit, _gguf_of(present)).files}
+        expected = {file.name for file in api.files(repository.name, commit, _gguf_of(present)).files}
         problem = ""
     except NetworkError as error:
         listed = tuple(HubFile(name, _size(snapshot / name), digest) for name, digest in blobs.items())
-        wanted, problem = set(), error.message
-    missing = tuple(sorted(name for name in wanted - set(present) if not is_document(name)))
+        expected, problem = set(), error.message
+    missing = tuple(sorted(name for name in expected - set(present) if not is_document(name)))
     verdict = Verdict(repository.name, commit, missing=missing, astray=astray, hub_problem=problem)
     return _compared(verdict, snapshot, listed, on_bytes)
 
@@ -89,8 +89,8 @@ def verify_folder(
     """
     newest, present = api.look_at(name), _names(folder)
     try:
-        wanted, _ = chosen_files(newest.files, _gguf_of(present))
-        weights = {file.name for file in wanted if file.name.endswith(".safetensors")}
+        expected, _ = chosen_files(newest.files, _gguf_of(present))
+        weights = {file.name for file in expected if file.name.endswith(".safetensors")}
     except HubError:  # a GGUF file that the hub does not have, or not alone
         weights = set()
     verdict = Verdict(name, newest.commit, missing=tuple(sorted(weights - set(present))), in_cache=False)

@@ -208,7 +208,7 @@ def test_odd_blobs_are_damaged_and_are_not_waited_for(
         monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     verdict = verify_cached(cached(), folder.name, HubApi(Tokens().access(find_endpoint())))
     assert {*verdict.damaged, *verdict.astray} == {WEIGHTS, "empty.json"}
-    assert not verdict.is_whole
+    assert not verdict.is_intact
 
 
 def test_odd_files_of_another_programs_folder_are_damaged(hub: HubServer, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def folder(hub: HubServer) -> Path:
 
 def test_whole_damaged_missing_and_astray_are_told_apart(hub: HubServer, folder: Path, tmp_path: Path) -> None:
     verdict = verify(folder.name)
-    assert verdict.is_whole
+    assert verdict.is_intact
     assert verdict.intact == tuple(sorted(small_files()))
     (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
     (folder / "tokenizer.json").unlink()
@@ -56,7 +56,7 @@ def test_whole_damaged_missing_and_astray_are_told_apart(hub: HubServer, folder:
     (folder / "config.json").symlink_to(tmp_path / "other.json")
     (folder / "notes.txt").write_text("mine")
     verdict = verify(folder.name)
-    assert not verdict.is_whole
+    assert not verdict.is_intact
     assert (verdict.damaged, verdict.missing, verdict.astray, verdict.unknown) == (
         (WEIGHTS,),
         ("tokenizer.json",),
@@ -65,14 +65,14 @@ def test_whole_damaged_missing_and_astray_are_told_apart(hub: HubServer, folder:
     )
     (folder / "notes.txt").unlink()
     check_whole(download()[0], small_files())
-    assert verify(folder.name).is_whole
+    assert verify(folder.name).is_intact
 
 
 def test_documents_that_are_not_here_or_were_edited_are_no_damage(hub: HubServer, folder: Path) -> None:
     (folder / "README.md").write_text("mine")
-    assert verify(folder.name).is_whole
+    assert verify(folder.name).is_intact
     (folder / "README.md").unlink()
-    assert verify(folder.name).is_whole
+    assert verify(folder.name).is_intact
 
 
 def test_a_copy_that_is_damaged_is_mended(hub: HubServer, folder: Path) -> None:
@@ -86,7 +86,7 @@ def test_without_a_hub_the_blobs_names_are_held_against_their_bytes(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     verdict = verify(folder.name)
-    assert verdict.is_whole
+    assert verdict.is_intact
     assert "HF_HUB_OFFLINE" in verdict.hub_problem
     (folder / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
     assert verify(folder.name).damaged == (WEIGHTS,)
@@ -97,19 +97,19 @@ def test_another_programs_folder_is_verified_by_its_name(hub: HubServer, folder:
         (tmp_path / "theirs").mkdir(exist_ok=True)
         (tmp_path / "theirs" / name).write_bytes(small_files()[name])
     api = HubApi(Tokens().access(find_endpoint()))
-    assert verify_folder(NAME, tmp_path / "theirs", api).is_whole
+    assert verify_folder(NAME, tmp_path / "theirs", api).is_intact
     (tmp_path / "theirs" / WEIGHTS).write_bytes(b"")
     assert verify_folder(NAME, tmp_path / "theirs", api).damaged == (WEIGHTS,)
     (tmp_path / "theirs" / WEIGHTS).unlink()
     verdict = verify_folder(NAME, tmp_path / "theirs", api)
-    assert (verdict.missing, verdict.is_whole) == ((WEIGHTS,), False), "a configuration alone is no model"
+    assert (verdict.missing, verdict.is_intact) == ((WEIGHTS,), False), "a configuration alone is no model"
 
 
 def test_one_gguf_file_of_several_is_whole_in_another_programs_folder(hub: HubServer, tmp_path: Path) -> None:
     files = {"a-Q4_0.gguf": random_bytes(5_000, 1), "a-Q8_0.gguf": random_bytes(9_000, 2), "README.md": b"a"}
     hub.add(NAME, files)
     (tmp_path / "a-Q8_0.gguf").write_bytes(files["a-Q8_0.gguf"])
-    assert verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint()))).is_whole
+    assert verify_folder(NAME, tmp_path, HubApi(Tokens().access(find_endpoint()))).is_intact
 
 
 def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_another_programs_folder_may_be_an_older_version(hub: HubServer, tmp_pat
         (tmp_path / name).write_bytes(data)
     api = HubApi(Tokens().access(find_endpoint()))
     verdict = verify_folder(NAME, tmp_path, api)
-    assert (verdict.is_whole, verdict.unknown, verdict.version_text) == (True, ("of-mine.txt",), "")
+    assert (verdict.is_intact, verdict.unknown, verdict.version_text) == (True, ("of-mine.txt",), "")
     hub.repositories[NAME].commits[NEWER] = small_files() | {WEIGHTS: random_bytes(400_000, 9)}
     hub.repositories[NAME].branches["main"] = NEWER
     verdict = verify_folder(NAME, tmp_path, api)
@@ -218,7 +218,7 @@ def test_what_other_revisions_use_stays(hub: HubServer, folder: Path) -> None:
     other, _ = download(revision="newer")
     plan = plan_deletion(cached())
     assert (plan.sharing, plan.freed_bytes) == (("newer",), len(small_files()[WEIGHTS]))
-    assert not plan.is_whole
+    assert not plan.is_complete
     assert delete(plan, no_trash) is None
     check_whole(other, newer)
     assert cached().commit_of("main") == ""

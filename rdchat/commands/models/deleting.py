@@ -57,7 +57,7 @@ def _text(name: str, question: RemovalQuestion) -> str:
     text = f"{name} takes {size} in the Hugging Face cache, which other programs use too."
     if not plan.commit:
         text = f"{name} is an unfinished download; its files will be deleted for good."
-    elif not plan.is_whole:
+    elif not plan.is_complete:
         text += " It shares its folder with other versions, so it will be deleted for good."
     if plan.commit and plan.unfinished:
         text += " Its unfinished download is deleted too."

@@ -41,8 +41,8 @@ def search(args: argparse.Namespace) -> int:
     """Print the models that the hub finds."""
     api = HubApi(Tokens().access(find_endpoint()))
     sort: SortBy = "last_modified" if args.sort == "date" else args.sort
-    found = api.search(args.query, sort=sort, limit=args.limit, mlx_only=not args.all)
-    if not found and not args.json:
+    results = api.search(args.query, sort=sort, limit=args.limit, mlx_only=not args.all)
+    if not results and not args.json:
         print("No model found. `--all` also finds models not marked as MLX.", file=sys.stderr)
     rows = [
         (
@@ -56,9 +56,9 @@ def search(args: argparse.Namespace) -> int:
             model.changed,
             "gated" if model.gated else "",
         )
-        for model in found
+        for model in results
     ]
-    models = [asdict(model) for model in found]
+    models = [asdict(model) for model in results]
     for model in models:
         for name in _NOT_PRINTED:
             del model[name]
@@ -77,8 +77,8 @@ def download(args: argparse.Namespace) -> int:
     """Download a model; Ctrl-C pauses it, and the same command resumes it."""
     check_names(args.repository, args.revision)
     find_endpoint()
-    wanted = Download(args.repository, args.revision, args.file)
-    ended = run_download(wanted, download_command(args.repository, args.revision, args.file))
+    request = Download(args.repository, args.revision, args.file)
+    ended = run_download(request, download_command(args.repository, args.revision, args.file))
     if ended is None:
         return INTERRUPTED
     report = {name: getattr(ended, name) for name in ("repository", "revision", "commit", "folder")}
@@ -128,22 +128,22 @@ def _watch(records: queue.SimpleQueue[Download], line: ProgressLine) -> Download
         if progress.state.has_ended:
             return progress
         if progress.files or sys.stderr.isatty():  # without a hub, a log gets only one line
-            line.show_text(_words(progress), stage=progress.state.value)
+            line.show_text(_progress_text(progress), stage=progress.state.value)
         if progress.notes and progress.notes != notes:
             line.print_line(progress.notes[0])
         notes = progress.notes
 
 
-def _words(progress: Download) -> str:
+def _progress_text(progress: Download) -> str:
     name = progress.repository
     if not progress.total_bytes or progress.state.value == "asking":
         return f"{name}: asking the hub"
     share = progress.done_bytes / progress.total_bytes
-    words = f"{name}: {progress.state.value} {share:4.0%} of {size_text(progress.total_bytes)}"
+    text = f"{name}: {progress.state.value} {share:4.0%} of {size_text(progress.total_bytes)}"
     if progress.bytes_per_second and progress.seconds_left is not None:
         minutes, seconds = divmod(int(progress.seconds_left), 60)
-        words += f", {size_text(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
-    return words
+        text += f", {size_text(progress.bytes_per_second)}/s, {minutes}:{seconds:02d} left"
+    return text
 
 
 def add_token(parser: argparse.ArgumentParser) -> None:
@@ -155,8 +155,8 @@ def token(args: argparse.Namespace) -> int:
     """Store the hub's token in the system's keychain, or remove it."""
     endpoint, tokens = find_endpoint(), Tokens()
     if args.forget:
-        words = "was removed" if tokens.forget(endpoint) else "was not stored"
-        print(f"The token for {endpoint.host} {words}.")
+        text = "was removed" if tokens.forget(endpoint) else "was not stored"
+        print(f"The token for {endpoint.host} {text}.")
         return 0
     if sys.stdin is None:
         raise InvalidSettingError("Standard input is closed.", "Pipe the token into the command.")

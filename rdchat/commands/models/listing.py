@@ -67,10 +67,10 @@ def list_models(args: argparse.Namespace) -> int:
 
 def _row(model: dict[str, Any]) -> tuple[str, ...]:
     parameters = f"{model['parameters'] / 1e6:,.0f}M parameters" if model["parameters"] else ""
-    whole = "" if model["complete"] else f"incomplete: {model['problem']}"
+    state = "" if model["complete"] else f"incomplete: {model['problem']}"
     family = f"{model['family']} drafter".strip() if model["kind"] == "drafter" else model["family"]
     size = size_text(model["size"])
-    return model["name"], family, parameters, model["quantization"], size, model["place"], whole
+    return model["name"], family, parameters, model["quantization"], size, model["place"], state
 
 
 def _listed(model: ModelCard) -> dict[str, Any]:
@@ -136,9 +136,9 @@ def verify(args: argparse.Namespace) -> int:
         verdict = verify_model(card, Tokens(), count)
     if verdict.hub_problem and not args.json:
         print(f"{verdict.hub_problem} Missing files cannot be detected.", file=sys.stderr)
-    report = {**asdict(verdict), "whole": verdict.is_whole}
+    report = {**asdict(verdict), "whole": verdict.is_intact}
     options.print_result(args, report, _verdict_lines(verdict))
-    return 0 if verdict.is_whole else 1
+    return 0 if verdict.is_intact else 1
 
 
 def _verdict_lines(verdict: Verdict) -> list[str]:
@@ -148,8 +148,8 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
         "links outside its own folder": verdict.astray,
         "not on Hugging Face": verdict.unknown,
     }
-    lines = [f"{one_line(name)}: {words}" for words, names in lists.items() for name in names]
-    if verdict.is_whole:
+    lines = [f"{one_line(name)}: {label}" for label, names in lists.items() for name in names]
+    if verdict.is_intact:
         lines.append(f"{verdict.name}: {len(verdict.intact)} files match Hugging Face's checksums.")
     elif verdict.in_cache:
         seen = (*verdict.damaged, *verdict.astray)

@@ -16,8 +16,8 @@ from rdchat.inference.models.mtp_source import find_layers
 
 def add_mtp(parser: argparse.ArgumentParser) -> None:
     """Add the options of `mtp`."""
-    words = "hub id of the model's original, if the model's card does not name it"
-    parser.add_argument("--from", dest="original", default="", metavar="ORG/NAME", help=words)
+    text = "hub id of the model's original, if the model's card does not name it"
+    parser.add_argument("--from", dest="original", default="", metavar="ORG/NAME", help=text)
 
 
 def mtp(args: argparse.Namespace) -> int:
@@ -27,10 +27,10 @@ def mtp(args: argparse.Namespace) -> int:
         line.show_text(f"{args.model}: looking for its MTP layers", "asking")
         plan = find_layers(api, card_of(args), args.original)
     if plan is None:
-        words = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
-        raise ModelError(words, "Name its original: --from ORG/NAME.")
-    words = f"MTP layers for {args.model}: {size_text(plan.size)}, from {plan.files.repository}."
-    if not agreed(args.yes or plan.is_saved, words):
+        text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
+        raise ModelError(text, "Name its original: --from ORG/NAME.")
+    text = f"MTP layers for {args.model}: {size_text(plan.size)}, from {plan.files.repository}."
+    if not agreed(args.yes or plan.is_saved, text):
         return 1
     command = ["rdchat", "models", "mtp", args.model]
     command += ["--revision", args.revision] if args.revision != "main" else []

@@ -111,8 +111,8 @@ class Download:
 
     def at(self, state: DownloadState) -> "Download":
         """Return the download in another state, without the old state's notes and problem."""
-        wanted = (self.repository, self.revision, self.gguf, self.is_model)
-        return Download(*wanted, state, self.commit, self.files, self.left_out, drafter=self.drafter)
+        request = (self.repository, self.revision, self.gguf, self.is_model)
+        return Download(*request, state, self.commit, self.files, self.left_out, drafter=self.drafter)
 
     def failed(self, error: RdchatError) -> "Download":
         """Return the record of a download that failed with an error."""
@@ -136,16 +136,16 @@ class RunningDownload:
         self._notes: dict[str, str] = {}  # states of connections, by file name
         self._fetched: deque[tuple[float, int]] = deque()  # moments, with the bytes received until then
 
-    def note(self, name: str, words: str) -> None:
-        """Set the state of a connection; empty words remove it.
+    def note(self, name: str, text: str) -> None:
+        """Set the state of a connection; an empty text removes it.
 
         Args:
             name: Name of the file; empty for requests to the hub.
-            words: The note.
+            text: The note.
         """
         self._notes.pop(name, None)
-        if words:
-            self._notes[name] = words
+        if text:
+            self._notes[name] = text
 
     @property
     def record(self) -> Download:
@@ -155,7 +155,7 @@ class RunningDownload:
             state=self.state,
             fetched_bytes=self.fetched_bytes,
             bytes_per_second=self._speed(),
-            notes=tuple(words for name, words in self._notes.items() if name) or tuple(self._notes.values()),
+            notes=tuple(text for name, text in self._notes.items() if name) or tuple(self._notes.values()),
         )
         if self.files is None:
             return record

@@ -17,7 +17,7 @@ from rdchat.work.job import CancelledError, Job, SerialThread
 _END_S = 3.0  # for the process to end by itself after its input is closed
 _AT_ONCE = 10_000  # requests in the process; it queues downloads above its limit itself
 _NO_LIMITS = Limits(cancel_s=None)
-Tell = Callable[[Download], object]
+OnRecord = Callable[[Download], object]
 
 
 class DownloadProcess:
@@ -45,12 +45,12 @@ class DownloadProcess:
         self._guard = threading.Lock()
         self._closed = False
 
-    def start(self, download: Download, tell: Tell) -> Job[Any]:
+    def start(self, download: Download, on_record: OnRecord) -> Job[Any]:
         """Start a download, or resume it at the last byte.
 
         Args:
             download: Its present record.
-            tell: Called on any thread with each new record, up to the last one.
+            on_record: Called on any thread with each new record, up to the last one.
 
         Returns:
             The job; cancelling it pauses the download.
@@ -59,10 +59,10 @@ class DownloadProcess:
 
         def take(fields: dict[str, Any]) -> None:
             records[:] = [plain(Download, fields)]
-            tell(records[0])
+            on_record(records[0])
 
         def end(outcome: Any) -> None:
-            tell(_ended(records[0], outcome))
+            on_record(_ended(records[0], outcome))
 
         job: Job[Any] = Job(take, end)
         job.when_cancelled(lambda: job.end(CancelledError()))
@@ -73,9 +73,11 @@ class DownloadProcess:
         """Note on disk that a download waits for the person."""
         self._submit("pause", {"record": asdict(download)})
 
-    def discard(self, download: Download, tell: Tell) -> None:
-        """Stop a download and remove its files; call `tell` with the last record."""
-        self._submit("discard", {"record": asdict(download)}, on_end=lambda outcome: tell(_ended(download, outcome)))
+    def discard(self, download: Download, on_record: OnRecord) -> None:
+        """Stop a download and remove its files; call `on_record` with the last record."""
+        self._submit(
+            "discard", {"record": asdict(download)}, on_end=lambda outcome: on_record(_ended(download, outcome))
+        )
 
     def set_at_once(self, number: int) -> None:
         """Set how many downloads run at once."""
@@ -104,13 +106,13 @@ class DownloadProcess:
             "paused": not self._resumes,
         }
         if not job.ended:
-            asked = self._submit("download", arguments, on_progress=job.report_progress, on_end=job.end)
-            if asked is not None:
-                job.when_cancelled(asked.cancel)
+            request = self._submit("download", arguments, on_progress=job.report_progress, on_end=job.end)
+            if request is not None:
+                job.when_cancelled(request.cancel)
 
-    def _submit(self, do: str, arguments: dict[str, Any], **told: Callable[[Any], object]) -> Job[Any] | None:
+    def _submit(self, do: str, arguments: dict[str, Any], **callbacks: Callable[[Any], object]) -> Job[Any] | None:
         with self._guard:
-            return None if self._closed else self._child.submit(do, arguments, _NO_LIMITS, **told)
+            return None if self._closed else self._child.submit(do, arguments, _NO_LIMITS, **callbacks)
 
 
 def _ended(download: Download, outcome: Any) -> Download:

@@ -193,8 +193,8 @@ def unused_files(repository: CachedRepository) -> list[Path]:
             needed |= {path.name, f"{STAGING}{record.commit}", *parts}
         elif _may_name_files(path):
             return []
-    found = readable_entries(repository.work)
-    return [path for path in found if _OURS.fullmatch(path.name) and path.name not in needed]
+    entries = readable_entries(repository.work)
+    return [path for path in entries if _OURS.fullmatch(path.name) and path.name not in needed]
 
 
 def remove_unused_files(repository: CachedRepository) -> None:
@@ -233,9 +233,9 @@ def _used_blobs(repository: CachedRepository) -> set[str]:
 
 def _read_all(repository: CachedRepository) -> dict[Path, RepositoryFiles | None]:
     """Return the records in a folder, whatever repository they name; None for one that cannot be read."""
-    found, is_drafter = readable_entries(repository.work), repository.is_drafter
+    entries, is_drafter = readable_entries(repository.work), repository.is_drafter
     return {
-        path: _read(path, is_drafter) for path in found if path.name.startswith(_START) and path.name.endswith(_END)
+        path: _read(path, is_drafter) for path in entries if path.name.startswith(_START) and path.name.endswith(_END)
     }
 
 

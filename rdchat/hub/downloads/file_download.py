@@ -22,7 +22,7 @@ from rdchat.hub.hub_errors import ChangedFileError, HubError, TemporaryHubError,
 from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles
 
 _DISK_LOOK_BYTES = 2**25  # between two checks of the free space
-KEPT = "The downloaded part is kept."
+PART_STAYS = "The downloaded part is kept."
 
 
 class PartialFile:
@@ -101,17 +101,17 @@ class FileDownload:
             StorageFullError: If the disk is full, or nearly.
             StorageError: If it cannot be written.
         """
-        failures, most = 0, self.partial.size
+        failures, max_size = 0, self.partial.size
         while self.partial.size < self._file.size or not self.partial.path.exists():
             try:
                 await self._fetch()
             except TemporaryHubError as error:
-                failures = 1 if self.partial.size > most else failures + 1
-                most = max(most, self.partial.size)
+                failures = 1 if self.partial.size > max_size else failures + 1
+                max_size = max(max_size, self.partial.size)
                 await wait_for_retry(error, failures, self._file.name, self.running, self.limits)
             except OSError as error:
                 what = f"{self._file.name} cannot be written to {self.partial.path.parent}"
-                raise file_error(error, what, f"Check its permissions. {KEPT}") from error
+                raise file_error(error, what, f"Check its permissions. {PART_STAYS}") from error
         self.running.note(self._file.name, "")
 
     async def _fetch(self) -> None:
@@ -159,19 +159,19 @@ class FileDownload:
             raise HubError(
                 f"The server sends {self._file.name} in an unexpected form.", "Check the proxy, if you use one."
             )
-        told = AnsweredRange.of(headers)
-        if self._file.parts and (status == 416 or (told and not _is_same(told, part))):
+        answered = AnsweredRange.of(headers)
+        if self._file.parts and (status == 416 or (answered and not _is_same(answered, part))):
             raise ChangedFileError(f"{part.name} is no longer the file whose parts were chosen.", "Get them again.")
-        if status == 206 and told and told.start == start and told.size in {None, part.size}:
+        if status == 206 and answered and answered.start == start and answered.size in {None, part.size}:
             return
         if status not in {200, 206, 416}:
             raise self._refusal(response)
         if self._file.parts:
-            words = f"{urlsplit(str(response.url)).netloc} does not send parts of files."
-            raise HubError(words, f"Check the proxy or mirror, if you use one. {KEPT}")
+            text = f"{urlsplit(str(response.url)).netloc} does not send parts of files."
+            raise HubError(text, f"Check the proxy or mirror, if you use one. {PART_STAYS}")
         if start:
-            words = f"The server cannot resume {self._file.name}. It starts again."
-            self.running.note(self._file.name, words)
+            text = f"The server cannot resume {self._file.name}. It starts again."
+            self.running.note(self._file.name, text)
         self.partial.remove()
         if status != 200:
             raise TemporaryHubError("The server resumed at the wrong place.")
@@ -201,7 +201,8 @@ class FileDownload:
                 size += len(data)
                 if size > end:
                     raise HubError(
-                        f"The server sends more of {self._file.name} than the hub says.", f"{KEPT} Try again later."
+                        f"The server sends more of {self._file.name} than the hub says.",
+                        f"{PART_STAYS} Try again later.",
                     )
                 append(data)
                 self.running.fetched_bytes += len(data)
@@ -216,7 +217,7 @@ class FileDownload:
     def _check_disk(self) -> None:
         folder = self.partial.path.parent
         if shutil.disk_usage(folder).free < self.limits.reserve_bytes:
-            raise StorageFullError(f"The disk that holds {folder} is nearly full.", f"Free some space. {KEPT}")
+            raise StorageFullError(f"The disk that holds {folder} is nearly full.", f"Free some space. {PART_STAYS}")
 
 
 async def wait_for_retry(
@@ -237,12 +238,12 @@ async def wait_for_retry(
     requested_s, patient_s = error.wait_s or 0.0, limits.longest_retry_after_s
     if failures >= limits.tries or requested_s > patient_s:
         when = wait_text(requested_s) if requested_s > patient_s else "later"
-        raise HubError(error.message, f"{KEPT} Resume the download {when}.") from error
+        raise HubError(error.message, f"{PART_STAYS} Resume the download {when}.") from error
     wait_s = max(requested_s, min(limits.first_wait_s * 2.0 ** (failures - 1), limits.longest_wait_s))
     running.note(name, f"{error.message} Trying again in {math.ceil(wait_s)} s.")
     await asyncio.sleep(wait_s)
 
 
-def _is_same(told: AnsweredRange, part: FilePart) -> bool:
+def _is_same(answered: AnsweredRange, part: FilePart) -> bool:
     """Return whether an answer is from the file that a part was chosen from."""
-    return told.size in {None, part.size} and part.etag in {"", told.etag}
+    return answered.size in {None, part.size} and part.etag in {"", answered.etag}

@@ -28,7 +28,7 @@ from rdchat.hub.downloads.download_record import (
     remove_unused_files,
     write_record,
 )
-from rdchat.hub.downloads.file_download import KEPT, FileDownload, PartialFile, wait_for_retry
+from rdchat.hub.downloads.file_download import PART_STAYS, FileDownload, PartialFile, wait_for_retry
 from rdchat.hub.endpoint import Endpoint, check_online
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_client import make_async_client
@@ -51,7 +51,7 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
     try:
         if snapshot.is_dir() and not snapshot.is_symlink():  # another tool started it
             for file in files.files:
-                _place(repository, snapshot, file)
+                _add_to_snapshot(repository, snapshot, file)
         else:
             _complete(repository, snapshot, files)
         if not is_commit(files.revision):
@@ -87,7 +87,7 @@ def _complete(repository: CachedRepository, snapshot: Path, files: RepositoryFil
     _replace(staging, snapshot)
 
 
-def _place(repository: CachedRepository, snapshot: Path, file: HubFile) -> None:
+def _add_to_snapshot(repository: CachedRepository, snapshot: Path, file: HubFile) -> None:
     """Put one file into an existing snapshot, replacing a file of the same name."""
     path = snapshot / file.name
     if repository.linked_blob(path) == file.digest:
@@ -163,7 +163,7 @@ class RepositoryDownload:
                 await asyncio.sleep(_LOCK_LOOK_S)
             except OSError as error:
                 what = f"{self.repository.folder} cannot be written"
-                raise file_error(error, what, f"Check its permissions. {KEPT}") from error
+                raise file_error(error, what, f"Check its permissions. {PART_STAYS}") from error
 
     async def _run(self) -> Path:
         self.running.note("", "")
@@ -219,10 +219,10 @@ class RepositoryDownload:
 
     async def _files_now(self) -> RepositoryFiles:
         """Return the files that the hub has now."""
-        api, failures, wanted = HubApi(self.endpoint), 0, self.download
+        api, failures, download = HubApi(self.endpoint), 0, self.download
         while True:
             try:
-                return await asyncio.to_thread(api.files, wanted.repository, wanted.revision, wanted.gguf)
+                return await asyncio.to_thread(api.files, download.repository, download.revision, download.gguf)
             except TemporaryHubError as error:
                 failures += 1
                 await wait_for_retry(error, failures, "", self.running, self.limits)
@@ -236,14 +236,14 @@ class RepositoryDownload:
             variable = "RDCHAT_DATA_DIR" if self.repository.is_drafter else "HF_HUB_CACHE"
             raise StorageFullError(
                 f"{self.repository.name} needs {needed / 1e9:.1f} GB more, and the disk has {free / 1e9:.1f} GB free.",
-                f"Free some space, or set {variable} to a folder on another disk. {KEPT}",
+                f"Free some space, or set {variable} to a folder on another disk. {PART_STAYS}",
             )
 
     async def _fetch_all(self, files: RepositoryFiles, partials: list[PartialFile]) -> None:
-        places = asyncio.Semaphore(self.limits.files_at_once)
+        slots = asyncio.Semaphore(self.limits.files_at_once)
 
         async def fetch(client: httpx2.AsyncClient, partial: PartialFile) -> None:
-            async with places:
+            async with slots:
                 await self._fetch_file(client, files, partial)
 
         try:

@@ -41,34 +41,34 @@ def fitting_drafters(folder: Path) -> tuple[ModelCard, ...]:
         return ()
     try:
         config = text_config(read_config(folder))
-        wanted = target_hash(folder)
+        own_hash = target_hash(folder)
     except (RdchatError, OSError):
         return ()
-    found = []
+    drafters = []
     if (layers := own_layers(folder)) is not None:
         size = sum(tensor.stored_bytes for tensor in layers.tensors.values())
         own = ModelCard("MTP layers", str(folder), OWN_LAYERS, folder, kind=HeadKind.MTP, match=_SURE)
-        found.append(replace(own, is_drafter=True, family=HeadKind.MTP.label, weights_bytes=size, disk_bytes=size))
+        drafters.append(replace(own, is_drafter=True, family=HeadKind.MTP.label, weights_bytes=size, disk_bytes=size))
     for drafter in installed_drafters(folder):
         if drafter.problem or drafter.kind is None:
             continue
         try:
-            place = resolve_drafter(drafter.model)
-            if (match := _match(drafter, place, config, wanted)) is not None:
-                weights = sum(path.stat().st_size for path in place.glob("*.safetensors"))
-                found.append(replace(drafter, match=match, weights_bytes=weights))
+            folder_of_drafter = resolve_drafter(drafter.model)
+            if (match := _match(drafter, folder_of_drafter, config, own_hash)) is not None:
+                weights = sum(path.stat().st_size for path in folder_of_drafter.glob("*.safetensors"))
+                drafters.append(replace(drafter, match=match, weights_bytes=weights))
         except (RdchatError, OSError):
             continue
-    return tuple(sorted(found, key=lambda fitting: not fitting.fits_surely))
+    return tuple(sorted(drafters, key=lambda fitting: not fitting.fits_surely))
 
 
-def _match(drafter: ModelCard, place: Path, config: Mapping[str, Any], wanted: str) -> TargetMatch | None:
-    bound = bound_hash(place)
+def _match(drafter: ModelCard, folder_of_drafter: Path, config: Mapping[str, Any], own_hash: str) -> TargetMatch | None:
+    bound = bound_hash(folder_of_drafter)
     if bound is not None:
-        return _SURE if bound == wanted else None
+        return _SURE if bound == own_hash else None
     if drafter.kind is HeadKind.RECURRENT:  # Apple's, which gives neither model nor depth
-        return _sizes_match(read_json(place / CONFIG, max_size=MAX_CONFIG_BYTES), config)
-    _, needs = drafter_config(place)
+        return _sizes_match(read_json(folder_of_drafter / CONFIG, max_size=MAX_CONFIG_BYTES), config)
+    _, needs = drafter_config(folder_of_drafter)
     sizes = {
         "hidden_size": needs.target_width,
         "vocab_size": needs.vocabulary_size,

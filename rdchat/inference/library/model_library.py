@@ -57,7 +57,9 @@ def read_facts(path: Path) -> FolderFacts:
         return _drafter_facts(path) if is_drafter(path) else _folder_facts(path)
     except (RdchatError, OSError) as error:
         family = _known_family(path)
-        return FolderFacts(family, problem=_words(path, error), is_model=bool(family) or path.suffix.lower() == ".gguf")
+        return FolderFacts(
+            family, problem=_reason(path, error), is_model=bool(family) or path.suffix.lower() == ".gguf"
+        )
 
 
 def _folder_facts(folder: Path) -> FolderFacts:
@@ -74,11 +76,11 @@ def _drafter_facts(folder: Path) -> FolderFacts:
     try:
         kind, problem = inspect_drafter(folder).label, ""
     except (RdchatError, OSError) as error:
-        kind, problem = "", _words(folder, error)
+        kind, problem = "", _reason(folder, error)
     return FolderFacts(kind, problem=problem, is_model=False, is_drafter=True)
 
 
-def _words(path: Path, error: RdchatError | OSError) -> str:
+def _reason(path: Path, error: RdchatError | OSError) -> str:
     return error.message if isinstance(error, RdchatError) else f"{path} cannot be read: {error.strerror}."
 
 
@@ -160,8 +162,8 @@ def library_models(chosen: str = "", read: Callable[[Path], FolderFacts] = read_
         chosen: The person's own models folder, to include; empty for none.
         read: Reads facts that are not cached; a child process may do it.
     """
-    for place in (*model_cards(chosen), *own_drafters(), *other_revisions()):
-        if (model := _described(place, read)) is not None:
+    for card in (*model_cards(chosen), *own_drafters(), *other_revisions()):
+        if (model := _described(card, read)) is not None:
             yield model
     for repository, record in unfinished_downloads():
         if record.commit:
@@ -174,7 +176,7 @@ def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[
     Args:
         read: See `library_models`.
     """
-    described = (_described(place, read) for place in model_cards())
+    described = (_described(card, read) for card in model_cards())
     return tuple(card for card in described if card is not None and card.model and not card.is_drafter)
 
 
@@ -195,9 +197,9 @@ def problem_of(model: str) -> str:
     return ""
 
 
-def _described(place: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCard | None:
+def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCard | None:
     """Return the card of a folder or a file with its facts; None where it is neither a model nor a drafter."""
-    path = place.path
+    path = card.path
     stamp = stamp_of(path)
     try:
         facts = plain(FolderFacts, cached_facts("headers", path, stamp))
@@ -208,8 +210,8 @@ def _described(place: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCa
         return None
     known = {field.name: getattr(facts, field.name) for field in fields(facts) if field.name != "is_model"}
     return replace(
-        place,
-        model="" if path == paths.default_model_dir() else place.model,
+        card,
+        model="" if path == paths.default_model_dir() else card.model,
         disk_bytes=stamp.disk_bytes,
         changed=stamp.changed,
         tried=None if facts.problem or facts.is_drafter or path.is_file() else stored_capability(path, stamp),

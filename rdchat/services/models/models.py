@@ -97,7 +97,7 @@ class Models(QObject):
                 drafts=True,
                 is_model=each.is_smaller_model,
             )
-            for each in (self.hub_drafters.found if self.was_searched else ())
+            for each in (self.hub_drafters.results if self.was_searched else ())
         )
 
     @property

@@ -135,13 +135,13 @@ class ModelList(QListWidget):
 
     def row_of(self, key: str) -> int:
         """Return the row of an entry; -1 if it is not listed."""
-        return next((place for place, entry in enumerate(self.entries) if key and entry.key == key), -1)
+        return next((position for position, entry in enumerate(self.entries) if key and entry.key == key), -1)
 
     def show_entries(self, entries: Sequence[Entry]) -> None:
         """Show these entries; the selected one stays selected if it is among them."""
         key, bar = self.current.key if self.current is not None else "", self.verticalScrollBar()
         same_start = [entry.key for entry in entries[:1]] == [entry.key for entry in self.entries[:1]]
-        place = bar.value() if same_start else 0
+        position = bar.value() if same_start else 0
         self.setUniformItemSizes(all(entry.key for entry in entries))  # headings are lower
         with QSignalBlocker(self):
             self.clear()
@@ -150,7 +150,7 @@ class ModelList(QListWidget):
                 self.addItem(_item(entry))
         self.select(key)
         self.executeDelayedItemsLayout()  # so that the scroll bar says whether the list is full
-        bar.setValue(place)
+        bar.setValue(position)
 
     def select(self, key: str) -> None:
         """Select an entry, or none, without emitting `chosen`."""
@@ -161,9 +161,9 @@ class ModelList(QListWidget):
     def choose_first(self) -> None:
         """Take the focus, and go to the first entry if none is selected."""
         self.setFocus(Qt.FocusReason.ShortcutFocusReason)
-        place = next((place for place, entry in enumerate(self.entries) if entry.key), None)
-        if self.current is None and place is not None:
-            self.setCurrentRow(place)
+        position = next((position for position, entry in enumerate(self.entries) if entry.key), None)
+        if self.current is None and position is not None:
+            self.setCurrentRow(position)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.current is not None:
@@ -193,7 +193,7 @@ def _item(entry: Entry) -> QListWidgetItem:
     return item
 
 
-def beside(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QSplitter:
+def two_columns(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QSplitter:
     """Return two columns with a movable divider: a list at the left, its details at the right.
 
     Args:
@@ -205,6 +205,6 @@ def beside(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QSplitt
     for ground, parts in zip(grounds, (left, right), strict=True):
         column(*parts, within=ground, spacing=0)
         ground.setMinimumWidth(_MIN_WIDTH)
-    found = splitter(Qt.Orientation.Horizontal, (grounds[0], _LEFT_WIDTH), (grounds[1], 10_000))
-    found.setStretchFactor(1, 1)
-    return found
+    columns = splitter(Qt.Orientation.Horizontal, (grounds[0], _LEFT_WIDTH), (grounds[1], 10_000))
+    columns.setStretchFactor(1, 1)
+    return columns

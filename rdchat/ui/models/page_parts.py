@@ -38,8 +38,8 @@ class NoticeView(QWidget):
         super().__init__()
         self._page = ""
         self.title = ThemedLabel(theme, bold=True, wraps=True)
-        self.words = ThemedLabel(theme, "", "muted", wraps=True, selectable=True)
-        for label in (self.title, self.words):
+        self.label = ThemedLabel(theme, "", "muted", wraps=True, selectable=True)
+        for label in (self.title, self.label):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.page = push_button("Open Web Page", "", lambda: open_page(self._page))
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
@@ -47,14 +47,14 @@ class NoticeView(QWidget):
         self.action = push_button("", "", self.action_requested.emit)
         self._buttons = (self.page, self.token, self.retry, self.action)
         buttons = column(*(row(None, button, None, spacing=-1) for button in self._buttons))
-        layout = column(None, self.title, self.words, SMALL, buttons, None, within=self, margins=LARGE)
+        layout = column(None, self.title, self.label, SMALL, buttons, None, within=self, margins=LARGE)
         layout.setStretch(0, 2)
         layout.setStretch(layout.count() - 1, 3)
 
     def show_text(self, title: str, more: str = "", action: str = "") -> None:
         """Show a state; with an action there is a button that emits `action_requested`."""
         self.title.setText(title)
-        self.words.show_text(more)
+        self.label.show_text(more)
         for button in self._buttons:
             button.hide()
         self.action.setText(action)
@@ -75,16 +75,16 @@ class StatusLine(QWidget):
     def __init__(self, theme: Theme, points_more: float = 0) -> None:
         super().__init__()
         self._act: Callable[[], object] = lambda: None
-        self.words = ThemedLabel(theme, "", "muted", points_more, tabular=True, wraps=True)
+        self.label = ThemedLabel(theme, "", "muted", points_more, tabular=True, wraps=True)
         self.link = TextButton("", theme, lambda: self._act())  # noqa: PLW0108  another one with each text
-        row((self.words, 1), self.link, within=self)
+        row((self.label, 1), self.link, within=self)
         self.show_text("")
 
     def show_text(
-        self, words: str, color: str = "muted", link: str = "", act: Callable[[], object] = lambda: None
+        self, text: str, color: str = "muted", link: str = "", act: Callable[[], object] = lambda: None
     ) -> None:
         """Show a text in a colour of `Colors`, and a link that calls `act`."""
-        self.words.show_text(words, color)
+        self.label.show_text(text, color)
         self.link.setText(link)
         self.link.setVisible(bool(link))
         self._act = act

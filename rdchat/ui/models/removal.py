@@ -40,8 +40,8 @@ class ResultLine(StatusLine):
         self._deleted = deleted = removed.trashed
         if removed.model.is_drafter or not self._drafters_only:
             undo = "" if deleted is None else "Undo"
-            words = f"Deleted {short_name(removed.model.name)}."
-            self.show_text(words, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
+            sentences = f"Deleted {short_name(removed.model.name)}."
+            self.show_text(sentences, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
 
     def _on_restored(self, trashed: TrashedFolder) -> None:
         if trashed == self._deleted or not self._drafters_only:
@@ -64,11 +64,11 @@ def ask_to_delete(models: Models, window: QWidget, model: ModelCard) -> None:
     def show(question: RemovalQuestion) -> None:
         loaded, name = models.library.is_loaded(model), short_name(model.name)
         drafts_for = targets_of(model, models.settings.values)
-        words = deletion_text(question, loaded or models.shelf.is_used(model), drafts_for)
+        sentences = deletion_text(question, loaded or models.shelf.is_used(model), drafts_for)
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"
-        ask(window, title, words, answer, lambda: models.delete(question, show), removes=True)
+        ask(window, title, sentences, answer, lambda: models.delete(question, show), removes=True)
 
     models.removal.ask(model, show)
 
@@ -78,18 +78,18 @@ def deletion_text(question: RemovalQuestion, in_use: bool, drafts_for: list[str]
     model, size = question.model, file_size(question.freed_bytes)
     if model.is_unfinished:
         return f"This deletes the {size} downloaded so far. It cannot be undone."
-    words = [f"It takes {size} of disk space."]
+    sentences = [f"It takes {size} of disk space."]
     if in_use:
-        words.append(_DRAFTS_NOW if model.is_drafter else _LOADED_NOW)
-    words.append(_destination_text(question))
+        sentences.append(_DRAFTS_NOW if model.is_drafter else _LOADED_NOW)
+    sentences.append(_destination_text(question))
     if question.sharing:
-        words.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
+        sentences.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
     if drafts_for:
-        words.append(f"It drafts for {', '.join(drafts_for)}.")
+        sentences.append(f"It drafts for {', '.join(drafts_for)}.")
     if question.with_unfinished:
-        words.append("Its unfinished download is deleted too.")
-    words.append(_trash_text(question))
-    return " ".join(words)
+        sentences.append("Its unfinished download is deleted too.")
+    sentences.append(_trash_text(question))
+    return " ".join(sentences)
 
 
 def _trash_text(question: RemovalQuestion) -> str:

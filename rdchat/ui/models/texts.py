@@ -129,7 +129,7 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
         memory: The machine's.
     """
     room, fit = memory.room, fit_of(need, memory.room)
-    words = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
+    text = f"{gigabytes(need.total_bytes)} of {gigabytes(memory.total_bytes)}"
     if fit_of(gate, room) is Fit.TOO_LARGE:
         over = gigabytes(gate.total_bytes - room.limit_bytes)
         return f"Too large: needs {over} more than is available", "", "danger"
@@ -138,29 +138,29 @@ def judge(need: MemoryNeed, gate: MemoryNeed, memory: MachineMemory) -> tuple[st
         what = f"with {need.tokens:,} tokens" + (" and the drafter" if need.drafter_bytes else "")
         return f"Loads, but {what} it needs {over} more than is available", "", "warning"
     if fit is Fit.TIGHT:
-        return f"Tight: {words}", "It may be slow. Close other apps first.", "warning"
-    return f"Fits: {words}", "", "success"
+        return f"Tight: {text}", "It may be slow. Close other apps first.", "warning"
+    return f"Fits: {text}", "", "success"
 
 
 def verdict_text(verdict: "Verdict") -> tuple[str, str]:
     """Return the result of a verification in words, and the name of its colour."""
     problem = f" {verdict.hub_problem}" if verdict.hub_problem else ""
     version = f" {verdict.version_text}" if verdict.version_text else ""
-    if verdict.is_whole:
+    if verdict.is_intact:
         files = counted(len(verdict.intact), "file")
-        found = "The local files are intact." if problem else f"Verified: {files} intact."
-        return f"{found}{version}{problem}", "warning" if problem else "success"
+        summary = "The local files are intact." if problem else f"Verified: {files} intact."
+        return f"{summary}{version}{problem}", "warning" if problem else "success"
     parts = [
-        f"{words}: {_listed(names)}"
-        for words, names in (
+        f"{text}: {_listed(names)}"
+        for text, names in (
             ("damaged", verdict.damaged),
             ("missing", verdict.missing),
             ("outside its folder", verdict.astray),
         )
         if names
     ]
-    found = "; ".join(parts) or "Hugging Face has none of its files"
-    return f"Not intact. {found[:1].upper()}{found[1:]}.{version}{problem}", "danger"
+    summary = "; ".join(parts) or "Hugging Face has none of its files"
+    return f"Not intact. {summary[:1].upper()}{summary[1:]}.{version}{problem}", "danger"
 
 
 def _listed(names: tuple[str, ...]) -> str:
@@ -178,11 +178,11 @@ class SortBy(StrEnum):
 
 def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: ModelCard | None) -> list[Entry]:
     """Return the rows that have all words of a search: models, then drafters."""
-    words = searched.casefold().split()
-    found = [row for row in rows if all(word in _searched(row) for word in words)]
-    found.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row.name).casefold(), row.name.casefold()))
-    models = [row.name for row in found if not row.is_drafter]
-    return [_entry(row, _title(row, models), row is loaded) for row in found]
+    text = searched.casefold().split()
+    matches = [row for row in rows if all(word in _searched(row) for word in text)]
+    matches.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row.name).casefold(), row.name.casefold()))
+    models = [row.name for row in matches if not row.is_drafter]
+    return [_entry(row, _title(row, models), row is loaded) for row in matches]
 
 
 def key_of(row: ModelCard) -> str:
@@ -246,12 +246,12 @@ def drafter_problem(model: Model, problem: str) -> str:
 
 def download_title(progress: Download) -> str:
     """Return the name of the download, with the GGUF file and the revision that were asked for."""
-    words = progress.repository
+    text = progress.repository
     if progress.drafter:
-        return f"{words}{DOT}MTP layers"
+        return f"{text}{DOT}MTP layers"
     if progress.gguf:
-        words += f"{DOT}{progress.gguf}"
-    return f"{words}{DOT}{progress.revision}" if progress.revision != "main" else words
+        text += f"{DOT}{progress.gguf}"
+    return f"{text}{DOT}{progress.revision}" if progress.revision != "main" else text
 
 
 def state_text(progress: Download) -> str:
@@ -280,12 +280,12 @@ def file_text(file: DownloadFile) -> str:
 
 
 def _progress_text(here: str, speed: float | None, left: float | None) -> str:
-    words = here
+    text = here
     if speed and speed >= _MIN_SPEED:
-        words += f"{DOT}{byte_rate(speed)}"
+        text += f"{DOT}{byte_rate(speed)}"
         if left is not None:
-            words += f"{DOT}{time_left(left)}"
-    return words
+            text += f"{DOT}{time_left(left)}"
+    return text
 
 
 def note_text(progress: Download) -> str:
@@ -403,11 +403,11 @@ def left_out_text(names: tuple[str, ...]) -> str:
     return f"Not downloaded, as rdchat never reads code or pickles: {listed}{more}."
 
 
-def results_listed(found: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
+def results_listed(models: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
     """Return an entry for each model, in the same order.
 
     Args:
-        found: The models.
+        models: The models.
         machine: Decides whether they fit; None while its memory is unknown.
         here: Hub ids of the models on this machine.
     """
@@ -421,7 +421,7 @@ def results_listed(found: Sequence[HubModel], machine: Machine | None, here: fro
             tip=_tip(model.repository, *memory_text(sizes_read(model), machine)),
             item=model,
         )
-        for model in found
+        for model in models
     ]
 
 

@@ -13,7 +13,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 480
 _NONE = "No token is set. Only gated and private models need one."
-_PLACES = {
+_SOURCES = {
     None: "",
     TokenSource.ENVIRONMENT: "It comes from the environment variable HF_TOKEN. Change it there.",
     TokenSource.HUB_FILE: "It comes from {file}, where Hugging Face's own tools keep it. Change it with them.",
@@ -53,9 +53,9 @@ class TokenDialog(QDialog):
         self.cancel = push_button("Close", "", self.reject)
         self.use = push_button("Check and Save", "", lambda: account.give(self.field.text()))
         self.use.setDefault(True)
-        about = row(self.make, self.check, self.forget, None)
+        token_buttons = row(self.make, self.check, self.forget, None)
         ends = dialog_buttons(reject=self.cancel, accept=self.use)
-        parts = (self.heading, self.status, self.where, about, MEDIUM, self.field, self.problem, MEDIUM, ends)
+        parts = (self.heading, self.status, self.where, token_buttons, MEDIUM, self.field, self.problem, MEDIUM, ends)
         self._column = column(*parts, within=self, margins=LARGE)
         account.changed.connect(self._show)
         account.accepted.connect(self.field.clear)
@@ -75,7 +75,7 @@ class TokenDialog(QDialog):
         status = self._account.status
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
         self.status.setText(status.busy or status_text(status))
-        self.where.show_text("" if status.busy else _PLACES[status.source].format(file=hub_token_file()))
+        self.where.show_text("" if status.busy else _SOURCES[status.source].format(file=hub_token_file()))
         self.problem.show_text(status.problem)
         idle = not status.busy
         others = status.source in {TokenSource.ENVIRONMENT, TokenSource.HUB_FILE}

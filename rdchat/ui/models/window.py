@@ -94,10 +94,10 @@ class ModelsWindow(SideWindow):
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""
-        totals, place = self._downloads.totals(), self._pages.indexOf(self.downloads)
-        self.tabs.setTabText(place, f"Downloads  ·  {percent(totals.fraction)}" if totals.going else "Downloads")
-        self.tabs.setTabToolTip(place, tip_text(totals_text(totals)))
+        totals, index = self._downloads.totals(), self._pages.indexOf(self.downloads)
+        self.tabs.setTabText(index, f"Downloads  ·  {percent(totals.fraction)}" if totals.going else "Downloads")
+        self.tabs.setTabToolTip(index, tip_text(totals_text(totals)))
 
-    def _show_refused(self, words: str) -> None:
+    def _show_refused(self, text: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))
-        self.installed.bar.result.show_text(words, "danger")
+        self.installed.bar.result.show_text(text, "danger")

@@ -20,7 +20,7 @@ DEAR = {5: 4.0, 8: 6.0, 16: 12.0}
 def test_one_that_cannot_check_drafts_says_why() -> None:
     model = replace(TARGET, tried=Capability(DraftKind.NONE, "its cache cannot be cut"))
     advice = draft_advice(model, Drafts([HEAD], [SMALL]), CHEAP)
-    assert advice.words == "It cannot check drafts: its cache cannot be cut."
+    assert advice.text == "It cannot check drafts: its cache cannot be cut."
     assert advice.action is DraftAction.NONE
 
 
@@ -33,9 +33,9 @@ def test_its_own_drafter_or_the_chosen_one_is_enough() -> None:
 def test_with_measured_costs_the_one_that_gains_most_comes_first() -> None:
     advice = draft_advice(TARGET, Drafts([], [SMALL], [EAGLE]), CHEAP)
     assert (advice.action, advice.drafter, advice.is_model) == (DraftAction.USE, SMALL.model, True)
-    assert advice.words.endswith("Expected: 2.7 times as fast, from assumed figures.")
+    assert advice.text.endswith("Expected: 2.7 times as fast, from assumed figures.")
     advice = draft_advice(TARGET, Drafts([], [], [EAGLE]), CHEAP)
-    assert advice.words == (
+    assert advice.text == (
         "org/large-eagle3 (EAGLE-3 drafter) is 850 MB to download and in memory."
         " Expected: 1.6 times as fast, from published figures."
     )
@@ -44,14 +44,14 @@ def test_with_measured_costs_the_one_that_gains_most_comes_first() -> None:
 
 def test_without_measured_costs_no_gain_is_named() -> None:
     for drafts in (Drafts([HEAD], [SMALL]), Drafts([], [SMALL]), Drafts([], [], [EAGLE]), Drafts([], [], [])):
-        assert "Expected" not in draft_advice(TARGET, drafts, {}).words
+        assert "Expected" not in draft_advice(TARGET, drafts, {}).text
     assert draft_advice(TARGET, Drafts([HEAD], [SMALL]), {}).drafter == HEAD.model
 
 
 def test_where_calls_are_dear_nothing_is_offered_that_would_lose() -> None:
     advice = draft_advice(TARGET, Drafts([HEAD], [SMALL], [EAGLE]), DEAR)
     assert advice.action is DraftAction.NONE
-    assert "would not make it faster on this machine" in advice.words
+    assert "would not make it faster on this machine" in advice.text
 
 
 @pytest.mark.parametrize(
@@ -76,4 +76,4 @@ def test_layers_that_its_authors_published_come_first() -> None:
     assert draft_advice(model, Drafts([HEAD], []), {}).action is DraftAction.LAYERS
     assert draft_advice(model, Drafts([replace(HEAD, match=TargetMatch(True))], []), {}).action is DraftAction.NONE
     advice = draft_advice(model, Drafts([], [], [EAGLE]), {4: 1.2, 8: 1.6})
-    assert advice.words.endswith("Expected: 2.0 times as fast, from published figures.")
+    assert advice.text.endswith("Expected: 2.0 times as fast, from published figures.")

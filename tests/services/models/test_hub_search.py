@@ -29,7 +29,7 @@ def settled(qtbot: QtBot, search: HubSearch) -> None:
 
 
 def names(search: HubSearch) -> list[str]:
-    return [model.repository for model in search.state.found]
+    return [model.repository for model in search.state.results]
 
 
 def test_typing_fast_asks_once_and_shows_only_the_last(qtbot: QtBot, hub: HubServer, search: HubSearch) -> None:
@@ -71,10 +71,10 @@ def test_more_is_asked_for_in_steps_until_there_is_no_more(qtbot: QtBot, hub: Hu
         hub.add(f"org/model-{number:03}", {}, downloads=1000 - number)
     search.search(HubQuery("model"), at_once=True)
     settled(qtbot, search)
-    assert (len(search.state.found), search.state.complete) == (STEPS[0], False)
+    assert (len(search.state.results), search.state.complete) == (STEPS[0], False)
     search.more()
     settled(qtbot, search)
-    assert (len(search.state.found), search.state.complete) == (150, True)
+    assert (len(search.state.results), search.state.complete) == (150, True)
     search.more()
     assert not search.state.asking
     assert names(search) == [f"org/model-{number:03}" for number in range(150)]

@@ -46,7 +46,7 @@ def verified(qtbot: QtBot, verification: Verification, model: ModelCard) -> Verd
 
 
 def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verification, model: ModelCard) -> None:
-    assert verified(qtbot, verification, model).is_whole
+    assert verified(qtbot, verification, model).is_intact
     assert verification.done_bytes == sum(map(len, small_files().values()))
     (model.path / WEIGHTS).write_bytes(b"x" * len(small_files()[WEIGHTS]))
     assert verified(qtbot, verification, model).damaged == (WEIGHTS,)
@@ -74,7 +74,7 @@ def test_lm_studios_folders_are_verified_by_their_names(
         (folder / name).write_bytes(data)
     theirs = library_model(NAME, path=folder, origin="LM Studio", repository="")
     assert reason_not_to_verify(theirs) == ""
-    assert verified(qtbot, verification, theirs).is_whole
+    assert verified(qtbot, verification, theirs).is_intact
 
 
 def test_what_the_hub_refuses_is_told(qtbot: QtBot, verification: Verification, hub: HubServer, tmp_path: Path) -> None:
@@ -92,7 +92,7 @@ def test_without_the_hub_the_cache_is_held_against_its_own_names(
 ) -> None:
     del hub.repositories[NAME]
     verdict = verified(qtbot, verification, model)
-    assert verdict.is_whole
+    assert verdict.is_intact
     assert verdict.hub_problem
 
 

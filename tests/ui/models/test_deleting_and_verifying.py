@@ -48,7 +48,7 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
     qtbot.waitUntil(lambda: NAME not in names(page))
     machine.models.append(model)
     page.bar.result.link.click()
-    qtbot.waitUntil(lambda: page.bar.result.words.text() == "small-4bit is back.")
+    qtbot.waitUntil(lambda: page.bar.result.label.text() == "small-4bit is back.")
     qtbot.waitUntil(lambda: NAME in names(page))
     assert downloaded.is_dir()
 
@@ -65,7 +65,7 @@ def test_without_a_trash_it_is_asked_again(
     assert words.startswith("Delete small-4bit for good?")
     assert words.endswith("It cannot be moved to the Trash, so this cannot be undone.")
     qtbot.waitUntil(lambda: not cached().folder.exists())
-    qtbot.waitUntil(lambda: page.bar.result.words.text() == "Deleted small-4bit.")
+    qtbot.waitUntil(lambda: page.bar.result.label.text() == "Deleted small-4bit.")
     assert page.bar.result.link.isHidden()
 
 
@@ -110,15 +110,15 @@ def test_other_programs_models_cannot_be_deleted_here(
 
 def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path) -> None:
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
+    qtbot.waitUntil(lambda: page.bar.result.label.text() == "Verified: 4 files intact.")
     (downloaded / "model.safetensors").write_bytes(b"x" * 400_000)
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.result.words.text())
+    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.result.label.text())
     assert page.bar.result.link.text() == "Repair"
     with qtbot.waitSignal(models.downloads.finished):
         page.bar.result.link.click()
     page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.result.words.text() == "Verified: 4 files intact.")
+    qtbot.waitUntil(lambda: page.bar.result.label.text() == "Verified: 4 files intact.")
 
 
 def test_a_repair_fetches_the_version_that_is_damaged(
@@ -163,12 +163,12 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot.waitUntil(lambda: models.verification.done_bytes > 0)
     assert page.bar.result.link.text() == "Stop"
     pick(page, "org/Beta-1B-4bit")
-    assert page.bar.result.words.isHidden()
+    assert page.bar.result.label.isHidden()
     pick(page, NAME)
     assert page.bar.result.link.isVisible()
     page.bar.result.link.click()
     assert models.verification.model is None
-    assert page.bar.result.words.isHidden()
+    assert page.bar.result.label.isHidden()
 
 
 def test_verdicts_in_words() -> None:
@@ -192,4 +192,4 @@ def test_an_unfinished_download_goes_on(
     assert not page.bar.verify.isEnabled()
     with qtbot.waitSignal(models.downloads.finished):
         page.bar.load.click()
-    assert "See the Downloads page" in page.bar.result.words.text()
+    assert "See the Downloads page" in page.bar.result.label.text()

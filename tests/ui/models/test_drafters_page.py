@@ -149,11 +149,11 @@ def test_ones_own_drafter_is_deleted_after_a_question_and_comes_back(
     assert (system_trash / "tiny-recurrent" / "card.md").exists()
     assert chat.controller.drafting.settings.drafter is None, "it would be missed by the next reply"
     qtbot.waitUntil(lambda: not page.list.rows)
-    assert page.result.words.text() == "Deleted tiny-recurrent."
+    assert page.result.label.text() == "Deleted tiny-recurrent."
     click(qtbot, page.result.link)
     qtbot.waitUntil(lambda: own.model in page.list.rows)
     assert (Path(own.model) / "card.md").exists()
-    assert page.result.words.text() == "tiny-recurrent is back."
+    assert page.result.label.text() == "tiny-recurrent is back."
     assert not page.result.link.isVisible()
 
 
@@ -194,7 +194,7 @@ def test_what_cannot_be_deleted_says_why(
     page.list.rows[own.model].delete.trigger()
     shutil.rmtree(own.model)
     answer(qtbot, page, "Delete")
-    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.result.words.text())
+    qtbot.waitUntil(lambda: "tiny-recurrent cannot be deleted" in page.result.label.text())
 
 
 def test_what_others_keep_cannot_be_deleted_here(

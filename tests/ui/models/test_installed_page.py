@@ -72,7 +72,7 @@ def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Ch
     page = app.windows.models.installed
     qtbot.waitUntil(lambda: page.bar.load.text() == "Unload")
     qtbot.mouseClick(page.bar.load, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "of memory is free again" in page.bar.result.words.text())
+    qtbot.waitUntil(lambda: "of memory is free again" in page.bar.result.label.text())
     assert page.bar.load.text() == "Load"
     assert page.details.state.isHidden()
     assert app.header.model.text() == "No model"
@@ -240,7 +240,7 @@ def test_an_empty_machine_says_what_to_do(qtbot: QtBot, machine: Machine, page: 
     machine.models = []
     refresh(qtbot, models)
     assert page.stack.currentWidget() is not page.details
-    assert "Discover" in page.empty.words.text()
+    assert "Discover" in page.empty.label.text()
     assert page.count.text() == "No models yet."
 
 

@@ -79,7 +79,7 @@ def test_the_size_is_shown_and_a_click_fetches_the_layers(
     hub.add(TARGET, {"config.json": b"{}"}, tags=[f"base_model:quantized:{ORIGINAL}"])
     assert hub.requests == [], "nothing is asked before a click"
     sheet = opened(qtbot, page)
-    assert sheet.words.text().startswith(f"1 MB from {ORIGINAL}. ")
+    assert sheet.label.text().startswith(f"1 MB from {ORIGINAL}. ")
     assert (sheet.go.text(), sheet.field.isVisible()) == ("Get 1 MB", False)
     with qtbot.waitSignals([links.downloads_requested, models.downloads.finished], timeout=WAIT_MS):
         click(qtbot, sheet.go)
@@ -96,7 +96,7 @@ def test_an_original_that_nobody_names_is_typed(qtbot: QtBot, hub: HubServer, pa
     Original().put(hub)
     hub.add(TARGET, {"config.json": b"{}"})
     sheet = opened(qtbot, page)
-    assert sheet.words.text().endswith(
+    assert sheet.label.text().endswith(
         "does not say that it was published with MTP layers. If it was, name its original:"
     )
     assert not sheet.go.isEnabled()
@@ -116,7 +116,7 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
     hub.add(TARGET, {"config.json": b"{}"})
     sheet = page.sheet
     sheet.open_for(replace(model, states_mtp=True))
-    qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.words.text())
+    qtbot.waitUntil(lambda: "says which model it was quantised from. Name that model:" in sheet.label.text())
 
 
 @pytest.mark.parametrize("says", [False, True])

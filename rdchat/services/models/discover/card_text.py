@@ -69,7 +69,7 @@ def _plain_line(line: str) -> str:
         return line
     parts = _CODE_SPAN.split(line)  # every other one is code
     plain = "".join(
-        part if place % 2 else _TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for place, part in enumerate(parts)
+        part if index % 2 else _TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for index, part in enumerate(parts)
     )
     # four spaces at the beginning would be code
     return plain if plain == line else "\n".join(part.strip() for part in plain.split("\n"))
@@ -81,8 +81,8 @@ def _text_of(tag: re.Match[str]) -> str:
 
 def _without(text: str, start: str, end: str) -> str:
     """Return a text without what lies between two marks; one that is never closed stays."""
-    lower, parts, place = text.lower(), [], 0
-    while (begins := lower.find(start, place)) >= 0 and (ends := lower.find(end, begins)) >= 0:
-        parts.append(text[place:begins])
-        place = ends + len(end)
-    return "".join([*parts, text[place:]])
+    lower, parts, index = text.lower(), [], 0
+    while (begins := lower.find(start, index)) >= 0 and (ends := lower.find(end, begins)) >= 0:
+        parts.append(text[index:begins])
+        index = ends + len(end)
+    return "".join([*parts, text[index:]])

@@ -69,8 +69,8 @@ def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> Mode
         quantization: Such as `4-bit`; empty where the weights are floats.
         float_bits: Of most of the floats.
     """
-    found = _BITS.fullmatch(quantization)
-    bits = int(next(filter(None, found.groups()))) if found else None
+    match = _BITS.fullmatch(quantization)
+    bits = int(next(filter(None, match.groups()))) if match else None
     parameters = int(weight_bytes * 8 / (bits + _OVERHEAD_BITS if bits else float_bits))
     return _sizes(weight_bytes, parameters, bits, Dtype.FLOAT32 if float_bits == 32 else Dtype.BFLOAT16)
 

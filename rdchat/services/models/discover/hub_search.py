@@ -29,7 +29,7 @@ _TYPING_MS = 300  # a pause in typing asks; not every letter
 class HubQuery:
     """A search."""
 
-    words: str = ""  # of models' names; empty for no search
+    text: str = ""  # of models' names; empty for no search
     sort: SortBy = "downloads"  # the order
     gguf: bool = False  # whether it is for GGUF files instead of MLX models
 
@@ -39,7 +39,7 @@ class SearchState:
     """The results of a search so far."""
 
     query: HubQuery = HubQuery()
-    found: tuple[HubModel, ...] = ()  # in the hub's order
+    results: tuple[HubModel, ...] = ()  # in the hub's order
     asking: bool = False  # whether the hub is being asked
     complete: bool = True  # whether no more is asked for
     trouble: HubError | None = None  # why the last request failed
@@ -72,7 +72,7 @@ class HubSearch(ModelService):
             return
         self._work.forget()
         self._step = 0
-        empty = not query.words.strip()
+        empty = not query.text.strip()
         self._set(SearchState(query, asking=not empty, complete=empty))
         self._typing.stop()
         if not empty:
@@ -94,20 +94,20 @@ class HubSearch(ModelService):
 
     def _ask(self) -> None:
         query, limit = self.state.query, STEPS[self._step]
-        words, sort, gguf = query.words.strip(), query.sort, query.gguf
+        text, sort, gguf = query.text.strip(), query.sort, query.gguf
         self._work.replace(
-            lambda _job: self._hub().search(words, sort=sort, limit=limit, gguf_only=gguf),
+            lambda _job: self._hub().search(text, sort=sort, limit=limit, gguf_only=gguf),
             self._take,
             failed=self._fail,
         )
 
     def _take(self, answer: tuple[HubModel, ...]) -> None:
-        before = self.state.found
+        before = self.state.results
         known = {model.repository for model in before}
-        found = (*before, *(model for model in answer if model.repository not in known))
+        results = (*before, *(model for model in answer if model.repository not in known))
         limit = STEPS[self._step]
         complete = len(answer) < limit or limit == STEPS[-1]
-        self._set(replace(self.state, found=found, asking=False, complete=complete))
+        self._set(replace(self.state, results=results, asking=False, complete=complete))
 
     def _fail(self, error: RdchatError) -> None:
         self._set(replace(self.state, asking=False, trouble=for_window(error)))
@@ -127,19 +127,19 @@ class SearchFilters:
     family: str = ""
     fitting: bool = False  # whether it must fit this machine
 
-    def wanted(self, model: HubModel, machine: Machine | None) -> bool:
+    def accepts(self, model: HubModel, machine: Machine | None) -> bool:
         """Return whether a model passes."""
-        wanted = (self.quantization, self.licence, self.family)
-        if any(name and name != has for name, has in zip(wanted, _names(model), strict=True)):
+        required = (self.quantization, self.licence, self.family)
+        if any(name and name != has for name, has in zip(required, _names(model), strict=True)):
             return False
         if self.max_bytes is not None and (model.weight_bytes is None or model.weight_bytes > self.max_bytes):
             return False
         return not self.fitting or (machine is not None and machine.fit(sizes_read(model)) in {Fit.FITS, Fit.TIGHT})
 
 
-def choices_among(found: Iterable[HubModel]) -> tuple[list[str], ...]:
+def choices_among(results: Iterable[HubModel]) -> tuple[list[str], ...]:
     """Return the quantisations, licences and families of models, the most frequent first."""
-    counters = [Counter(filter(None, names)) for names in zip(*map(_names, found), strict=True)] or [Counter()] * 3
+    counters = [Counter(filter(None, names)) for names in zip(*map(_names, results), strict=True)] or [Counter()] * 3
     return tuple(sorted(counter, key=lambda name: (-counter[name], name)) for counter in counters)
 
 
@@ -258,9 +258,9 @@ def _with_files(details: ModelDetails, hub: HubModel, gguf: str) -> ModelDetails
     except HubError as error:
         return replace(details, problem=str(error), ggufs=ggufs, gguf=gguf)
     fetched = RepositoryFiles(details.repository, "main", hub.commit, files, left_out)
-    place = repository_of(details.repository)
-    here = place.holds(fetched)
-    older = not here and place.commit_of("main") not in {"", hub.commit}
-    loads = str(place.snapshots / hub.commit / gguf) if gguf else details.repository
+    cached = repository_of(details.repository)
+    here = cached.holds(fetched)
+    older = not here and cached.commit_of("main") not in {"", hub.commit}
+    loads = str(cached.snapshots / hub.commit / gguf) if gguf else details.repository
     details = replace(details, files=fetched, ggufs=ggufs, gguf=gguf, problem="")
     return replace(details, here=here, older_here=older, loads=loads)

@@ -145,19 +145,19 @@ class LargerModel(QObject):
 
     def _look(self) -> None:
         """Find out about the memory; not before the default model is there, as that imports MLX."""
-        if self._wanted and self._memory.now is None:
+        if self._may_offer and self._memory.now is None:
             self._memory.ask()
         self._decide()
 
     @property
-    def _wanted(self) -> bool:
+    def _may_offer(self) -> bool:
         settings, slot = self._settings.values, self._slot
         only_default = slot.chosen is None and slot.info is not None and not settings.recent_models
         return only_default and not settings.larger_model_declined
 
     def _decide(self) -> None:
         memory = self._memory.now
-        fitting = for_machine(Machine(memory, self._slot.dtype)) if memory is not None and self._wanted else ()
+        fitting = for_machine(Machine(memory, self._slot.dtype)) if memory is not None and self._may_offer else ()
         offered = fitting[0] if fitting else None
         if offered != self.offered:
             self.offered = offered

@@ -79,7 +79,7 @@ class Downloads(QObject):
         self._on_change = self._main.bring(self._take)
         self._reserve_bytes = limits.reserve_bytes
         self._work = BackgroundWork("list of downloads", self)
-        self._shown: dict[str, Download] = {}
+        self._listed: dict[str, Download] = {}
         self._running: dict[str, Job[Any]] = {}
 
     def start(
@@ -101,15 +101,15 @@ class Downloads(QObject):
         find_endpoint()
         check_names(repository, revision)
         download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
-        shown = self._shown.get(download.id)
-        if shown is None or (drafter and shown.state.has_ended):  # a drafter's record may be a newer one
+        listed = self._listed.get(download.id)
+        if listed is None or (drafter and listed.state.has_ended):  # a drafter's record may be a newer one
             self._show(download)
         self.resume(download.id)
         return download.id
 
     def resume(self, download: str) -> None:
         """Resume a paused, failed or unfinished download."""
-        before = self._shown[download]
+        before = self._listed[download]
         if before.state.has_ended:
             waiting = before.at(DownloadState.WAITING)
             self._running[download] = self._process.start(waiting, self._on_change)
@@ -119,16 +119,16 @@ class Downloads(QObject):
         """Stop a download; its bytes stay."""
         if (job := self._running.get(download)) is not None:
             job.cancel()
-            self._process.pause(self._shown[download])
+            self._process.pause(self._listed[download])
 
     def discard(self, download: str) -> None:
         """Stop a download and remove its files; emits `removed`."""
         self.pause(download)
-        self._process.discard(self._shown[download], self._on_change)
+        self._process.discard(self._listed[download], self._on_change)
 
     def clear(self, download: str) -> None:
         """Show a finished download no longer; the model stays."""
-        if self._shown[download].state is DownloadState.FINISHED:
+        if self._listed[download].state is DownloadState.FINISHED:
             self._forget(download)
 
     def clear_finished(self) -> None:
@@ -147,11 +147,11 @@ class Downloads(QObject):
 
     def all(self) -> tuple[Download, ...]:
         """Return the downloads, in the order in which they were begun."""
-        return tuple(self._shown.values())
+        return tuple(self._listed.values())
 
     def find(self, repository: str, revision: str = "main", gguf: str = "") -> Download | None:
         """Return the download of a repository, revision and file; None without one."""
-        return self._shown.get(Download(repository, revision, gguf).id)
+        return self._listed.get(Download(repository, revision, gguf).id)
 
     def forget_deleted(self, model: Path, repository: str = "") -> None:
         """Take a deleted model's downloads off the list.
@@ -171,7 +171,7 @@ class Downloads(QObject):
 
     def totals(self) -> DownloadTotals:
         """Return the sum of all running downloads."""
-        return totals_of(self._shown.values())
+        return totals_of(self._listed.values())
 
     def disk_room(self) -> tuple[int | None, int]:
         """Return the free bytes of the disk that takes models, None if unknown, and the bytes that downloads lack."""
@@ -191,7 +191,7 @@ class Downloads(QObject):
         self._work.close()
 
     def _take(self, download: Download) -> None:
-        before = self._shown.get(download.id)
+        before = self._listed.get(download.id)
         if before is None:
             return
         if download.state.has_ended:
@@ -199,7 +199,7 @@ class Downloads(QObject):
         if download.state is DownloadState.REMOVED:
             self._forget(download.id)
             return
-        self._shown[download.id] = download
+        self._listed[download.id] = download
         self.progressed.emit(download)
         if download.state is not before.state:
             if download.state is DownloadState.FINISHED:
@@ -209,11 +209,11 @@ class Downloads(QObject):
                 self.failed.emit(download)
 
     def _show(self, download: Download) -> None:
-        self._shown[download.id] = download
+        self._listed[download.id] = download
         self.progressed.emit(download)
 
     def _forget(self, download: str) -> None:
-        del self._shown[download]
+        del self._listed[download]
         self.removed.emit(download)
 
     def _take_left(self, left: tuple[Download, ...] | RdchatError) -> None:
@@ -221,7 +221,7 @@ class Downloads(QObject):
         if isinstance(left, RdchatError):
             _LOG.warning("What earlier runs left cannot be listed: %s", left)
             return
-        new = [download for download in left if download.id not in self._shown]
+        new = [download for download in left if download.id not in self._listed]
         for download in new:
             self._show(download.at(DownloadState.PAUSED))
         went_on = tuple(download for download in new if not download.state.has_ended)

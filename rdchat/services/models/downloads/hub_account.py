@@ -39,7 +39,7 @@ class HubAccount(ModelService):
 
     def look(self) -> None:
         """Find out which token is in use; the keychain may ask the person."""
-        self._do("Reading the token…", self._found)
+        self._do("Reading the token…", self._read_status)
 
     def check(self) -> None:
         """Ask the hub whose token is in use."""
@@ -62,8 +62,8 @@ class HubAccount(ModelService):
         except RdchatError as error:
             self._set(replace(self.status, problem=str(error)))
             return
-        host, words = endpoint.host, busy.format(host=endpoint.host)
-        self._set(replace(self.status, host=host, token_page=endpoint.token_page, busy=words, problem=""))
+        host, activity = endpoint.host, busy.format(host=endpoint.host)
+        self._set(replace(self.status, host=host, token_page=endpoint.token_page, busy=activity, problem=""))
         self._work.do(lambda: work(endpoint), lambda outcome: self._end(outcome, gives))
 
     def _end(self, outcome: AccountStatus | RdchatError, gives: bool) -> None:
@@ -79,26 +79,26 @@ class HubAccount(ModelService):
 
     # On the thread
 
-    def _found(self, endpoint: Endpoint) -> AccountStatus:
-        found = self._tokens.found(endpoint, again=True)
-        source = found.source if found else None
+    def _read_status(self, endpoint: Endpoint) -> AccountStatus:
+        token_in_use = self._tokens.find(endpoint, again=True)
+        source = token_in_use.source if token_in_use else None
         return replace(
             self.status, busy="", source=source, name=self.status.name if source is self.status.source else ""
         )
 
     def _named(self, endpoint: Endpoint) -> AccountStatus:
-        status, found = self._found(endpoint), self._tokens.found(endpoint)
-        return replace(status, name=_account_of(endpoint, found)) if found else status
+        status, token_in_use = self._read_status(endpoint), self._tokens.find(endpoint)
+        return replace(status, name=_account_of(endpoint, token_in_use)) if token_in_use else status
 
     def _given(self, endpoint: Endpoint, text: str) -> AccountStatus:
         token = Token(text.strip())
         name = _account_of(endpoint, token)
         self._tokens.remember(token, endpoint)
-        return replace(self._found(endpoint), name=name)
+        return replace(self._read_status(endpoint), name=name)
 
     def _forgotten(self, endpoint: Endpoint) -> AccountStatus:
         self._tokens.forget(endpoint)
-        return self._found(endpoint)
+        return self._read_status(endpoint)
 
 
 def _account_of(endpoint: Endpoint, token: Token) -> str:

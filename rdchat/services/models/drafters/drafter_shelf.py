@@ -132,9 +132,9 @@ class DrafterShelf(ModelService):
 
     def use(self, drafter: str, *, is_model: bool = False) -> None:
         """Make the loaded model draft with a drafter head, or with a smaller model."""
-        wanted = self._settings_with(drafter, is_model)
-        keeps = self.settings.mode in {Mode.AUTO, wanted.mode}
-        self._drafting.change(replace(wanted, mode=self.settings.mode if keeps else Mode.AUTO))
+        changed_settings = self._settings_with(drafter, is_model)
+        keeps = self.settings.mode in {Mode.AUTO, changed_settings.mode}
+        self._drafting.change(replace(changed_settings, mode=self.settings.mode if keeps else Mode.AUTO))
 
     def race(self, drafter: str, *, is_model: bool = False) -> None:
         """Ask for a race with a drafter head, or with a smaller model."""
@@ -148,12 +148,12 @@ class DrafterShelf(ModelService):
     def prefer(self, drafter: str, model: str) -> None:
         """Make a model that is not loaded use a drafter the next time; `model` is its folder."""
         settings = self._settings.values
-        kept = tuple(
+        changed_drafts = tuple(
             replace(each, draft=replace(each.draft, drafter=drafter)) if each.model == model else each
             for each in settings.drafts
         )  # one without settings of its own takes the newest that was made for it
-        if kept != settings.drafts:
-            self._settings.change(replace(settings, drafts=kept))
+        if changed_drafts != settings.drafts:
+            self._settings.change(replace(settings, drafts=changed_drafts))
 
     @property
     def settings(self) -> DraftSettings:

@@ -29,9 +29,9 @@ class HubDrafters(ModelService):
         """Ask the hub; `changed` follows as things are found."""
         self._work.replace(
             lambda job: self._ask(model, job),
-            lambda _: self._set(self.model, self.found),
-            failed=lambda error: self._set(self.model, self.found, problem=str(error)),
-            on_progress=lambda found: self._set(model.name, found, searching=True),
+            lambda _: self._set(self.model, self.results),
+            failed=lambda error: self._set(self.model, self.results, problem=str(error)),
+            on_progress=lambda results: self._set(model.name, results, searching=True),
         )
         self._set(model.name, searching=True)
 
@@ -42,11 +42,11 @@ class HubDrafters(ModelService):
 
     def _ask(self, model: LinkedModel, job: Job[None]) -> None:
         """Ask the hub; not on the main thread."""
-        for found in find_published(self._hub(), model):
-            job.report_progress(found)
+        for results in find_published(self._hub(), model):
+            job.report_progress(results)
 
     def _set(
-        self, model: str = "", found: tuple[HubModel, ...] = (), *, searching: bool = False, problem: str = ""
+        self, model: str = "", results: tuple[HubModel, ...] = (), *, searching: bool = False, problem: str = ""
     ) -> None:
-        self.model, self.found, self.searching, self.problem = model, found, searching, problem
+        self.model, self.results, self.searching, self.problem = model, results, searching, problem
         self.changed.emit()

@@ -31,7 +31,7 @@ class DraftAction(StrEnum):
 class DraftAdvice:
     """One line of advice for a model."""
 
-    words: str
+    text: str
     action: DraftAction = DraftAction.NONE
     drafter: str = ""  # what `USE` takes
     is_model: bool = False  # whether that is a smaller model
@@ -84,7 +84,7 @@ class Drafts:
 
     heads: Sequence[ModelCard]  # drafter heads on this machine that fit it, the surest first
     smaller: Sequence[ModelCard]  # models on this machine with the same tokens, the smallest first
-    found: Sequence[HubModel] | None = None  # what the hub has for it; None where it was not asked
+    published: Sequence[HubModel] | None = None  # what the hub has for it; None where it was not asked
     used: str | None = None  # the drafter or smaller model that the person chose for it; None for its own
 
 
@@ -100,13 +100,13 @@ def draft_advice(model: ModelCard, drafts: Drafts, calls: Mapping[int, float]) -
         return DraftAdvice(f"It cannot check drafts: {model.tried.reason}.")
     if drafts.used is not None or (drafts.heads and drafts.heads[0].fits_surely):
         return DraftAdvice("It has a drafter. Auto uses it where that is faster.")
-    if best := _best([*_own(model), *_here(model, drafts), *_on_hub(model, drafts.found or ())], calls):
+    if best := _best([*_own(model), *_here(model, drafts), *_on_hub(model, drafts.published or ())], calls):
         return best
-    if drafts.found is None:
+    if drafts.published is None:
         return DraftAdvice("Hugging Face may have a drafter for it.", DraftAction.SEARCH)
     size = size_text(_TRAINED_BYTES)
-    words = f"No drafter was found that would help. Train one here: it takes hours, and {size}."
-    training = _best([_Offer(DraftAdvice(words, DraftAction.TRAIN), _RECURRENT)], calls)
+    text = f"No drafter was found that would help. Train one here: it takes hours, and {size}."
+    training = _best([_Offer(DraftAdvice(text, DraftAction.TRAIN), _RECURRENT)], calls)
     return training or DraftAdvice("A drafter would not make it faster on this machine. Prompt lookup needs none.")
 
 
@@ -121,7 +121,7 @@ def _best(offers: Sequence["_Offer"], calls: Mapping[int, float]) -> DraftAdvice
     if gain is None:
         return advice
     expected = f"Expected: {gain:.1f} times as fast, from {offer.usual.evidence} figures."
-    return replace(advice, words=f"{advice.words} {expected}")
+    return replace(advice, text=f"{advice.text} {expected}")
 
 
 def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCard]:
@@ -129,7 +129,7 @@ def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCar
     sizes = model.sizes
     if sizes is None or not model.tokens:
         return []
-    found = [
+    candidates = [
         (other.sizes.parameters, other)
         for other in models
         if other.tokens == model.tokens
@@ -137,30 +137,30 @@ def draft_models(model: ModelCard, models: Iterable[ModelCard]) -> list[ModelCar
         and other.sizes is not None
         and other.sizes.parameters < _SMALLER * sizes.parameters
     ]
-    return [other for _, other in sorted(found, key=lambda each: each[0])]
+    return [other for _, other in sorted(candidates, key=lambda each: each[0])]
 
 
 def _own(model: ModelCard) -> Iterator[_Offer]:
     if model.states_mtp:
-        words = "Its authors published a drafter with it, the MTP layers. This copy lacks them."
-        yield _Offer(DraftAdvice(words, DraftAction.LAYERS), _MTP)
+        text = "Its authors published a drafter with it, the MTP layers. This copy lacks them."
+        yield _Offer(DraftAdvice(text, DraftAction.LAYERS), _MTP)
 
 
 def _here(model: ModelCard, drafts: Drafts) -> Iterator[_Offer]:
     for head in drafts.heads:
         if head.kind is not None:
             size = size_text(head.weights_bytes)
-            words = f"{head.name}, on this machine, may be made for it. It takes {size} of memory."
-            yield _Offer(DraftAdvice(words, DraftAction.USE, head.model), _USUAL[head.kind])
+            text = f"{head.name}, on this machine, may be made for it. It takes {size} of memory."
+            yield _Offer(DraftAdvice(text, DraftAction.USE, head.model), _USUAL[head.kind])
     for other in drafts.smaller:
         if other.sizes is not None and model.sizes is not None:
-            words = f"{other.name} has the same tokens and can draft. It takes {size_text(other.disk_bytes)} of memory."
+            text = f"{other.name} has the same tokens and can draft. It takes {size_text(other.disk_bytes)} of memory."
             share = other.sizes.stored_bytes / model.sizes.stored_bytes
-            yield _Offer(DraftAdvice(words, DraftAction.USE, other.model, is_model=True), _smaller(share))
+            yield _Offer(DraftAdvice(text, DraftAction.USE, other.model, is_model=True), _smaller(share))
 
 
-def _on_hub(model: ModelCard, found: Sequence[HubModel]) -> Iterator[_Offer]:
-    for each in found:
+def _on_hub(model: ModelCard, published: Sequence[HubModel]) -> Iterator[_Offer]:
+    for each in published:
         if each.problem or each.download_bytes is None or each.kind is None:
             continue
         if each.is_smaller_model and not each.same_tokenizer:
@@ -170,8 +170,8 @@ def _on_hub(model: ModelCard, found: Sequence[HubModel]) -> Iterator[_Offer]:
         if usual is None:
             usual = _smaller(each.download_bytes / stored if stored else 1.0)
             kind = "a smaller model with the same tokens"
-        words = f"{each.repository} ({kind}) is {size_text(each.download_bytes)} to download and in memory."
-        yield _Offer(DraftAdvice(words, DraftAction.SEARCH), usual)
+        text = f"{each.repository} ({kind}) is {size_text(each.download_bytes)} to download and in memory."
+        yield _Offer(DraftAdvice(text, DraftAction.SEARCH), usual)
 
 
 def _smaller(share: float) -> _Usual:

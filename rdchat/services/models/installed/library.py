@@ -72,13 +72,13 @@ class Library(ModelService):
         self.drafters_listed.emit(*self._heads.results[:2])
 
     def advice(
-        self, model: ModelCard, heads: Sequence[ModelCard], found: Sequence[HubModel] | None, used: str | None
+        self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None, used: str | None
     ) -> DraftAdvice:
         """Return what would make the matched model faster; see `Drafts`."""
-        drafts = Drafts(heads, self.draft_models(model), found, used)
+        drafts = Drafts(heads, self.draft_models(model), published, used)
         advice = draft_advice(model, drafts, self._heads.results[2])
         if advice.action is DraftAction.USE and not self.is_loaded(model):
-            return replace(advice, words=f"{advice.words} Load the model to use it.", action=DraftAction.NONE)
+            return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
         return advice
 
     def draft_models(self, model: ModelCard) -> list[ModelCard]:

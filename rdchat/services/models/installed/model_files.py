@@ -36,7 +36,7 @@ class RemovalQuestion:
     @property
     def for_good(self) -> bool:
         """Whether it is deleted for good; otherwise it goes to the Trash."""
-        is_part = self.plan is not None and not self.plan.is_whole
+        is_part = self.plan is not None and not self.plan.is_complete
         return is_part or self.model.is_unfinished or not self.has_trash
 
 

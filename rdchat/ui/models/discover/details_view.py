@@ -206,8 +206,8 @@ class DetailsView(QStackedWidget):
         by_size = sorted(files.files if files else (), key=lambda file: -file.size)
         left_out = files.left_out if files else ()
         more = f", {len(left_out)} left out" if left_out else ""
-        shown = [DownloadFile(file.name, file.size, file.size) for file in by_size]
-        self.files.show_files(shown, more, texts.left_out_text(left_out))
+        listed = [DownloadFile(file.name, file.size, file.size) for file in by_size]
+        self.files.show_files(listed, more, texts.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:
@@ -228,5 +228,5 @@ def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | N
     """Return a model's sizes, from its files if they are known."""
     if model.hub is not None and model.files is not None:
         return sizes_of_files(model.hub, model.files)
-    found = sizes_read(model.hub) if model.hub is not None else None
-    return found or (suggestion.sizes if suggestion else None)
+    estimated = sizes_read(model.hub) if model.hub is not None else None
+    return estimated or (suggestion.sizes if suggestion else None)

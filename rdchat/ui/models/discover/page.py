@@ -11,7 +11,7 @@ from rdchat.services.models.discover.hub_search import STEPS, HubQuery, SearchFi
 from rdchat.services.models.discover.newcomers import for_machine, suggestions
 from rdchat.services.models.models import Models
 from rdchat.ui.models.discover.details_view import DetailsView
-from rdchat.ui.models.model_list import Entry, ModelList, beside
+from rdchat.ui.models.model_list import Entry, ModelList, two_columns
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.texts import newcomer_entries, results_listed
 from rdchat.ui.style import formatting
@@ -38,8 +38,8 @@ class SearchBar(QWidget):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
-        words = "Search models on Hugging Face"
-        self.field = SearchField(theme, words, words)
+        title = "Search models on Hugging Face"
+        self.field = SearchField(theme, title, title)
         self.format = choice_box("Format", "File format of the models. MLX is the fastest.", _FORMATS)
         self.sort = choice_box("Sort by", "Which models come first", _SORTS)
         sizes = (("Any size", None), *((f"Up to {size} GB", size * 10**9) for size in _SIZES))
@@ -87,8 +87,8 @@ class SearchBar(QWidget):
             widget.setEnabled(not self.format.currentData())
         for box, names in zip((self.quantization, self.licence, self.family), choices, strict=True):
             chosen = box.currentData()
-            wanted = [*names, *([chosen] if chosen and chosen not in names else [])]
-            fill_box(box, [(box.itemText(0), ""), *((name, name) for name in wanted)], chosen)
+            listed_names = [*names, *([chosen] if chosen and chosen not in names else [])]
+            fill_box(box, [(box.itemText(0), ""), *((name, name) for name in listed_names)], chosen)
 
 
 class DiscoverPage(QWidget):
@@ -124,7 +124,7 @@ class DiscoverPage(QWidget):
         self._left.addWidget(self.notice)
         foot = row((self.foot, 1), self.again, spacing=-1, margins=(MEDIUM, TIGHT, SMALL, TIGHT))
         left = (TIGHT, (self._left, 1), Separator(theme), foot)
-        splitter = beside(theme, left, [self.details])
+        splitter = two_columns(theme, left, [self.details])
         column(column(self.bar, margins=MEDIUM), Separator(theme), (splitter, 1), within=self, spacing=0)
 
     def _connect(self) -> None:
@@ -173,21 +173,21 @@ class DiscoverPage(QWidget):
     def _show_results(self) -> None:
         state, here, machine = self._models.search.state, frozenset(self._models.here.results), self._models.machine
         self._left.setCurrentWidget(self.list)
-        if not state.query.words.strip():
+        if not state.query.text.strip():
             first = for_machine(machine) if machine is not None else ()
             self.list.show_entries(newcomer_entries(suggestions(), first, machine, here))
             self.bar.filter_row.setEnabled(False)
         else:
-            self.bar.show_choices(choices_among(state.found))
+            self.bar.show_choices(choices_among(state.results))
             filters = self.bar.filters
-            shown = [model for model in state.found if filters.wanted(model, machine)]
-            self.list.show_entries(results_listed(shown, machine, here))
-            if not shown:
+            visible = [model for model in state.results if filters.accepts(model, machine)]
+            self.list.show_entries(results_listed(visible, machine, here))
+            if not visible:
                 self._show_notice()
-            if not shown or not self.list.verticalScrollBar().maximum():
+            if not visible or not self.list.verticalScrollBar().maximum():
                 self._models.search.more()  # the list is not full yet
         self.list.select(self._chosen.key if self._chosen else "")
-        trouble = state.trouble is not None and bool(state.found)
+        trouble = state.trouble is not None and bool(state.results)
         self.again.setVisible(trouble)
         self.foot.setText(self._foot_text())
 
@@ -197,8 +197,8 @@ class DiscoverPage(QWidget):
             self.notice.show_trouble(state.trouble)
         elif state.asking or not state.complete:
             self.notice.show_text("Searching…")
-        elif state.found:
-            number = f"the first {STEPS[-1]}" if len(state.found) >= STEPS[-1] else f"the {len(state.found)}"
+        elif state.results:
+            number = f"the first {STEPS[-1]}" if len(state.results) >= STEPS[-1] else f"the {len(state.results)}"
             more = f"They hide {number} models that were found."
             self.notice.show_text("The filters hide all models", more, "Clear Filters")
         else:
@@ -208,15 +208,15 @@ class DiscoverPage(QWidget):
 
     def _foot_text(self) -> str:
         """Return the number of models that are shown, or which server a search asks."""
-        state, found = self._models.search.state, len(self._models.search.state.found)
-        if found and state.trouble is not None:
+        state, count = self._models.search.state, len(self._models.search.state.results)
+        if count and state.trouble is not None:
             return state.trouble.message
-        if found and state.asking:
+        if count and state.asking:
             return "Loading more…"
-        if found and state.complete:
-            limit = found >= STEPS[-1]
-            number = f"the first {found} models" if limit else counted(found, "model")
-            return f"{self.list.count()} of {number}" if self.list.count() < found or limit else number
+        if count and state.complete:
+            limit = count >= STEPS[-1]
+            number = f"the first {count} models" if limit else counted(count, "model")
+            return f"{self.list.count()} of {number}" if self.list.count() < count or limit else number
         try:
             endpoint = find_endpoint()
         except RdchatError as error:

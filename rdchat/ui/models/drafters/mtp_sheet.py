@@ -16,12 +16,12 @@ from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 
 _WIDTH = 480
-_ABOUT = (
+_EXPLANATION = (
     "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised versions "
     "leave them out."
 )
-_FOUND = "{size} from {repository}. rdchat keeps them with its drafters; the model's own files stay as they are."
-_KEPT = "{size} from {repository}, partly downloaded."
+_SOURCE = "{size} from {repository}. rdchat keeps them with its drafters; the model's own files stay as they are."
+_PARTLY_HERE = "{size} from {repository}, partly downloaded."
 _UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
 _DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
 
@@ -42,8 +42,8 @@ class MtpSheet(QDialog):
         self.setWindowTitle("MTP Layers")
         self.setFixedWidth(_WIDTH)
         self.heading = ThemedLabel(theme, "", points_more=2, bold=True, wraps=True)
-        about = ThemedLabel(theme, _ABOUT, "muted", -1, wraps=True)
-        self.words = ThemedLabel(theme, "", wraps=True, selectable=True)
+        explanation = ThemedLabel(theme, _EXPLANATION, "muted", -1, wraps=True)
+        self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.field = QLineEdit()
         self.field.setAccessibleName("Original model")
@@ -56,7 +56,7 @@ class MtpSheet(QDialog):
         self.go.setDefault(True)
         ends = dialog_buttons(reject=self.cancel, accept=self.go)
         helps = row(self.page, self.token, None)
-        parts = (self.heading, about, MEDIUM, self.words, self.problem, helps, self.field, MEDIUM, ends)
+        parts = (self.heading, explanation, MEDIUM, self.label, self.problem, helps, self.field, MEDIUM, ends)
         self._column = column(*parts, within=self, margins=LARGE)
         search.changed.connect(self._show)
 
@@ -98,15 +98,15 @@ class MtpSheet(QDialog):
         plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
         self.heading.setText(f"MTP layers for {search.model.name}")
         if plan is not None:
-            words = _KEPT if plan.is_saved else _FOUND
-            self.words.show_text(words.format(size=file_size(plan.size), repository=plan.files.repository))
+            text = _PARTLY_HERE if plan.is_saved else _SOURCE
+            self.label.show_text(text.format(size=file_size(plan.size), repository=plan.files.repository))
             self.go.setText("Resume" if plan.is_saved else f"Get {file_size(plan.size)}")
         else:
             unknown = (_UNKNOWN if search.model.states_mtp else _DOUBTFUL).format(
                 host=search.host, name=search.model.name
             )
             answered = "" if problem is not None else unknown
-            self.words.show_text(f"Asking {search.host}…" if search.searching else answered)
+            self.label.show_text(f"Asking {search.host}…" if search.searching else answered)
             self.go.setText("Look There" if original or problem is None else "Try Again")
         self.problem.show_text(str(problem) if problem is not None else "")
         self.page.setVisible(problem is not None and bool(problem.page))

@@ -31,7 +31,7 @@ _NO_MODEL = "Load a model to see its drafters."
 _BEFORE = "Searches {host} for drafters made for this model and for smaller models of its family."
 _NONE = "No drafter for {name} was found on {host}. You can train one."
 _MTP = "A drafter by the model's authors, which most quantised versions leave out. Shows its size first."
-_FOUND = "Found by name. rdchat checks whether one fits after the download."
+_RESULTS = "Found by name. rdchat checks whether one fits after the download."
 
 
 class DraftersPage(QWidget):
@@ -184,7 +184,7 @@ class DraftersPage(QWidget):
         elif hub.problem or hub.searching:
             self.hub_text.setText(hub.problem or f"Searching {hub.host}…")
         else:
-            self.hub_text.setText(_FOUND if published else _NONE.format(host=hub.host, name=hub.model))
+            self.hub_text.setText(_RESULTS if published else _NONE.format(host=hub.host, name=hub.model))
 
     def _on_taken(self, drafter: str, model: str) -> None:
         """Make the model use the drafter that was trained for it."""

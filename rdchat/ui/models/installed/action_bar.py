@@ -130,21 +130,21 @@ class ActionBar(QWidget):
     def _show_verification(self) -> None:
         model, done = self._models.verification.model, self._models.verification.done_bytes
         if model is not None and self._is_visible(model):
-            words = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
-            self.result.show_text(words, link="Stop", act=self._models.verification.stop)
-        elif self.result.words.text().startswith("Verifying"):
+            text = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
+            self.result.show_text(text, link="Stop", act=self._models.verification.stop)
+        elif self.result.label.text().startswith("Verifying"):
             self.result.show_text("")
 
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._show_verification()
-        words, color = verdict_text(verdict)
-        words = words if self._is_visible(model) else f"{short_name(model.name)}: {words}"
-        if verdict.is_whole or not model.repository:
-            self.result.show_text(words, color)
+        text, color = verdict_text(verdict)
+        text = text if self._is_visible(model) else f"{short_name(model.name)}: {text}"
+        if verdict.is_intact or not model.repository:
+            self.result.show_text(text, color)
         else:
             damaged = replace(model, revision=verdict.commit or model.revision)  # `main` may have moved since
             note = "The damaged files are downloading again. See the Downloads page."
-            self.result.show_text(words, color, "Repair", lambda: self._download(damaged, note))
+            self.result.show_text(text, color, "Repair", lambda: self._download(damaged, note))
 
     def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._show_verification()
@@ -178,9 +178,9 @@ class ActionBar(QWidget):
         )
 
 
-def _offer(button: QPushButton, words: str, reason: str = "", tip: str = "") -> None:
+def _offer(button: QPushButton, text: str, reason: str = "", tip: str = "") -> None:
     """Name a button; with a reason it is disabled, and says why."""
-    button.setText(words)
+    button.setText(text)
     button.setEnabled(not reason)
     set_tip(button, reason or tip)
     button.setAccessibleDescription(reason or tip)

@@ -30,7 +30,7 @@ class MemoryPart(NamedTuple):
     name: str
     color: str  # a name of `Colors`
     size: int  # in bytes
-    words: str  # explains it
+    text: str  # explains it
 
 
 class MemoryChart(Chart):
@@ -49,15 +49,15 @@ class MemoryChart(Chart):
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _BAR + 2 * _TICK
         drawing.area(Box(0, _TICK, drawing.width, _BAR), "border")
-        whole, left = sum(part.size for part in self._parts), 0.0
+        total, left = sum(part.size for part in self._parts), 0.0
         for part in self._parts:
-            box = Box(left, _TICK, part.size / whole * drawing.width, _BAR)
+            box = Box(left, _TICK, part.size / total * drawing.width, _BAR)
             drawing.area(box, part.color)
-            drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.words}")
+            drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
             left = box.right
             self._draw_legend(drawing, part)
-        if 0 < self._limit < whole:
-            drawing.area(Box(self._limit / whole * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
+        if 0 < self._limit < total:
+            drawing.area(Box(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
         if self._limit:
             mark = MemoryPart("Available to models now", "text", self._limit, "the line in the bar")
             self._draw_legend(drawing, mark)
@@ -68,7 +68,7 @@ class MemoryChart(Chart):
         drawing.area(Box((_SWATCH - swatch) / 2, line.y + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
         drawing.text(Box(_SWATCH + SMALL, line.y, line.width - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted")
         drawing.text(Box(line.width - _FIGURE, line.y, _FIGURE, _LINE), gigabytes(part.size), align="right")
-        drawing.mark(line, part.words)
+        drawing.mark(line, part.text)
         drawing.height += _LINE
 
 
@@ -111,8 +111,8 @@ class MemorySection(QWidget):
         self._model, self._machine = model, machine
         self._weights_bytes, self._drafter_bytes = weights_bytes, drafter_bytes
         if other:
-            most = model.sizes.context_length if model.sizes else GATE_TOKENS
-            choices = [count for count in _CONTEXTS if count < most] + [most]
+            max_tokens = model.sizes.context_length if model.sizes else GATE_TOKENS
+            choices = [count for count in _CONTEXTS if count < max_tokens] + [max_tokens]
             chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
             fill_box(self.context, ((f"{count:,}", count) for count in choices), chosen)
         self._show_need()
@@ -133,8 +133,8 @@ class MemorySection(QWidget):
         need = memory_need(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
         weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
         need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
-        words, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
-        self.verdict.show_text(words, color)
+        text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
+        self.verdict.show_text(text, color)
         held = f"It uses {gigabytes(memory.held_bytes)} now." if self._weights_bytes is not None else ""
         on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
         self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
@@ -193,7 +193,7 @@ class ModelDetails(QWidget):
         super().__init__()
         self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
-        self.place = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
+        self.location = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
         self.state = ThemedLabel(theme, "", "success", bold=True)
         self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
         self.memory = MemorySection(theme)
@@ -203,7 +203,7 @@ class ModelDetails(QWidget):
         self.advised = row((self.advice, 1), self.follow, spacing=MEDIUM)
         content = QWidget()
         content.setMaximumWidth(_WIDEST)
-        head = column(self.name, self.place, self.state, self.problem, spacing=TIGHT)
+        head = column(self.name, self.location, self.state, self.problem, spacing=TIGHT)
         parts = (head, self.memory, self.facts, self.drafts, self.advised, None)
         column(*parts, within=content, spacing=MEDIUM + TIGHT, margins=(LARGE, LARGE - TIGHT, LARGE, LARGE))
         area = scrolled(content)
@@ -218,12 +218,12 @@ class ModelDetails(QWidget):
             model: The model.
             state: Whether it is loaded; may be empty.
         """
-        words = "Finish the download to load this model." if model.is_unfinished else model.problem
+        text = "Finish the download to load this model." if model.is_unfinished else model.problem
         if model.is_drafter and not model.problem:
-            words = "This is a drafter. Choose it on the Drafters page."
+            text = "This is a drafter. Choose it on the Drafters page."
         if model.problem and model.repository:
-            words += " Verify finds the damaged files and can download them again."
-        self._show_head(model.name, f"{model.origin}  ·  {model.path}", state, words)
+            text += " Verify finds the damaged files and can download them again."
+        self._show_head(model.name, f"{model.origin}  ·  {model.path}", state, text)
         self.problem.set_color("danger" if model.problem else "muted")
         self.memory.setVisible(model.sizes is not None)
         self.facts.show_rows(facts_of(model))
@@ -250,13 +250,13 @@ class ModelDetails(QWidget):
 
     def show_advice(self, advice: DraftAdvice | None) -> None:
         """Show what would make the model faster; None hides it."""
-        self.advice.show_text(advice.words if advice is not None else "")
+        self.advice.show_text(advice.text if advice is not None else "")
         self.follow.setText(advice.action.value if advice is not None else "")
         self.follow.setVisible(bool(self.follow.text()))
 
-    def _show_head(self, name: str, place: str, state: str, problem: str) -> None:
+    def _show_head(self, name: str, location: str, state: str, problem: str) -> None:
         self.name.setText(name)
-        self.place.setText(place)
+        self.location.setText(location)
         self.state.show_text(state)
         self.problem.show_text(problem)
 

@@ -9,7 +9,7 @@ from rdchat.services.models.installed.draft_advice import DraftAction, DraftAdvi
 from rdchat.services.models.models import Models
 from rdchat.ui.models.installed.action_bar import ActionBar
 from rdchat.ui.models.installed.details import ModelDetails
-from rdchat.ui.models.model_list import ModelList, beside
+from rdchat.ui.models.model_list import ModelList, two_columns
 from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.models.texts import SortBy, entries_of, key_of
 from rdchat.ui.style.buttons import add_action
@@ -34,7 +34,7 @@ class InstalledPage(QWidget):
         super().__init__()
         self._models, self._theme = models, theme
         self._links = links
-        self._shown: ModelCard | None = None
+        self._visible: ModelCard | None = None
         self._advice = DraftAdvice("")  # for the shown model
         self._fitting: tuple[ModelCard, ...] | None = None  # drafters that fit it; None until they are found
         self._drafter_bytes = 0  # of the drafter that the automatic mode loads with the shown model
@@ -59,7 +59,7 @@ class InstalledPage(QWidget):
         self.stack.addWidget(self.details)
         top = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         left = (top, (self.list, 1), self.count, TIGHT)
-        self.splitter = beside(self._theme, left, [(self.stack, 1), Separator(self._theme), self.bar])
+        self.splitter = two_columns(self._theme, left, [(self.stack, 1), Separator(self._theme), self.bar])
         column(self.splitter, within=self)
 
     def _connect(self) -> None:
@@ -94,7 +94,7 @@ class InstalledPage(QWidget):
             self.list.setFocus()
 
     def _show_list(self) -> None:
-        library, before = self._models.library, self._shown
+        library, before = self._models.library, self._visible
         loaded = next((model for model in library.models if library.is_loaded(model)), None)
         self.list.show_entries(entries_of(library.models, self.search.text(), self.sort.currentData(), loaded))
         keys = [entry.key for entry in self.list.entries]
@@ -128,7 +128,7 @@ class InstalledPage(QWidget):
 
     def _show_current(self) -> None:
         row, library = self.current, self._models.library
-        self._shown = row
+        self._visible = row
         self.bar.show_row(row)
         self.stack.setCurrentWidget(self.empty if row is None else self.details)
         if row is not None:
@@ -166,9 +166,9 @@ class InstalledPage(QWidget):
         """Say what would make the shown model faster."""
         models = self._models
         hub, settings = models.hub_drafters, models.drafting.settings
-        found = hub.found if hub.model == model.name and not (hub.searching or hub.problem) else None
+        published = hub.results if hub.model == model.name and not (hub.searching or hub.problem) else None
         used = settings.draft_model or settings.drafter if models.library.is_loaded(model) else None
-        self._advice = models.library.advice(model, heads, found, used)
+        self._advice = models.library.advice(model, heads, published, used)
         self.details.show_advice(self._advice)
 
     def _follow_advice(self) -> None:
@@ -185,12 +185,12 @@ class InstalledPage(QWidget):
             case DraftAction.TRAIN:
                 self._links.training_requested.emit(row)
 
-    def _open_menu(self, place: QPoint) -> None:
-        if self.list.itemAt(place) is None:
+    def _open_menu(self, position: QPoint) -> None:
+        if self.list.itemAt(position) is None:
             return
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
         for button in (self.bar.load, self.bar.reveal, self.bar.verify, self.bar.delete):
             if button.isVisibleTo(self.bar):
                 add_action(menu, button.text(), button.click).setEnabled(button.isEnabled())
-        menu.popup(self.list.viewport().mapToGlobal(place))
+        menu.popup(self.list.viewport().mapToGlobal(position))

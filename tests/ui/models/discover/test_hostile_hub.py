@@ -69,7 +69,7 @@ def test_odd_results_and_details_are_shown_as_far_as_they_can_be(
     ]
     hub.api_faults = [Fault(status=200, body=json.dumps(results).replace("Infinity", "1e999").encode())]
     search(qtbot, page, "4bit")
-    assert [model.repository for model in page._models.search.state.found] == ["org/text-4bit", "org/odd-4bit"]
+    assert [model.repository for model in page._models.search.state.results] == ["org/text-4bit", "org/odd-4bit"]
     names = [f"model-{number}.safetensors" for number in range(10_000)]
     siblings = [{"rfilename": name, "size": 2**49, "blobId": git_sha1(name.encode())} for name in names]
     hub.api_faults = [json_fault({"id": "x", "sha": "0" * 40, "siblings": siblings, "likes": {}})]
