@@ -50,12 +50,18 @@ def free_bytes() -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class CachedRepository:
-    """A model's folder in the hub's cache, or the folder of a drafter made from its files; it may not exist."""
+    """A model's folder in the hub's cache, or the folder of a drafter made from its files; it may not exist.
 
-    name: str  # the hub id
-    folder: Path  # the folder
+    Attributes:
+        name: The hub id.
+        folder: The folder.
+        is_drafter: Whether its files are in `folder` itself; otherwise they are in `blobs`, with links in
+            `snapshots`.
+    """
+
+    name: str
+    folder: Path
     is_drafter: bool = False
-    """Whether its files are in `folder` itself; otherwise they are in `blobs`, with links in `snapshots`."""
 
     def stored(self, file: HubFile) -> Path:
         """Return the path of a complete file."""

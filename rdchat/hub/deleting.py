@@ -25,28 +25,40 @@ class NoTrashError(StorageError):
 
 @dataclass(frozen=True, slots=True)
 class TrashedFolder:
-    """A folder in the system's Trash that `put_back` can restore."""
+    """A folder in the system's Trash that `put_back` can restore.
+
+    Attributes:
+        name: Name of the model.
+        folder: The folder's former path.
+        trash_path: Its path in the Trash.
+    """
 
     name: str
-    """Name of the model."""
     folder: Path
-    """The folder's former path."""
     trash_path: Path
-    """Its path in the Trash."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeletionPlan:
-    """The effects of deleting a revision."""
+    """The effects of deleting a revision.
 
-    repository: CachedRepository  # where the model is
-    commit: str  # commit of the snapshot; empty for an unfinished download only
+    Attributes:
+        repository: Where the model is.
+        commit: Commit of the snapshot; empty for an unfinished download only.
+        freed_bytes: Size of the removed blobs.
+        sharing: Names of other revisions that share some blobs, which stay.
+        unfinished: Whether files of an unfinished download are removed too.
+        gguf: The only file of the snapshot to remove; empty to remove the whole snapshot.
+    """
+
+    repository: CachedRepository
+    commit: str
     # Files and folders to remove in this order: a deletion that is cut short leaves a model that can be deleted again.
     paths: tuple[Path, ...]
-    freed_bytes: int  # size of the removed blobs
-    sharing: tuple[str, ...]  # names of other revisions that share some blobs, which stay
-    unfinished: bool  # whether files of an unfinished download are removed too
-    gguf: str = ""  # the only file of the snapshot to remove; empty to remove the whole snapshot
+    freed_bytes: int
+    sharing: tuple[str, ...]
+    unfinished: bool
+    gguf: str = ""
 
     @property
     def is_complete(self) -> bool:

@@ -24,20 +24,32 @@ _YES = {"1", "ON", "YES", "TRUE"}  # as in huggingface_hub
 
 @dataclass(frozen=True, slots=True)
 class AnswerLimits:
-    """Limits of one request to the hub."""
+    """Limits of one request to the hub.
 
-    seconds: float = 60.0  # for the whole request, with all redirects
-    bytes: int = 2**24  # of one answer, as received and as unpacked
-    values: int = 250_000  # in one answer's JSON, by its commas and brackets; each takes 100 bytes of memory or more
+    Attributes:
+        seconds: Time for the whole request, with all redirects.
+        bytes: Size of one answer, as received and as unpacked.
+        values: Values in one answer's JSON, by its commas and brackets; each takes 100 bytes of memory or more.
+    """
+
+    seconds: float = 60.0
+    bytes: int = 2**24
+    values: int = 250_000
 
 
 class TokenSource(StrEnum):
-    """Where a token was found, in order of precedence."""
+    """Where a token was found, in order of precedence.
 
-    ENVIRONMENT = "environment"  # `HF_TOKEN`
-    HUB_FILE = "hub file"  # written by the hub's own tools
+    Attributes:
+        ENVIRONMENT: `HF_TOKEN`.
+        HUB_FILE: Written by the hub's own tools.
+        THIS_RUN: Given without a keychain: kept until the app quits.
+    """
+
+    ENVIRONMENT = "environment"
+    HUB_FILE = "hub file"
     KEYCHAIN = "keychain"
-    THIS_RUN = "this run"  # given without a keychain: kept until the app quits
+    THIS_RUN = "this run"
 
 
 class Token:
@@ -60,10 +72,15 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A hub, and the person's token for it."""
+    """A hub, and the person's token for it.
 
-    url: str  # without a slash at the end
-    token: Token | None = None  # sent to the hub's own host only; None without one
+    Attributes:
+        url: The address, without a slash at the end.
+        token: The person's token, sent to the hub's own host only; None without one.
+    """
+
+    url: str
+    token: Token | None = None
 
     @property
     def host(self) -> str:

@@ -32,11 +32,17 @@ _CHECK = "Check the network connection."
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRange:
-    """Which bytes of a file an answer has."""
+    """Which bytes of a file an answer has.
 
-    start: int  # the first byte
-    size: int | None  # of the whole file; None if the server does not say
-    etag: str  # of the whole file; empty if the server gives none
+    Attributes:
+        start: The first byte.
+        size: Size of the complete file; None if the server does not say.
+        etag: ETag of the complete file; empty if the server gives none.
+    """
+
+    start: int
+    size: int | None
+    etag: str
 
     @classmethod
     def of(cls, headers: Mapping[str, str]) -> "AnsweredRange | None":
@@ -53,12 +59,16 @@ class HubReader:
     """Reads short answers of the hub. Each call waits for its answer.
 
     All calls raise HubError if there is no answer, a refusal, or none within the limits.
+
+    Attributes:
+        repository: The requested model, for the message of a refusal; empty for a search.
+        revision: Its branch, tag or commit.
     """
 
     endpoint: Endpoint
     limits: AnswerLimits
-    repository: str = ""  # the requested model, for the message of a refusal; empty for a search
-    revision: str = "main"  # its branch, tag or commit
+    repository: str = ""
+    revision: str = "main"
 
     def read(self, url: str, first_bytes: int | None = None) -> bytes:
         """Return the content of one address.

@@ -27,11 +27,15 @@ class ChangedFileError(HubError):
 
 
 class Lack(StrEnum):
-    """What is missing when the hub refuses access."""
+    """What is missing when the hub refuses access.
+
+    Attributes:
+        AGREEMENT: The model's authors have not given this account access.
+    """
 
     TOKEN = "token"  # noqa: S105  none was sent; the hub does not say whether the model exists or is gated
     GOOD_TOKEN = "good token"  # noqa: S105  the one that was sent is expired or wrong
-    AGREEMENT = "agreement"  # the model's authors have not given this account access
+    AGREEMENT = "agreement"
 
 
 class AccessRefusedError(HubError):

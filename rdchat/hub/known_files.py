@@ -46,13 +46,21 @@ _LONGEST_REPOSITORY = 96  # the hub's own limit
 
 @dataclass(frozen=True, slots=True)
 class FilePart:
-    """Consecutive bytes of a repository's file."""
+    """Consecutive bytes of a repository's file.
 
-    name: str  # the file's path in the repository; safe to use
-    start: int  # the first byte
-    stop: int  # the byte after the last one
-    size: int  # of the whole file, in bytes
-    etag: str = ""  # of the file when the part was chosen; empty if it may be any
+    Attributes:
+        name: The file's path in the repository; safe to use.
+        start: The first byte.
+        stop: The byte after the last one.
+        size: Size of the complete file, in bytes.
+        etag: The file's ETag when the part was chosen; empty if it may be any.
+    """
+
+    name: str
+    start: int
+    stop: int
+    size: int
+    etag: str = ""
 
     @property
     def bytes(self) -> int:
@@ -61,15 +69,22 @@ class FilePart:
 
 @dataclass(frozen=True, slots=True)
 class HubFile:
-    """A file of a repository at one commit, or a file that is made from parts of such files."""
+    """A file of a repository at one commit, or a file that is made from parts of such files.
 
-    name: str  # its path in the repository; safe to use
-    size: int  # in bytes
-    digest: str  # in hexadecimal: the sha256 of a large file, git's sha1 of a small one; its blob's name in the cache
+    Attributes:
+        name: Its path in the repository; safe to use.
+        size: Its size in bytes.
+        digest: Its checksum in hexadecimal: the sha256 of a large file, git's sha1 of a small one.
+            It names the blob in the cache.
+        head: First bytes of a file that is made from `parts`; None for a file of the repository.
+        parts: Byte ranges that follow the head, in this order.
+    """
+
+    name: str
+    size: int
+    digest: str
     head: bytes | None = None
-    """First bytes of a file that is made from `parts`; None for a file of the repository."""
     parts: tuple[FilePart, ...] = ()
-    """Byte ranges that follow the head, in this order."""
 
     @classmethod
     def made(cls, name: str, head: bytes, parts: tuple[FilePart, ...], repository: str, commit: str) -> "HubFile":
@@ -93,18 +108,27 @@ class HubFile:
 
 @dataclass(frozen=True, slots=True)
 class RepositoryFiles:
-    """The files of a repository to download: the record of a download on disk."""
+    """The files of a repository to download: the record of a download on disk.
 
-    repository: str  # the hub id
-    revision: str  # the requested branch, tag or commit
-    commit: str  # commit of the revision; empty until the hub has listed the files
-    files: tuple[HubFile, ...]  # by name
-    left_out: tuple[str, ...] = ()  # names of files that are not downloaded
-    gguf: str = ""  # the requested GGUF file; empty if none was named
+    Attributes:
+        repository: The hub id.
+        revision: The requested branch, tag or commit.
+        commit: Commit of the revision; empty until the hub has listed the files.
+        files: By name.
+        left_out: Names of files that are not downloaded.
+        gguf: The requested GGUF file; empty if none was named.
+        is_model: Whether it is a language model; otherwise a drafter.
+        paused: Whether it waits for the person; otherwise the app resumes it at its next start.
+    """
+
+    repository: str
+    revision: str
+    commit: str
+    files: tuple[HubFile, ...]
+    left_out: tuple[str, ...] = ()
+    gguf: str = ""
     is_model: bool = True
-    """Whether it is a language model; otherwise a drafter."""
     paused: bool = True
-    """Whether it waits for the person; otherwise the app resumes it at its next start."""
 
     @property
     def digests(self) -> frozenset[str]:

@@ -39,10 +39,15 @@ _HEADS = {  # the words to search for, the pattern of repositories' names
 
 @dataclass(frozen=True, slots=True)
 class LinkedModel:
-    """The model that needs a drafter."""
+    """The model that needs a drafter.
 
-    name: str  # its hub id, or its folder's name
-    folder: Path | None = None  # its folder; None if only the name is known, and the hub's cache may have it
+    Attributes:
+        name: Its hub id, or its folder's name.
+        folder: Its folder; None if only the name is known, and the hub's cache may have it.
+    """
+
+    name: str
+    folder: Path | None = None
 
     @property
     def location(self) -> Path | None:

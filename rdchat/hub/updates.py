@@ -18,11 +18,16 @@ _MAX_BYTES, _MAX_VALUES, _SECONDS = 2**16, 1000, 20.0
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A version that is newer than the one that runs."""
+    """A version that is newer than the one that runs.
+
+    Attributes:
+        notes: What is new, as plain text; may be empty.
+        page: Address of the page where to get it.
+    """
 
     version: str
-    notes: str  # what is new, plain text; may be empty
-    page: str  # where to get it
+    notes: str
+    page: str
 
 
 def updates_address() -> str:

@@ -13,19 +13,28 @@ from rdchat.hub.known_files import HubFile, chosen_files, is_document
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of a comparison with the hub's checksums."""
+    """The result of a comparison with the hub's checksums.
 
-    name: str  # the hub id
-    commit: str  # the commit compared with; the newest one for a folder outside the hub's cache
-    intact: tuple[str, ...] = ()  # files with the hub's checksum
+    Attributes:
+        name: The hub id.
+        commit: The commit compared with; the newest one for a folder outside the hub's cache.
+        intact: Files with the hub's checksum.
+        astray: Links that lead out of the repository's own `blobs`.
+        unknown: Files for which the hub has no checksum.
+        in_cache: Whether the files are in the hub's cache; otherwise another program downloaded them.
+    """
+
+    name: str
+    commit: str
+    intact: tuple[str, ...] = ()
     # Files with another checksum, without documents such as README, which other tools leave out or edit.
     damaged: tuple[str, ...] = ()
     # Missing files that rdchat would download, without documents. Outside the hub's cache only weights count, because
     # other programs download different files.
     missing: tuple[str, ...] = ()
-    astray: tuple[str, ...] = ()  # links that lead out of the repository's own `blobs`
-    unknown: tuple[str, ...] = ()  # files for which the hub has no checksum
-    in_cache: bool = True  # whether the files are in the hub's cache; otherwise another program downloaded them
+    astray: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+    in_cache: bool = True
     # Why the hub could not be asked; empty if it was. Without it the cache's blobs were compared with their names,
     # which are checksums, and missing files are unknown.
     hub_problem: str = ""

@@ -14,16 +14,23 @@ _SPEED_S = 5.0  # over which the speed is measured
 
 
 class DownloadState(StrEnum):
-    """The state of a download. The last four are final; a paused or failed download can be resumed."""
+    """The state of a download. The last four are final; a paused or failed download can be resumed.
 
-    WAITING = "waiting"  # for its turn, while other downloads run
-    ASKING = "asking"  # the hub for the list of files
+    Attributes:
+        WAITING: It waits for its turn, while other downloads run.
+        ASKING: The hub is asked for the list of files.
+        CHECKING: The checksums of the files on disk are compared.
+        REMOVED: Its files were removed.
+    """
+
+    WAITING = "waiting"
+    ASKING = "asking"
     DOWNLOADING = "downloading"
-    CHECKING = "checking"  # checksums of the files on disk
+    CHECKING = "checking"
     PAUSED = "paused"
     FAILED = "failed"
     FINISHED = "finished"
-    REMOVED = "removed"  # its files were removed
+    REMOVED = "removed"
 
     @property
     def has_ended(self) -> bool:
@@ -32,52 +39,92 @@ class DownloadState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DownloadLimits:
-    """Limits of downloads."""
+    """Limits of downloads.
 
-    at_once: int = 2  # downloads that run at the same time
-    files_at_once: int = 3  # files of one download that are fetched at the same time
-    stall_s: float = 30.0  # without data, after which a new connection is made
-    connect_s: float = 15.0  # for making a connection
-    first_wait_s: float = 1.0  # before the second try; each wait is twice the last one
-    longest_wait_s: float = 60.0  # between two tries
-    tries: int = 8  # in a row that bring no byte, after which a download has failed
-    longest_retry_after_s: float = LONGEST_WAIT_S  # the download fails if the hub asks for a longer wait
-    reserve_bytes: int = 500_000_000  # free space to keep on the disk
-    tick_s: float = 0.25  # between two reports of progress
-    lock_wait_s: float = 0.0  # wait for another program that downloads the same model, before the download fails
+    Attributes:
+        at_once: Downloads that run at the same time.
+        files_at_once: Files of one download that are fetched at the same time.
+        stall_s: Time without data after which a new connection is made.
+        connect_s: Time for making a connection.
+        first_wait_s: Wait before the second try; each wait is twice the last one.
+        longest_wait_s: Longest wait between two tries.
+        tries: Tries in a row without a byte, after which a download has failed.
+        longest_retry_after_s: The download fails if the hub asks for a longer wait.
+        reserve_bytes: Free space to keep on the disk.
+        tick_s: Time between two reports of progress.
+        lock_wait_s: Wait for another program that downloads the same model, before the download fails.
+    """
+
+    at_once: int = 2
+    files_at_once: int = 3
+    stall_s: float = 30.0
+    connect_s: float = 15.0
+    first_wait_s: float = 1.0
+    longest_wait_s: float = 60.0
+    tries: int = 8
+    longest_retry_after_s: float = LONGEST_WAIT_S
+    reserve_bytes: int = 500_000_000
+    tick_s: float = 0.25
+    lock_wait_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class DownloadFile:
-    """A file of a download."""
+    """A file of a download.
 
-    name: str  # its path in the repository
-    done_bytes: int  # bytes on disk, in the partial file too
-    size: int  # in bytes
-    note: str = ""  # state of its connection; empty while data comes
+    Attributes:
+        name: Its path in the repository.
+        done_bytes: Bytes on disk, in the partial file too.
+        size: Its size in bytes.
+        note: State of its connection; empty while data comes.
+    """
+
+    name: str
+    done_bytes: int
+    size: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A download: its model, its state and its progress."""
+    """A download: its model, its state and its progress.
 
-    repository: str  # the hub id
-    revision: str = "main"  # the requested branch, tag or commit
-    gguf: str = ""  # the requested GGUF file; empty for the only one, or for an MLX model
-    is_model: bool = True  # whether it is a language model; otherwise a drafter head
+    Attributes:
+        repository: The hub id.
+        revision: The requested branch, tag or commit.
+        gguf: The requested GGUF file; empty for the only one, or for an MLX model.
+        is_model: Whether it is a language model; otherwise a drafter head.
+        commit: Commit of the revision; empty until the hub has answered.
+        files: Its files by name; empty until the hub has answered.
+        left_out: Files of the repository that are not downloaded, such as pickles and code.
+        fetched_bytes: Bytes received since the download was last started or resumed.
+        bytes_per_second: Speed over the last seconds; None while nothing is received.
+        notes: States of connections, such as "No data for 30 s. Trying again in 2 s."
+        problem: Why it failed.
+        hint: What to do about it.
+        folder: The snapshot's or drafter's folder, once it is finished.
+        lack: What the hub requires first (`hub_errors.Lack`); empty if it did not refuse.
+        page: The model's page, where there is something to click.
+        drafter: Name of the drafter to make from parts of the files; empty for whole files.
+    """
+
+    repository: str
+    revision: str = "main"
+    gguf: str = ""
+    is_model: bool = True
     state: DownloadState = DownloadState.WAITING
-    commit: str = ""  # commit of the revision; empty until the hub has answered
-    files: tuple[DownloadFile, ...] = ()  # by name; empty until the hub has answered
-    left_out: int = 0  # files of the repository that are not downloaded, such as pickles and code
-    fetched_bytes: int = 0  # received since the download was last started or resumed
-    bytes_per_second: float | None = None  # over the last seconds; None while nothing is received
-    notes: tuple[str, ...] = ()  # states of connections, such as "No data for 30 s. Trying again in 2 s."
-    problem: str = ""  # why it failed
-    hint: str = ""  # what to do about it
-    folder: str = ""  # the snapshot's or drafter's folder, once it is finished
-    lack: str = ""  # what the hub requires first (`hub_errors.Lack`); empty if it did not refuse
-    page: str = ""  # the model's page, where there is something to click
-    drafter: str = ""  # name of the drafter to make from parts of the files; empty for whole files
+    commit: str = ""
+    files: tuple[DownloadFile, ...] = ()
+    left_out: int = 0
+    fetched_bytes: int = 0
+    bytes_per_second: float | None = None
+    notes: tuple[str, ...] = ()
+    problem: str = ""
+    hint: str = ""
+    folder: str = ""
+    lack: str = ""
+    page: str = ""
+    drafter: str = ""
 
     @property
     def id(self) -> str:

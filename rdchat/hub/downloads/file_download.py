@@ -79,14 +79,22 @@ class PartialFile:
 
 @dataclass(frozen=True, slots=True)
 class FileDownload:
-    """The download of one file, or of one that consists of parts of files."""
+    """The download of one file, or of one that consists of parts of files.
 
-    client: httpx2.AsyncClient  # follows no redirects by itself
-    endpoint: Endpoint  # the hub
-    files: RepositoryFiles  # the file is one of these
-    partial: PartialFile  # receives the bytes; the caller holds the repository's lock
+    Attributes:
+        client: Follows no redirects by itself.
+        endpoint: The hub.
+        files: The file is one of these.
+        partial: Receives the bytes; the caller holds the repository's lock.
+        running: Its progress, which is kept up to date.
+    """
+
+    client: httpx2.AsyncClient
+    endpoint: Endpoint
+    files: RepositoryFiles
+    partial: PartialFile
     limits: DownloadLimits
-    running: RunningDownload  # kept up to date
+    running: RunningDownload
 
     @property
     def _file(self) -> HubFile:

@@ -132,13 +132,19 @@ class RepositoryDownload:
     """Downloads a model at one revision into the hub's cache, or makes a drafter from parts of its files.
 
     When it is cancelled or killed, its files stay in `.rdchat`, and the next download resumes from them.
+
+    Attributes:
+        repository: Where the files go.
+        download: What to fetch.
+        endpoint: The hub.
+        running: Its progress, which is kept up to date.
     """
 
-    repository: CachedRepository  # where the files go
-    download: Download  # what to fetch
-    endpoint: Endpoint  # the hub
+    repository: CachedRepository
+    download: Download
+    endpoint: Endpoint
     limits: DownloadLimits
-    running: RunningDownload  # kept up to date
+    running: RunningDownload
 
     async def run(self) -> Path:
         """Download, and return the complete and checked snapshot. Waits while another program downloads the same model.

@@ -37,13 +37,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FolderFacts:
-    """Facts from headers; all but `is_model` become fields of `ModelCard`."""
+    """Facts from headers; all but `is_model` become fields of `ModelCard`.
+
+    Attributes:
+        is_model: Whether it is a language model, loadable or not; the hub's cache also has other things.
+    """
 
     family: str = ""
     sizes: ModelSizes | None = None
     quantization: str = ""
     problem: str = ""
-    is_model: bool = True  # a language model, loadable or not; the hub's cache also has other things
+    is_model: bool = True
     tokens: str = ""
     is_drafter: bool = False
     states_mtp: bool = False

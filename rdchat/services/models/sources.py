@@ -13,22 +13,26 @@ from rdchat.services.models.drafters.mtp_search import Find
 
 @dataclass(frozen=True, slots=True)
 class ModelSources:
-    """Slow functions; each is called on a thread."""
+    """Slow functions; each is called on a thread.
+
+    Attributes:
+        models: Yields the models on this machine; takes a folder of the person's own, or "".
+        memory: Returns the machine's memory; None before the engine has started.
+        drafters: Returns the drafter heads that fit the model in a folder; None before the engine has started.
+        calls: Returns the measured time of a model's calls by rows, in plain steps; None before the engine has
+            started.
+        made_for: Returns the drafters that name a model as theirs; None before the engine has started.
+        problem: Returns why a folder or file cannot be loaded, a sentence; empty where it can.
+        mtp_layers: Finds the MTP layers of a model at the hub.
+    """
 
     models: Callable[[str], Iterable[ModelCard]] = lambda _chosen: ()
-    """Yields the models on this machine; takes a folder of the person's own, or ""."""
     memory: Callable[[], MachineMemory | None] = lambda: None
-    """Returns the machine's memory; None before the engine has started."""
     drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
-    """Returns the drafter heads that fit the model in a folder; None before the engine has started."""
     calls: Callable[[Path], Mapping[int, float] | None] = lambda _folder: {}
-    """Returns the measured time of a model's calls by rows, in plain steps; None before the engine has started."""
     made_for: Callable[[str], tuple[ModelCard, ...] | None] = lambda _model: ()
-    """Returns the drafters that name a model as theirs; None before the engine has started."""
     problem: Callable[[str], str] = lambda _path: ""
-    """Returns why a folder or file cannot be loaded, a sentence; empty where it can."""
     mtp_layers: Find = lambda _hub, _model, _original: None
-    """Finds the MTP layers of a model at the hub."""
 
 
 class DeviceMemory(FolderSearch):

@@ -31,16 +31,26 @@ _LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRigh
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A model in the list, or a heading."""
+    """A model in the list, or a heading.
 
-    key: str  # identifies the model while its figures change; empty for a heading
-    title: str  # the name, or the heading
-    facts: str = ""  # below the name, at the left
-    use: str = ""  # below the name, at the right
-    marks: tuple[tuple[str, str], ...] = ()  # texts beside the name, at the right, each with the name of its colour
-    color: str = "text"  # of the name
+    Attributes:
+        key: Identifies the model, while its figures change; empty for a heading.
+        title: The name, or the heading.
+        facts: Below the name, at the left.
+        use: Below the name, at the right.
+        marks: Texts beside the name, at the right, each with the name of its colour.
+        color: Colour of the name.
+        item: The model.
+    """
+
+    key: str
+    title: str
+    facts: str = ""
+    use: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
+    color: str = "text"
     tip: str = ""
-    item: Any = None  # the model
+    item: Any = None
 
     @property
     def spoken(self) -> str:
@@ -103,12 +113,14 @@ class ModelList(QListWidget):
 
     Attributes:
         entries: The entries that are shown.
+        chosen: Emitted with the Entry that the person selected.
+        more_requested: Emitted when the end of the list is near.
     """
 
-    chosen = Signal(object)  # the Entry that the person selected
+    chosen = Signal(object)
     opened = Signal()
     delete_requested = Signal()
-    more_requested = Signal()  # the end of the list is near
+    more_requested = Signal()
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__()

@@ -18,12 +18,16 @@ from rdchat.ui.style.theme import LARGE, SMALL, Theme
 
 
 class PageLinks(QObject):
-    """Requests of a page of the models window: to show another page, or the dialog for the hub's token."""
+    """Requests of a page of the models window: to show another page, or the dialog for the hub's token.
+
+    Attributes:
+        drafters_requested: Emitted with a model: show its drafters, and ask the hub for others.
+    """
 
     downloads_requested = Signal()
     discover_requested = Signal()
     token_requested = Signal()
-    drafters_requested = Signal(ModelCard)  # a model: show its drafters, and ask the hub for others
+    drafters_requested = Signal(ModelCard)
     layers_requested = Signal(ModelCard)
     training_requested = Signal(ModelCard)
 

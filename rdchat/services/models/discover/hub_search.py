@@ -27,22 +27,35 @@ _TYPING_MS = 300  # a pause in typing asks; not every letter
 
 @dataclass(frozen=True, slots=True)
 class HubQuery:
-    """A search."""
+    """A search.
 
-    text: str = ""  # of models' names; empty for no search
-    sort: SortBy = "downloads"  # the order
-    gguf: bool = False  # whether it is for GGUF files instead of MLX models
+    Attributes:
+        text: Words in models' names; empty for no search.
+        sort: The order of the results.
+        gguf: Whether it is for GGUF files instead of MLX models.
+    """
+
+    text: str = ""
+    sort: SortBy = "downloads"
+    gguf: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SearchState:
-    """The results of a search so far."""
+    """The results of a search so far.
+
+    Attributes:
+        results: The models, in the hub's order.
+        asking: Whether the hub is being asked.
+        complete: Whether no more is asked for.
+        trouble: Why the last request failed.
+    """
 
     query: HubQuery = HubQuery()
-    results: tuple[HubModel, ...] = ()  # in the hub's order
-    asking: bool = False  # whether the hub is being asked
-    complete: bool = True  # whether no more is asked for
-    trouble: HubError | None = None  # why the last request failed
+    results: tuple[HubModel, ...] = ()
+    asking: bool = False
+    complete: bool = True
+    trouble: HubError | None = None
 
 
 class HubSearch(ModelService):
@@ -119,13 +132,19 @@ class HubSearch(ModelService):
 
 @dataclass(frozen=True, slots=True)
 class SearchFilters:
-    """Required properties. A model whose value is unknown does not pass."""
+    """Required properties. A model whose value is unknown does not pass.
 
-    max_bytes: int | None = None  # of its weights; None for any size
-    quantization: str = ""  # as the hub names it; empty for any
+    Attributes:
+        max_bytes: Largest size of the weights; None for any size.
+        quantization: The quantisation as the hub names it; empty for any.
+        fitting: Whether it must fit this machine.
+    """
+
+    max_bytes: int | None = None
+    quantization: str = ""
     licence: str = ""
     family: str = ""
-    fitting: bool = False  # whether it must fit this machine
+    fitting: bool = False
 
     def accepts(self, model: HubModel, machine: Machine | None) -> bool:
         """Return whether a model passes."""
@@ -149,21 +168,37 @@ def _names(model: HubModel) -> tuple[str, str, str]:
 
 @dataclass(frozen=True, slots=True)
 class ModelDetails:
-    """The shown model, as far as it is known."""
+    """The shown model, as far as it is known.
 
-    repository: str  # the hub id
-    page: str = ""  # the address of its page
-    hub: HubModel | None = None  # the hub's description, from a search, then with its files; None until it is known
-    files: RepositoryFiles | None = None  # to fetch; None until they are known, and where nothing can be fetched
-    problem: str = ""  # why nothing can be fetched, and what to do about it
-    ggufs: tuple[HubFile, ...] = ()  # to choose one of, smallest first; empty where there is no choice
-    gguf: str = ""  # the chosen one
-    here: bool = False  # whether all of `files` is on this machine
-    older_here: bool = False  # whether another version of it is
-    loads: str = ""  # what loads it: the hub id, or the path of the GGUF file; empty until that is known
-    trouble: HubError | None = None  # why it did not answer
-    card: str | None = None  # plain text; None until it is known, empty where there is none
-    card_trouble: HubError | None = None  # why the card was not answered
+    Attributes:
+        repository: The hub id.
+        page: The address of its page.
+        hub: The hub's description, from a search, then with its files; None until it is known.
+        files: To fetch; None until they are known, and where nothing can be fetched.
+        problem: Why nothing can be fetched, and what to do about it.
+        ggufs: GGUF files to choose one of, smallest first; empty where there is no choice.
+        gguf: The chosen GGUF file.
+        here: Whether all of `files` is on this machine.
+        older_here: Whether another version of it is.
+        loads: What loads it: the hub id, or the path of the GGUF file; empty until that is known.
+        trouble: Why the hub did not answer.
+        card: Its model card as plain text; None until it is known, empty where there is none.
+        card_trouble: Why the card could not be read.
+    """
+
+    repository: str
+    page: str = ""
+    hub: HubModel | None = None
+    files: RepositoryFiles | None = None
+    problem: str = ""
+    ggufs: tuple[HubFile, ...] = ()
+    gguf: str = ""
+    here: bool = False
+    older_here: bool = False
+    loads: str = ""
+    trouble: HubError | None = None
+    card: str | None = None
+    card_trouble: HubError | None = None
 
     @property
     def is_listed(self) -> bool:

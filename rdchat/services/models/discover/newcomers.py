@@ -31,39 +31,64 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The hub's answer about a repository."""
+    """The hub's answer about a repository.
 
-    date: str  # when, as 2026-11-22
-    problem: str  # why it is not to be had; empty where it is
-    gated: bool  # whether its authors give access on its page only
+    Attributes:
+        date: The day, as 2026-11-22.
+        problem: Why it is not to be had; empty where it is.
+        gated: Whether its authors give access on its page only.
+    """
+
+    date: str
+    problem: str
+    gated: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SuggestedDrafter:
-    """The drafter of a suggested model."""
+    """The drafter of a suggested model.
 
-    repository: str  # the hub id
-    kind: str  # such as `DFlash`, or `draft model`
+    Attributes:
+        repository: The hub id.
+        kind: Its kind, such as `DFlash`, or `draft model`.
+        size_from: Where that figure is from.
+        sources: Where it is named for this model.
+    """
+
+    repository: str
+    kind: str
     weight_bytes: int | None  # None where it is not known
-    size_from: str  # where that figure is from
-    sources: tuple[Source, ...]  # where it is named for this model
+    size_from: str
+    sources: tuple[Source, ...]
     checked: Checked | None  # None where the hub was not asked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A model for newcomers."""
+    """A model for newcomers.
 
-    memory_gb: int  # of the Macs that it was chosen for, in binary gigabytes, as Macs are sold
-    name: str  # for people
-    repository: str  # the hub id
-    licence: str  # as its sources name it; empty where they do not
+    Attributes:
+        memory_gb: Memory of the Macs that it was chosen for, in binary gigabytes, as Macs are sold.
+        name: Its name for people.
+        repository: The hub id.
+        licence: The licence as its sources name it; empty where they do not.
+        size_from: Where that figure is from.
+        good_for: What it is good for, a sentence.
+        why: Why it was chosen.
+        chosen: The day on which it was chosen, as 2026-11-22.
+        sources: Where it is named.
+    """
+
+    memory_gb: int
+    name: str
+    repository: str
+    licence: str
     weight_bytes: int
-    size_from: str  # where that figure is from
-    good_for: str  # what for, a sentence
-    why: str  # why it was chosen
-    chosen: str  # when, as 2026-11-22
-    sources: tuple[Source, ...]  # where it is named
+    size_from: str
+    good_for: str
+    why: str
+    chosen: str
+    sources: tuple[Source, ...]
     checked: Checked | None  # None where the hub was not asked
     drafter: SuggestedDrafter
 

@@ -25,13 +25,18 @@ LIMITS = DownloadLimits(tries=60, lock_wait_s=1e9)
 
 @dataclass(frozen=True, slots=True)
 class DownloadTotals:
-    """The sum of all running downloads."""
+    """The sum of all running downloads.
 
-    going: int = 0  # how many run or wait for their turn
+    Attributes:
+        going: How many run or wait for their turn.
+        seconds_left: Seconds until all are complete; None if it is unknown.
+    """
+
+    going: int = 0
     done_bytes: int = 0
     total_bytes: int = 0
     bytes_per_second: float = 0.0
-    seconds_left: float | None = None  # until all are here; None if it is unknown
+    seconds_left: float | None = None
 
     @property
     def fraction(self) -> float:

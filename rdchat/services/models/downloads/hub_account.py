@@ -13,14 +13,23 @@ from rdchat.services.models.model_service import ModelService
 
 @dataclass(frozen=True, slots=True)
 class AccountStatus:
-    """Facts about the token; never the token itself."""
+    """Facts about the token; never the token itself.
 
-    host: str = ""  # the hub's
-    token_page: str = ""  # where tokens are made
-    busy: str = ""  # the running work in words; empty for none
-    source: TokenSource | None = None  # where the token was found; None without one
-    name: str = ""  # the account that the hub names for the token; empty until the hub was asked
-    problem: str = ""  # the last error
+    Attributes:
+        host: The hub's host.
+        token_page: Where tokens are made.
+        busy: The running work, for people; empty for none.
+        source: Where the token was found; None without one.
+        name: The account that the hub names for the token; empty until the hub was asked.
+        problem: The last error.
+    """
+
+    host: str = ""
+    token_page: str = ""
+    busy: str = ""
+    source: TokenSource | None = None
+    name: str = ""
+    problem: str = ""
 
 
 class HubAccount(ModelService):
@@ -28,9 +37,10 @@ class HubAccount(ModelService):
 
     Attributes:
         status: Facts about the token in use.
+        accepted: Emitted when the hub knows the token that was just given.
     """
 
-    accepted = Signal()  # the hub knows the token that was just given
+    accepted = Signal()
     close_s = 0.2  # a keychain may ask the person for long
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:

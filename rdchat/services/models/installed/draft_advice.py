@@ -29,22 +29,34 @@ class DraftAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class DraftAdvice:
-    """One line of advice for a model."""
+    """One line of advice for a model.
+
+    Attributes:
+        drafter: The drafter that `USE` takes.
+        is_model: Whether that is a smaller model.
+    """
 
     text: str
     action: DraftAction = DraftAction.NONE
-    drafter: str = ""  # what `USE` takes
-    is_model: bool = False  # whether that is a smaller model
+    drafter: str = ""
+    is_model: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class _Usual:
-    """What a kind of drafter usually brings."""
+    """What a kind of drafter usually brings.
 
-    tokens: float  # a step, on chat
-    rows: int  # of the step's call
-    draft: float  # time of the draft, in plain steps
-    evidence: str  # where `tokens` comes from
+    Attributes:
+        tokens: Tokens per step, on chat.
+        rows: Rows of the step's call.
+        draft: Time of the draft, in plain steps.
+        evidence: Where `tokens` comes from.
+    """
+
+    tokens: float
+    rows: int
+    draft: float
+    evidence: str
 
 
 # MTP: Qwen3.6, the hidden state read after the final norm (llama.cpp 24025). EAGLE-3 and DSpark: MT-Bench at
@@ -80,12 +92,19 @@ class _Offer:
 
 @dataclass(frozen=True, slots=True)
 class Drafts:
-    """What could draft for a model."""
+    """What could draft for a model.
 
-    heads: Sequence[ModelCard]  # drafter heads on this machine that fit it, the surest first
-    smaller: Sequence[ModelCard]  # models on this machine with the same tokens, the smallest first
-    published: Sequence[HubModel] | None = None  # what the hub has for it; None where it was not asked
-    used: str | None = None  # the drafter or smaller model that the person chose for it; None for its own
+    Attributes:
+        heads: Drafter heads on this machine that fit it, the surest first.
+        smaller: Models on this machine with the same tokens, the smallest first.
+        published: What the hub has for it; None where it was not asked.
+        used: The drafter or smaller model that the person chose for it; None for its own.
+    """
+
+    heads: Sequence[ModelCard]
+    smaller: Sequence[ModelCard]
+    published: Sequence[HubModel] | None = None
+    used: str | None = None
 
 
 def draft_advice(model: ModelCard, drafts: Drafts, calls: Mapping[int, float]) -> DraftAdvice:

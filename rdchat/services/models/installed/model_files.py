@@ -24,13 +24,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemovalQuestion:
-    """The effects of deleting a model, for the question before it."""
+    """The effects of deleting a model, for the question before it.
+
+    Attributes:
+        plan: The deletion of a model in the hub's cache; None for anything else.
+        sharing: Other revisions that share files with it; those files stay.
+        with_unfinished: Whether an unfinished download of another version is deleted with it.
+    """
 
     model: ModelCard
     freed_bytes: int
-    plan: DeletionPlan | None = None  # of a whole model in the hub's cache; None for anything else
-    sharing: tuple[str, ...] = ()  # other revisions that share files with it; those files stay
-    with_unfinished: bool = False  # whether an unfinished download of another version is deleted with it
+    plan: DeletionPlan | None = None
+    sharing: tuple[str, ...] = ()
+    with_unfinished: bool = False
     has_trash: bool = True  # False once the system refused to move it to the Trash
 
     @property

@@ -16,11 +16,16 @@ from rdchat.services.models.model_service import ModelService
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """A model that was deleted."""
+    """A model that was deleted.
+
+    Attributes:
+        trashed: The folder in the Trash, which restores it; None if it was deleted for good.
+        with_unfinished: Whether unfinished downloads of its repository were deleted with it.
+    """
 
     model: ModelCard
-    trashed: TrashedFolder | None  # restores it; None if it was deleted for good
-    with_unfinished: bool  # whether unfinished downloads of its repository were deleted with it
+    trashed: TrashedFolder | None
+    with_unfinished: bool
 
 
 class Removal(ModelService):
@@ -81,9 +86,10 @@ class Verification(ModelService):
     Attributes:
         model: The model whose files are being read; None for none.
         done_bytes: Bytes of it that were read.
+        finished: Emitted with a model and its `Verdict`.
     """
 
-    finished = Signal(ModelCard, object)  # with its `Verdict`
+    finished = Signal(ModelCard, object)
     failed = Signal(ModelCard, RdchatError)
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:

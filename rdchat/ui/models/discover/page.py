@@ -32,9 +32,13 @@ _SIZES = (2, 4, 8, 16, 32, 64)  # GB
 
 
 class SearchBar(QWidget):
-    """The search field, the format, the order and the filters."""
+    """The search field, the format, the order and the filters.
 
-    changed = Signal()  # the query or the filters
+    Attributes:
+        changed: Emitted when the query or the filters change.
+    """
+
+    changed = Signal()
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()

@@ -25,12 +25,18 @@ _BAR, _TICK, _LINE, _SWATCH, _FIGURE = 16.0, 4.0, 20.0, 10.0, 80.0  # pixels; _T
 
 
 class MemoryPart(NamedTuple):
-    """A part of the machine's memory."""
+    """A part of the machine's memory.
+
+    Attributes:
+        color: A name of `Colors`.
+        size: Its size in bytes.
+        text: An explanation.
+    """
 
     name: str
-    color: str  # a name of `Colors`
-    size: int  # in bytes
-    text: str  # explains it
+    color: str
+    size: int
+    text: str
 
 
 class MemoryChart(Chart):
