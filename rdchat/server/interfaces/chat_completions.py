@@ -16,41 +16,6 @@ from rdchat.server.interfaces.shapes import read_answer, read_shape
 _EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 
 
-class ChatCompletions(OpenAIInterface):
-    """Reads requests and writes replies of `/v1/chat/completions`; see `Interface`."""
-
-    def format(self, request: ReplyRequest, model: str, reply_id: str) -> "ChatFormat":
-        return ChatFormat(request, model, reply_id)
-
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
-        common = read_openai(fields)
-        fields.refuse("use `tools` and `tool_choice`.", "functions", "function_call")
-        fields.refuse("rdchat reads and writes texts only.", "audio")
-        fields.refuse("rdchat reads and writes texts only.", "modalities", neutral=(["text"],))
-        fields.refuse("rdchat does not search the web.", "web_search_options")
-        effort = fields.text("reasoning_effort", "")
-        if effort and effort not in _EFFORTS:
-            raise wrong("reasoning_effort", f"`reasoning_effort` must be one of {', '.join(_EFFORTS)}.")
-        return ReplyRequest(
-            prompts=(Prompt(read_messages(fields)),),
-            one_call=not fields.flag("parallel_tool_calls", default=True),
-            top_log_probs=self._log_probs(fields),
-            effort=read_thinking(fields, effort),
-            **read_answer(
-                read_tools(fields), fields.take("tool_choice", "auto"), read_shape(fields.part("response_format"))
-            ),
-            **common,
-            ignored=fields.unread(),
-        )
-
-    def _log_probs(self, fields: Fields) -> int | None:
-        requested, top = fields.flag("logprobs"), fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
-        if top and not requested:
-            raise wrong("top_logprobs", "`top_logprobs` needs `logprobs`: true.")
-        return (top or 0) if requested else None
-
-
 class ChatFormat(OpenAIFormat):
     """Writes the replies to one request, as chunks if they are streamed."""
 
@@ -102,6 +67,40 @@ class ChatFormat(OpenAIFormat):
     ) -> str:
         choice = {"index": index, "delta": delta, "finish_reason": finish, **ids}
         return self._chunk(choice | {"logprobs": log_probs(tokens) if tokens else None})
+
+
+class ChatCompletions(OpenAIInterface):
+    """Reads requests and writes replies of `/v1/chat/completions`; see `Interface`."""
+
+    format = ChatFormat
+
+    def read(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read`."""
+        common = read_openai(fields)
+        fields.refuse("use `tools` and `tool_choice`.", "functions", "function_call")
+        fields.refuse("rdchat reads and writes texts only.", "audio")
+        fields.refuse("rdchat reads and writes texts only.", "modalities", neutral=(["text"],))
+        fields.refuse("rdchat does not search the web.", "web_search_options")
+        effort = fields.text("reasoning_effort", "")
+        if effort and effort not in _EFFORTS:
+            raise wrong("reasoning_effort", f"`reasoning_effort` must be one of {', '.join(_EFFORTS)}.")
+        return ReplyRequest(
+            prompts=(Prompt(read_messages(fields)),),
+            one_call=not fields.flag("parallel_tool_calls", default=True),
+            top_log_probs=self._log_probs(fields),
+            effort=read_thinking(fields, effort),
+            **read_answer(
+                read_tools(fields), fields.take("tool_choice", "auto"), read_shape(fields.part("response_format"))
+            ),
+            **common,
+            ignored=fields.unread(),
+        )
+
+    def _log_probs(self, fields: Fields) -> int | None:
+        requested, top = fields.flag("logprobs"), fields.whole_number("top_logprobs", 0, MAX_LOG_PROBS)
+        if top and not requested:
+            raise wrong("top_logprobs", "`top_logprobs` needs `logprobs`: true.")
+        return (top or 0) if requested else None
 
 
 def calls_of(choice: Choice, reply_id: str) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
 from rdchat.inference.prompts.fitting import short_id
 from rdchat.server.interfaces.api_error import unsupported, wrong
-from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.fields import Fields, object_of
 
 _TITLE_CHARACTERS = 200
 _ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL} | {role.value: role for role in Role}
@@ -19,13 +19,6 @@ def read_messages(fields: Fields) -> tuple[ChatMessage, ...]:
     if not listed:
         raise wrong("messages", "`messages` must have at least one message.")
     return tuple(_read_message(each, last=each is listed[-1]) for each in listed)
-
-
-def object_of(value: Any, name: str) -> Mapping[str, Any]:
-    """Return a JSON object as it is; anything else is refused."""
-    if not isinstance(value, dict):
-        raise wrong(name, f"`{name}` must be an object.")
-    return value
 
 
 def _read_message(fields: Fields, *, last: bool) -> ChatMessage:

@@ -12,36 +12,6 @@ from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyR
 from rdchat.server.interfaces.shapes import read_shape
 
 
-class Completions(OpenAIInterface):
-    """Reads requests and writes replies of `/v1/completions`; see `Interface`."""
-
-    def format(self, request: ReplyRequest, model: str, reply_id: str) -> "CompletionFormat":
-        return CompletionFormat(request, model, reply_id)
-
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
-        common = read_openai(fields)
-        fields.refuse("a text is continued at its end only.", "suffix")
-        fields.refuse("the reply never has the prompt in it.", "echo")
-        fields.refuse("each of the `n` replies is sent.", "best_of", neutral=(common["choices"],))
-        return ReplyRequest(
-            prompts=self._prompts(fields),
-            top_log_probs=fields.whole_number("logprobs", 0, MAX_LOG_PROBS),
-            shape=read_shape(fields.part("response_format")),
-            **common,
-            ignored=fields.unread(),
-        )
-
-    def _prompts(self, fields: Fields) -> tuple[Prompt, ...]:
-        prompt = fields.take("prompt")
-        texts = [prompt] if isinstance(prompt, str) else prompt
-        if not isinstance(texts, list) or not texts:
-            raise wrong("prompt", "`prompt` must be a text, or a list of texts.")
-        if not all(isinstance(text, str) for text in texts):
-            raise unsupported("prompt", "rdchat takes texts, not token ids.")
-        return tuple(Prompt(text=text) for text in texts)
-
-
 class CompletionFormat(OpenAIFormat):
     """Writes the replies to one request, as chunks if they are streamed."""
 
@@ -75,3 +45,32 @@ class CompletionFormat(OpenAIFormat):
             "token_logprobs": [token.log_prob for token in tokens],
             "top_logprobs": likely if top else None,
         }
+
+
+class Completions(OpenAIInterface):
+    """Reads requests and writes replies of `/v1/completions`; see `Interface`."""
+
+    format = CompletionFormat
+
+    def read(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read`."""
+        common = read_openai(fields)
+        fields.refuse("a text is continued at its end only.", "suffix")
+        fields.refuse("the reply never has the prompt in it.", "echo")
+        fields.refuse("each of the `n` replies is sent.", "best_of", neutral=(common["choices"],))
+        return ReplyRequest(
+            prompts=self._prompts(fields),
+            top_log_probs=fields.whole_number("logprobs", 0, MAX_LOG_PROBS),
+            shape=read_shape(fields.part("response_format")),
+            **common,
+            ignored=fields.unread(),
+        )
+
+    def _prompts(self, fields: Fields) -> tuple[Prompt, ...]:
+        prompt = fields.take("prompt")
+        texts = [prompt] if isinstance(prompt, str) else prompt
+        if not isinstance(texts, list) or not texts:
+            raise wrong("prompt", "`prompt` must be a text, or a list of texts.")
+        if not all(isinstance(text, str) for text in texts):
+            raise unsupported("prompt", "rdchat takes texts, not token ids.")
+        return tuple(Prompt(text=text) for text in texts)

@@ -26,6 +26,13 @@ def parse_body(body: bytes) -> dict[str, Any]:
     return parsed
 
 
+def object_of(value: Any, name: str) -> Mapping[str, Any]:
+    """Return a JSON object as it is; anything else is refused."""
+    if not isinstance(value, dict):
+        raise wrong(name, f"`{name}` must be an object.")
+    return value
+
+
 class Fields:
     """The fields of a JSON object. One with the value null counts as absent.
 
@@ -74,9 +81,7 @@ class Fields:
 
     def _inner(self, value: Any, path: str) -> "Fields":
         """Return an object inside this one, by its path from here; its unread fields are unread here too."""
-        if not isinstance(value, dict):
-            raise wrong(self.name(path), f"`{self.name(path)}` must be an object.")
-        made = Fields(value, self.name(path))
+        made = Fields(object_of(value, self.name(path)), self.name(path))
         self._parts.append(made)
         return made
 

@@ -8,8 +8,8 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
-from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, object_of, part_text, text_of
-from rdchat.server.interfaces.fields import Fields
+from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, part_text, text_of
+from rdchat.server.interfaces.fields import Fields, object_of
 from rdchat.server.interfaces.interface import event
 from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_common, read_thinking
 from rdchat.server.interfaces.shapes import read_answer, read_shape
@@ -27,62 +27,6 @@ _STOP_REASONS = {
     FinishReason.STOP_STRING: "stop_sequence",
 }
 _EFFORTS = ("", "low", "medium", "high", "xhigh", "max")
-
-
-class Messages:
-    """Reads requests and writes replies of `/v1/messages`.
-
-    Args:
-        counts: Whether requests ask for the tokens of their prompt alone, so that `max_tokens` may be missing.
-    """
-
-    ping = event({"type": "ping"}, "ping")
-
-    def __init__(self, *, counts: bool = False) -> None:
-        self._counts = counts
-
-    def read(self, fields: Fields) -> ReplyRequest:
-        """Read a request; see `Interface.read`."""
-        common = read_common(fields, "stop_sequences", *_SAMPLING)
-        if fields.take("max_tokens") is None and not self._counts:
-            raise wrong("max_tokens", "`max_tokens` is missing.")
-        fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
-        fields.ignore(*_HINTS)
-        prompt = Prompt(tuple(_read_messages(fields)))
-        output = fields.part("output_config") or Fields({})
-        answer = self._answer(fields, read_shape(output.part("format")))
-        thinking = fields.part("thinking")
-        kind, effort = thinking.text("type") if thinking else "", output.text("effort", "")
-        if kind not in _THINKING:
-            raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
-        if effort not in _EFFORTS:
-            raise unsupported("output_config.effort", f"give {', '.join(filter(None, _EFFORTS))}.")
-        return ReplyRequest(
-            prompts=(prompt,),
-            effort=read_thinking(fields, effort or _THINKING[kind]),
-            show_thoughts=kind in {"enabled", "adaptive"},
-            **answer,
-            **common,
-            ignored=fields.unread(),
-        )
-
-    def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
-        """Read the tools that the model may or must call, as fields of `ReplyRequest` with the answer's shape."""
-        named = fields.inners("tools")
-        own = [each for each in named if each.text("type", "custom") == "custom"]
-        # Anthropic's own tools, such as its web search: nobody runs them here
-        fields.ignored += [f"tools.{each.text('name', '')}" for each in named if each not in own]
-        tools = tuple(map(_read_tool, own))
-        choice = fields.take("tool_choice", "auto")
-        one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
-        return read_answer(tools, choice, shape) | {"one_call": one_call}
-
-    def format(self, request: ReplyRequest, model: str, reply_id: str) -> "MessageFormat":
-        return MessageFormat(request, model, reply_id)
-
-    def stream_error(self, error: ApiError) -> str:
-        """Return the events for a failure."""
-        return event(error.anthropic(), "error")
 
 
 class MessageFormat:
@@ -173,6 +117,60 @@ class MessageFormat:
 
     def _calls(self, choice: Choice) -> list[tuple[str, ToolCall]]:
         return [(id_of_call(call, self._reply_id, choice.index, at), call) for at, call in enumerate(choice.calls)]
+
+
+class Messages:
+    """Reads requests and writes replies of `/v1/messages`.
+
+    Args:
+        counts: Whether requests ask for the tokens of their prompt alone, so that `max_tokens` may be missing.
+    """
+
+    ping = event({"type": "ping"}, "ping")
+    format = MessageFormat
+
+    def __init__(self, *, counts: bool = False) -> None:
+        self._counts = counts
+
+    def read(self, fields: Fields) -> ReplyRequest:
+        """Read a request; see `Interface.read`."""
+        common = read_common(fields, "stop_sequences", *_SAMPLING)
+        if fields.take("max_tokens") is None and not self._counts:
+            raise wrong("max_tokens", "`max_tokens` is missing.")
+        fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
+        fields.ignore(*_HINTS)
+        prompt = Prompt(tuple(_read_messages(fields)))
+        output = fields.part("output_config") or Fields({})
+        answer = self._answer(fields, read_shape(output.part("format")))
+        thinking = fields.part("thinking")
+        kind, effort = thinking.text("type") if thinking else "", output.text("effort", "")
+        if kind not in _THINKING:
+            raise unsupported("thinking.type", f"give {', '.join(filter(None, _THINKING))}.")
+        if effort not in _EFFORTS:
+            raise unsupported("output_config.effort", f"give {', '.join(filter(None, _EFFORTS))}.")
+        return ReplyRequest(
+            prompts=(prompt,),
+            effort=read_thinking(fields, effort or _THINKING[kind]),
+            show_thoughts=kind in {"enabled", "adaptive"},
+            **answer,
+            **common,
+            ignored=fields.unread(),
+        )
+
+    def _answer(self, fields: Fields, shape: AnswerShape | None) -> dict[str, Any]:
+        """Read the tools that the model may or must call, as fields of `ReplyRequest` with the answer's shape."""
+        named = fields.inners("tools")
+        own = [each for each in named if each.text("type", "custom") == "custom"]
+        # Anthropic's own tools, such as its web search: nobody runs them here
+        fields.ignored += [f"tools.{each.text('name', '')}" for each in named if each not in own]
+        tools = tuple(map(_read_tool, own))
+        choice = fields.take("tool_choice", "auto")
+        one_call = isinstance(choice, dict) and Fields(choice, "tool_choice").flag("disable_parallel_tool_use")
+        return read_answer(tools, choice, shape) | {"one_call": one_call}
+
+    def stream_error(self, error: ApiError) -> str:
+        """Return the events for a failure."""
+        return event(error.anthropic(), "error")
 
 
 def _read_tool(fields: Fields) -> Mapping[str, Any]:
