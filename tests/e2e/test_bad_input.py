@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QApplication, QMessageBox, QPlainTextEdit
 from pytestqt.qtbot import QtBot
 
 from rdchat import paths
-from rdchat.app import open_app, open_store
+from rdchat.app import open_app
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
@@ -240,13 +240,13 @@ class AtTheDialog(QObject):
 
 def test_a_database_that_another_process_holds(qapp: QApplication, qtbot: QtBot, small_model: Path) -> None:
     start_with(small_model)
-    database = paths.database_path()
+    database, settings = paths.database_path(), SettingsStore(paths.settings_path())
     with python_process(HOLD_CHATS, database) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "open\n"
 
         person = AtTheDialog(qtbot, lambda: None, "Close")
-        assert open_store() is None
+        assert open_app(qapp, settings) is None
         assert f"Another rdchat is using the chats in {database.parent}." in person.told
         assert "Quit rdchat first, or use its open window." in person.told
 
@@ -255,10 +255,10 @@ def test_a_database_that_another_process_holds(qapp: QApplication, qtbot: QtBot,
             holder.wait()
 
         person = AtTheDialog(qtbot, quit_the_other, "Retry")
-        store = open_store()
+        opened = open_app(qapp, settings)
         assert f"Another rdchat is using the chats in {database.parent}." in person.told
-    assert store is not None
-    with running_app(qapp, qtbot, store) as app:
+    assert opened is not None
+    with running_app(qapp, qtbot, app=opened) as app:
         assert_usable(qtbot, app, small_model)
 
 
@@ -298,13 +298,13 @@ def test_a_damaged_database_is_moved_aside_whole(qapp: QApplication, qtbot: QtBo
     make_corrupt(database)
     content = database.read_bytes()
     title = "Your chats could not be read"
-    with running_app(qapp, qtbot, open_store()) as app:
+    with running_app(qapp, qtbot, app=open_app(qapp, SettingsStore(paths.settings_path()))) as app:
         (kept,) = database.parent.glob("conversations-damaged-*.db")
         cause = f"Their file is damaged. It was kept as {kept}, and rdchat started with an empty list."
         wait_for_words(qtbot, title, cause)
         assert_usable(qtbot, app, small_model)
     assert kept.read_bytes() == content
-    with running_app(qapp, qtbot, open_store()) as app:
+    with running_app(qapp, qtbot, app=open_app(qapp, SettingsStore(paths.settings_path()))) as app:
         wait_for_words(qtbot, "Hello")  # the new list is kept, and nothing is said again
         assert title not in words()
     assert kept.read_bytes() == content
