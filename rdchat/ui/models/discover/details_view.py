@@ -1,5 +1,6 @@
 """The details of one model of the hub: facts, memory, download, files and card."""
 
+from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import Qt
@@ -33,6 +34,7 @@ class SuggestionBox(Ground):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__(theme, "raised")
         self._models, self._theme = models, theme
+        self._drafter: Model | None = None
         self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
         self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
         self.download = ModelRow(models, links, theme, in_details=True)
@@ -56,14 +58,20 @@ class SuggestionBox(Ground):
         self.why.setText(suggestion.why)
         known = texts.size(drafter.weight_bytes) or "size unknown"
         self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
-        name, downloads = drafter.repository, self._models.downloads
-        installed = name in here or self._models.is_downloaded(name)
-        size = drafter.weight_bytes or 0
-        self.download.show_model(
-            Model(name, download=downloads.find(name), is_installed=installed, is_model=False, size=size)
-        )
+        name, size = drafter.repository, drafter.weight_bytes or 0
+        self._drafter = Model(name, is_installed=name in here, is_model=False, size=size)
+        self.show_progress()
         self.check.setText(texts.check_text(suggestion.checked, suggestion.chosen))
         self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
+
+    def show_progress(self) -> None:
+        """Show how far the drafter's download is."""
+        if self._drafter is not None:
+            name, models = self._drafter.id, self._models
+            installed = self._drafter.is_installed or models.is_downloaded(name)
+            self.download.show_model(
+                replace(self._drafter, download=models.downloads.find(name), is_installed=installed)
+            )
 
     def _show_sources(self, sources: dict[Source, None]) -> None:
         while item := self._sources.takeAt(0):
@@ -138,13 +146,14 @@ class DetailsView(QStackedWidget):
             here: Hub ids of the models on this machine.
         """
         before, self._model = self._model, model
-        self.setCurrentWidget(self.notice)
         if model is None:
+            self.setCurrentWidget(self.notice)
             more = "Its size, files and card appear here."
             self.notice.show_text("Choose a model", more)
             return
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
         if model.trouble is not None and suggestion is None:
+            self.setCurrentWidget(self.notice)
             self.notice.show_trouble(model.trouble)
             return
         if before is None or before.repository != model.repository:
@@ -157,6 +166,12 @@ class DetailsView(QStackedWidget):
         self.suggestion.show_suggestion(suggestion, here)
         self._show_card(model)
         self.setCurrentWidget(self.area)
+
+    def show_progress(self) -> None:
+        """Show how far the downloads are."""
+        if self._model is not None and self.currentWidget() is self.area:
+            self._show_download(self._model)
+            self.suggestion.show_progress()
 
     def focus_download(self) -> None:
         """Focus the button that downloads or loads, else the link to the page."""

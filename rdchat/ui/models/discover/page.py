@@ -142,8 +142,9 @@ class DiscoverPage(QWidget):
         self.notice.action_requested.connect(self.bar.clear_filters)
         self.notice.retry_requested.connect(search.retry)
         search.changed.connect(self._show_results)
-        for changed in (models.details.changed, models.downloads.progressed, models.downloads.removed):
-            changed.connect(self._show_details)
+        models.details.changed.connect(self._show_details)
+        for changed in (models.downloads.progressed, models.downloads.removed):
+            changed.connect(self.details.show_progress)
         for changed in (models.memory.changed, models.slot.loaded, models.here.changed):
             changed.connect(self._show_all)
         for happened in (models.downloads.finished, models.removal.removed, models.removal.restored):

@@ -10,6 +10,7 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
+from rdchat.hub.downloads.download import Download
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.discover.page import DiscoverPage
 from rdchat.ui.style.theme import Theme
@@ -249,6 +250,16 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     qtbot.waitUntil(lambda: box.main.text().startswith("Download") and box.state.text() == "", timeout=WAIT_MS)
     qtbot.waitUntil(lambda: models.here.results == ())
     assert models.downloads.all() == ()
+
+
+def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    """Each report of progress showed the notice for a moment, which took the focus from the details."""
+    hub.add("org/small", small_files())
+    search(qtbot, page, "small")
+    click(qtbot, page, "org/small")
+    page.details.files.fold.setFocus()
+    page._models.downloads.progressed.emit(Download("org/other"))
+    assert page.details.files.fold.hasFocus()
 
 
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
