@@ -248,17 +248,25 @@ def local_engine() -> Engine:
 
 
 def open_app(qt: QApplication, settings: SettingsStore) -> App | None:
-    """Make the app while the store is opened, and offer to try again if that fails; None if the person gives up."""
-    while True:
-        app = None
+    """Make the app while the store is opened; None if the person gave up."""
+    while (store := open_store()) is not None:
+        app = App(qt, store, settings, local_engine)
         try:
-            store = ConversationStore(paths.database_path(), wait=False)
-            app = App(qt, store, settings, local_engine)
             store.wait()
             return app
         except StorageError as error:
-            if app is not None:
-                app.finish()
+            app.finish()
+            if not _retry(error):
+                break
+    return None
+
+
+def open_store() -> ConversationStore | None:
+    """Start to open the store, and offer to try again if that fails; None if the person gives up."""
+    while True:
+        try:
+            return ConversationStore(paths.database_path(), wait=False)
+        except StorageError as error:
             if not _retry(error):
                 return None
 
