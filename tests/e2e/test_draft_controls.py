@@ -61,6 +61,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         assert texts[0] == texts[1]
 
         drafts = window.panel.drafts
+        drafts.fold(False)
         assert drafts.rows["Steps with a draft"].value.text() == str(reply.statistics.rounds)
         assert sum(int(bar.value) for bar in drafts.lengths.bars) == reply.statistics.rounds
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)

@@ -90,10 +90,10 @@ class Section(QWidget):
         self.name = name
         self.theme = theme
         self.head = SectionHead(name)
-        body = QWidget()
-        self._rows = column(within=body, spacing=TIGHT + 2)
-        column(self.head, body, within=self, spacing=TIGHT + 2)
-        self.head.toggled.connect(body.setVisible)
+        self._body = QWidget()
+        self._rows = column(within=self._body, spacing=TIGHT + 2)
+        column(self.head, self._body, within=self, spacing=TIGHT + 2)
+        self.head.toggled.connect(self._show_body)
         self.head.clicked.connect(lambda unfolded: self.folded.emit(self.name, not unfolded))
 
     def add[W: QWidget](self, row: W, index: int = -1) -> W:
@@ -104,6 +104,9 @@ class Section(QWidget):
     def fold(self, folded: bool) -> None:
         """Fold or unfold it without emitting `folded`."""
         self.head.setChecked(not folded)
+
+    def _show_body(self, visible: bool) -> None:
+        self._body.setVisible(visible)
 
 
 class SpeedSection(QWidget):
@@ -221,13 +224,30 @@ _POSITIONS = "Acceptance by position, %"
 
 
 class FigureSection(Section):
-    """A section with a row for each of its figures."""
+    """A folded section with a row for each of its figures, which are built when it is first unfolded."""
 
     def __init__(self, theme: Theme, name: str) -> None:
         super().__init__(theme, name)
-        self.rows = {figure: self.add(FigureRow(theme, figure)) for figure in SECTIONS[name]}
+        self.rows: dict[str, FigureRow] = {}
+        self._source = FigureSource()
+        self.fold(True)
 
     def show_figures(self, source: FigureSource) -> None:
+        """Show figures now, or once the section is unfolded."""
+        self._source = source
+        if self.rows:
+            self._fill(source)
+
+    def _show_body(self, visible: bool) -> None:
+        if visible and not self.rows:
+            self._build()
+            self._fill(self._source)
+        super()._show_body(visible)
+
+    def _build(self) -> None:
+        self.rows = {figure: self.add(FigureRow(self.theme, figure)) for figure in SECTIONS[self.name]}
+
+    def _fill(self, source: FigureSource) -> None:
         for name, figure in self.rows.items():
             figure.show_value(FIGURES[name](source))
 
@@ -237,6 +257,9 @@ class DraftFigures(FigureSection):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Drafts")
+
+    def _build(self) -> None:
+        super()._build()
         self.lengths = self._add_chart("Steps by tokens kept", _LENGTHS)
         self.positions = self._add_chart(_POSITIONS, DEFINITIONS[_POSITIONS])
 
@@ -246,8 +269,8 @@ class DraftFigures(FigureSection):
         heading.setContentsMargins(0, TIGHT, 0, 0)
         return self.add(BarChart(self.theme, name, definition))
 
-    def show_figures(self, source: FigureSource) -> None:
-        super().show_figures(source)
+    def _fill(self, source: FigureSource) -> None:
+        super()._fill(source)
         statistics = source.statistics
         self.lengths.show_bars(_length_bars(statistics) if statistics.drafted_rounds else ())
         self.positions.show_bars(
@@ -280,10 +303,13 @@ class MemorySection(FigureSection):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Memory")
+
+    def _build(self) -> None:
+        super()._build()
         self.context_bar = self.add(thin_bar("Context used", 6), 1)
 
-    def show_figures(self, source: FigureSource) -> None:
-        super().show_figures(source)
+    def _fill(self, source: FigureSource) -> None:
+        super()._fill(source)
         used, limit = source.context
         self.context_bar.setValue(min(round(used / limit * 1000), 1000) if limit else 0)
 
@@ -293,10 +319,13 @@ class ModelSection(FigureSection):
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Model")
-        self.model_name = self.add(ElidedLabel(theme), 0)
 
-    def show_figures(self, source: FigureSource) -> None:
-        super().show_figures(source)
+    def _build(self) -> None:
+        super()._build()
+        self.model_name = self.add(ElidedLabel(self.theme), 0)
+
+    def _fill(self, source: FigureSource) -> None:
+        super()._fill(source)
         none = "None" if source.state is EngineState.NO_MODEL else formatting.NONE
         self.model_name.setText(source.model.name if source.model else none)
 

@@ -44,9 +44,13 @@ def _panel(chat: Chat, theme: Theme) -> SpeedPanel:
 
 @pytest.fixture
 def panel(qtbot: QtBot, theme: Theme, chat: Chat) -> SpeedPanel:
+    """A panel whose sections were all unfolded once: their rows are there."""
     panel = _panel(chat, theme)
     qtbot.addWidget(panel)
     panel.resize(280, 700)
+    for section in (panel.drafts, panel.reply, panel.memory, panel.model):
+        section.fold(False)
+        section.fold(True)
     panel.show()
     return panel
 
@@ -372,6 +376,22 @@ def test_a_folded_section_stays_folded(qtbot: QtBot, theme: Theme, chat: Chat, p
     assert not panel.time.bar.isVisible()
     panel.memory.head.click()
     assert set(chat.controller.settings.values.panel_collapsed) == {*folded, "Time"}
+
+
+def test_figures_are_there_when_a_section_is_first_unfolded(qtbot: QtBot, theme: Theme, chat: Chat) -> None:
+    """Their rows are built then."""
+    panel = _panel(chat, theme)
+    qtbot.addWidget(panel)
+    panel.show()
+    chat.start()
+    chat.controller.replies.statistics_changed.emit(_STATISTICS)
+    qtbot.waitUntil(lambda: panel.speed.decode.text() != formatting.NONE)
+    assert not panel.reply.rows
+    panel.reply.head.click()
+    assert panel.reply.rows["Tokens written"].isVisible()
+    assert panel.reply.rows["Tokens written"].value.text() == "101"
+    panel.model.head.click()
+    assert panel.model.rows["Runs on"].value.text() == "CPU"
 
 
 def test_headings_can_be_read_after_a_change_to_dark(theme: Theme, panel: SpeedPanel) -> None:
