@@ -14,7 +14,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, ta
 from rdchat.errors import InvalidSettingError, RdchatError
 from rdchat.inference.api.benchmark import EVERYDAY_PROMPTS, BenchPlan, BenchProgress, BenchRun, BenchRunner, Sweep
 from rdchat.inference.api.events import LoadProgress
-from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode, require
 from rdchat.inference.benchmark.csv_file import read_csv, write_csv
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # A cell without a value in a table.
 _NONE = "-"
 # Options that have no effect when a file is shown.
-_MEASURING = ("prompts", "modes", "results", "csv")
+_MEASURING = ("prompts", "modes", "reply_store", "results", "csv")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -49,6 +49,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     options.add_model(parser, dtype=False)
     parser.add_argument("--seed", type=int, default=0, help="seed of the replies (default: 0)")
     parser.add_argument("--no-mlx-lm", action="store_true", help="leave stock mlx-lm out")
+    parser.add_argument(
+        "--reply-store",
+        metavar="FILE",
+        help='draft from these earlier replies too: JSON lines such as {"reply": "..."}, newest first',
+    )
     parser.add_argument(
         "--results", metavar="FILE", help="store every run in this file, and resume from there next time"
     )
@@ -114,12 +119,13 @@ def run(args: argparse.Namespace) -> int:
         _show(args, read_csv([Path(name) for name in args.source]))
         return 0
     prompts = _prompts(args)
+    replies = read_replies(Path(args.reply_store)) if args.reply_store is not None else []
     measurement = _Measurement(_plan(args, prompts, args.modes or tuple(Mode)))
     if Mode.SPECULATIVE in (args.modes or ()) and args.draft_model is None:
         raise InvalidSettingError("Mode speculative needs a draft model.", "Choose one with --draft-model.")
     _check_files(args)
     try:
-        _measure(args, prompts, measurement)
+        _measure(args, prompts, replies, measurement)
     except KeyboardInterrupt:  # Before or after the measuring itself.
         measurement.cancelled = True
     except Exception:
@@ -185,10 +191,13 @@ class _Measurement:
         runner.cancel()
 
 
-def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _Measurement) -> None:
+def _measure(
+    args: argparse.Namespace, prompts: Sequence[Prompt], replies: Sequence[str], measurement: _Measurement
+) -> None:
     """Load the model and measure."""
     from rdchat.inference.benchmark.runs_file import RunsFile  # noqa: PLC0415  MLX: only once the arguments are right
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
+    from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
     # output of libraries, such as mlx-lm's about large models, does not belong to the report
     with (
@@ -200,6 +209,8 @@ def _measure(args: argparse.Namespace, prompts: Sequence[Prompt], measurement: _
         options.print_warning(info)
         measurement.environment = environment(info)
         plan = _plan(args, prompts, args.modes or _available_modes(engine, args))
+        earlier = (tuple(shared_tokenizers().encode_text(info.path, reply)) for reply in replies)
+        plan = replace(plan, earlier_replies=tuple(earlier))
         with closing(RunsFile(Path(args.results), plan, info)) if args.results else nullcontext() as stored:
             measurement.runs += stored.runs if stored else ()
             measurement.plan = replace(plan, finished=frozenset(run.turn for run in measurement.runs))

@@ -6,7 +6,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,9 +17,11 @@ from rdchat.cli import main
 from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchEvent, BenchPlan, BenchProgress, BenchRun, Difference
 from rdchat.inference.api.events import ModelInfo
-from rdchat.inference.api.requests import Dtype
+from rdchat.inference.api.requests import Dtype, LookupMatch
 from rdchat.inference.benchmark.result import FIGURES
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.models.loading import load_model
+from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from tests.commands.running import check_refused, printed_json
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN, result, written
 from tests.inference.benchmark.runs import run
@@ -71,6 +73,7 @@ def test_files_that_are_wrong_are_told_before_the_model_loads(
         "nowhere": ["--draft-model", str(tmp_path / "nowhere"), "--modes", "speculative"],
         "cannot be written: Is a directory": ["--csv", str(tmp_path)],
         f"{tmp_path} cannot be written": ["--results", str(tmp_path)],
+        "broken.jsonl has no reply": ["--reply-store", str(tmp_path / "broken.jsonl")],
         "none.csv cannot be read": ["--from", str(tmp_path / "none.csv")],
     }
     for words, arguments in cases.items():
@@ -320,6 +323,28 @@ def test_a_sweep_has_an_entry_for_each_cell(
     assert [mode.get("drafter") for mode in report["modes"]] == [None, None, *[str(drafter)] * 4, *[str(other)] * 4]
     assert all(mode["identical_text"] for mode in report["modes"])
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
+
+
+@pytest.mark.across_rows
+def test_earlier_replies_of_a_file_are_drafted_from(
+    small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: set[int] = set()
+
+    class Watched(ReplyIndex):
+        def matches(self, ending: Sequence[int]) -> list[LookupMatch]:
+            used.add(self.tokens)
+            return super().matches(ending)
+
+    monkeypatch.setattr("rdchat.inference.benchmark.runner.ReplyIndex", Watched)
+    (tmp_path / "prompt.txt").write_text("Count to nine.")
+    (tmp_path / "replies.jsonl").write_text('{"reply": "One, two, three."}\n{"reply": "Four."}\n')
+    arguments = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "8", "--no-mlx-lm")
+    arguments += ("--model", str(small_model), "--modes", "lookup", "--reply-store", str(tmp_path / "replies.jsonl"))
+    (lookup,) = printed_json(capsys, "bench", *arguments)["modes"]
+    assert lookup["identical_text"] is True
+    tokens = [len(shared_tokenizers().encode_text(small_model, text)) for text in ("One, two, three.", "Four.")]
+    assert used == {sum(tokens) + 2}, "the measured reply is not added"
 
 
 @pytest.mark.slow

@@ -217,6 +217,7 @@ class BenchPlan:
         mlx_lm: Whether stock `mlx_lm.stream_generate` runs as the outside baseline.
         overhead: Whether the rounds of each drafted run are repeated, to measure what they cost beyond draft and
             verify.
+        earlier_replies: Token ids of replies that drafts may come from, newest first.
         turn: Shifts which cell comes first, so that benchmarks repeated by hand alternate too.
         streams: Whether the text of a reply is reported while it is written.
         finished: Turns that were measured before and are left out, each as `BenchRun.turn`.
@@ -232,6 +233,7 @@ class BenchPlan:
     seed: int = 0
     mlx_lm: bool = True
     overhead: bool = True
+    earlier_replies: tuple[tuple[int, ...], ...] = ()
     turn: int = 0
     streams: bool = False
     finished: frozenset[tuple[int, int, int]] = frozenset()

@@ -1,4 +1,4 @@
-"""Files of prompts: plain lines, JSON lines, or Spec-Bench's questions."""
+"""Files of prompts: plain lines, JSON lines, or Spec-Bench's questions; and files of replies."""
 
 import json
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from rdchat.files.foreign_files import read_bytes
 _MT_BENCH = {"writing", "roleplay", "reasoning", "math", "coding", "extraction", "stem", "humanities"}
 _MAX_BYTES = 256 * 2**20
 _FILE_HINT = "Check the path."
+_REPLY_HINT = 'Each line is JSON such as {"reply": "..."}.'
 _HINT = 'Each line is a question, or JSON such as {"prompt": "...", "category": "..."} or {"turns": ["..."]}.'
 
 
@@ -32,10 +33,24 @@ def read_prompts(path: Path) -> list[Prompt]:
     Raises:
         RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message names it.
     """
-    prompts = [_prompt(path, number, line) for number, line in _lines(path)]
+    prompts = [_prompt(path, number, line) for number, line in _lines(path, "prompts")]
     if not prompts:
         raise RdchatError(f"The prompts file {path} has no prompts.", _HINT)
     return prompts
+
+
+def read_replies(path: Path) -> list[str]:
+    """Read a file of replies, a line of JSON such as `{"reply": "..."}` each; raises as `read_prompts` does."""
+    replies = []
+    for number, line in _lines(path, "replies"):
+        reply = _data(path, number, line, _REPLY_HINT).get("reply")
+        if not isinstance(reply, str) or not reply.strip():
+            raise RdchatError(f"Line {number} of {path} has no reply.", _REPLY_HINT)
+        _check_characters(path, number, reply)
+        replies.append(reply)
+    if not replies:
+        raise RdchatError(f"The replies file {path} has no replies.", _REPLY_HINT)
+    return replies
 
 
 def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
@@ -49,28 +64,37 @@ def first_of_each_group(prompts: Sequence[Prompt], count: int) -> list[Prompt]:
 def _prompt(path: Path, number: int, line: str) -> Prompt:
     if not line.startswith("{"):
         return Prompt(line)
-    try:
-        data: Any = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RdchatError(f"Line {number} of {path} is not valid JSON: {error}.", _HINT) from error
+    data = _data(path, number, line, _HINT)
     turns = data.get("turns")
     text = turns[0] if isinstance(turns, list) and turns else data.get("prompt")
     group = data.get("category") or ""
     if not isinstance(text, str) or not text.strip() or not isinstance(group, str):
         raise RdchatError(f"Line {number} of {path} has no prompt.", _HINT)
-    try:
-        f"{text}{group}".encode()
-    except UnicodeEncodeError as error:  # A half pair such as "\ud83d", which no tokenizer accepts
-        raise RdchatError(f"Line {number} of {path} has half a character.", "Save the file again as UTF-8.") from error
+    _check_characters(path, number, text + group)
     return Prompt(text, "mt_bench" if turns and group in _MT_BENCH else group)
 
 
-def _lines(path: Path) -> list[tuple[int, str]]:
+def _lines(path: Path, what: str) -> list[tuple[int, str]]:
     """Return the numbers and texts of the lines that are not empty."""
     try:
         text = read_bytes(path, _FILE_HINT, _MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise RdchatError(f"The prompts file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
+        raise RdchatError(f"The {what} file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
     # A JSON text may hold U+2028 and other line separators, so `splitlines` would cut it.
     lines = text.split("\n")
     return [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+
+
+def _data(path: Path, number: int, line: str, hint: str) -> dict[str, Any]:
+    try:
+        data: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RdchatError(f"Line {number} of {path} is not valid JSON: {error}.", hint) from error
+    return data if isinstance(data, dict) else {}
+
+
+def _check_characters(path: Path, number: int, text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:  # A half pair such as "\ud83d", which no tokenizer accepts
+        raise RdchatError(f"Line {number} of {path} has half a character.", "Save the file again as UTF-8.") from error

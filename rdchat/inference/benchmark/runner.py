@@ -32,6 +32,7 @@ from rdchat.inference.benchmark.recording import (
     record_mlx_lm,
     stream,
 )
+from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.target import LoadedModel
@@ -58,6 +59,7 @@ class InterleavedRunner:
         self._plan = plan
         self._sessions = sessions
         self._done = done
+        self._earlier = ReplyIndex(dict(enumerate(plan.earlier_replies))) if plan.earlier_replies else None
         self._cancelled = threading.Event()
         self._total, self._done_runs = plan.runs, 0
         self._began = 0.0
@@ -173,7 +175,7 @@ class InterleavedRunner:
 
     def _request(self, cell: BenchCell, prompt: int, sampling: SamplingParams) -> GenerationRequest:
         message = ChatMessage(Role.USER, self._plan.prompts[prompt].text)
-        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft)
+        return GenerationRequest((message,), sampling, self._plan.seed, draft=cell.draft, earlier=self._earlier)
 
     def _run_of(
         self, session: ChatSession, index: int, baseline: int, turn: tuple[int, int], recording: Recording

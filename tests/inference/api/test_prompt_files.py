@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import RdchatError
-from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts
+from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_prompts, read_replies
 
 
 def written(folder: Path, text: str) -> Path:
@@ -61,3 +61,26 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
 def test_some_of_each_group() -> None:
     prompts = [Prompt(f"{group}{number}", group) for group in "ab" for number in range(6)]
     assert [prompt.text for prompt in first_of_each_group(prompts, 2)] == ["a0", "a1", "b0", "b1"]
+
+
+def test_replies_are_lines_of_json(tmp_path: Path) -> None:
+    assert read_replies(written(tmp_path, '{"reply": "one\\ntwo", "prompt": "x"}\n\n{"reply": "three"}\n')) == [
+        "one\ntwo",
+        "three",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "has no replies"),
+        ("Plain text\n", "Line 1 of .* is not valid JSON"),
+        ('{"reply": "x"}\n{"prompt": "x"}\n', "Line 2 of .* has no reply"),
+        ('{"reply": " "}\n', "Line 1 of .* has no reply"),
+        ("[]\n", "Line 1 of .* has no reply"),
+        ('{"reply": "\\ud83d"}\n', "Line 1 of .* has half a character"),
+    ],
+)
+def test_replies_that_cannot_be_read_are_refused(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(RdchatError, match=message):
+        read_replies(written(tmp_path, text))
