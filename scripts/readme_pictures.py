@@ -25,7 +25,7 @@ from rdchat.chat.settings import Appearance, Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.files.part_sheet import PartSheet
 

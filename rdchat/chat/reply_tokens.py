@@ -1,11 +1,13 @@
-"""Stores the token ids of replies, which later replies are drafted from, beside the messages."""
+"""Reads stored replies and questions: replies are drafted from earlier ones, and drafters trained on questions."""
 
 from array import array
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
+from rdchat.errors import StorageError
 
 ALL = 2**62  # larger than any message's id
 _SAVE = "INSERT OR REPLACE INTO reply_tokens (message_id, tokenizer, ids) SELECT id, ?, ? FROM messages WHERE id = ?"
@@ -16,6 +18,11 @@ _NEWEST = f"""
         AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.id > ?
     ORDER BY m.id DESC
 """
+_QUESTIONS = f"""
+    SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
+    WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.{NOT_DELETED}
+    ORDER BY m.id
+"""  # only the first question of a chat: later ones depend on what came before
 
 
 class ReplyTokens:
@@ -51,3 +58,22 @@ class ReplyTokens:
     def bytes(self) -> int:
         """Bytes of all token ids on disk."""
         return int(self._database.rows("SELECT coalesce(sum(length(ids)), 0) FROM reply_tokens")[0][0])
+
+
+def answered_questions(path: Path) -> list[str]:
+    """Return the first question of every chat that is not deleted, with its edited versions.
+
+    Args:
+        path: The database of `ConversationStore`.
+
+    Raises:
+        StorageError: If there is no question, or the database cannot be read.
+    """
+    questions: list[str] = []
+    if path.exists():
+        with reading(path) as connection:
+            texts = [str(row[0]).strip() for row in connection.execute(_QUESTIONS)]
+            questions = [text for text in texts if text]
+    if not questions:
+        raise StorageError("There are no questions in stored chats.", "Leave --from-my-chats out.")
+    return questions

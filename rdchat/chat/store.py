@@ -24,8 +24,15 @@ from rdchat.chat.organiser import ChatOrganiser
 from rdchat.chat.reply_tokens import ReplyTokens
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.file_check import WRITE_CHECK
-from rdchat.chat.storage.message_bin import MessageBin
-from rdchat.chat.storage.message_tree import ACTIVATE, LATEST, NEXT_ACTIVATED, SIBLINGS, MessageTree, repair_tree
+from rdchat.chat.storage.message_tree import (
+    ACTIVATE,
+    LATEST,
+    NEXT_ACTIVATED,
+    SIBLINGS,
+    MessageBin,
+    MessageTree,
+    repair_tree,
+)
 from rdchat.chat.storage.reader_notes import ReadingPositions, UnsentTexts
 from rdchat.chat.storage.rows import (
     END_OF_DATES,

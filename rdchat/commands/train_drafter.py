@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rdchat import paths
-from rdchat.chat.answered_questions import answered_questions
+from rdchat.chat.reply_tokens import answered_questions
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine
 from rdchat.inference.api.model_facts import HeadKind

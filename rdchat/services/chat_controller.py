@@ -14,20 +14,17 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.messages import Role
 from rdchat.log import errors_logged
-from rdchat.services.chat.borrowed_model import BorrowedModel, OtherModel
+from rdchat.services.chat.chat_context import TOO_LONG, ChatContext
 from rdchat.services.chat.chat_prompt import ends_with_question
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.earlier_replies import EarlierReplyIndex
+from rdchat.services.chat.draft_control import DraftControl, TimeLedger
+from rdchat.services.chat.earlier_replies import EarlierReplyIndex, PrefixCacheControl
 from rdchat.services.chat.open_chat import OpenChat
-from rdchat.services.chat.prefix_caches import PrefixCacheControl
-from rdchat.services.chat.replies import Replies
+from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
 from rdchat.services.chat.reply_recorder import rescued_notice
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.chat.time_ledger import TimeLedger
-from rdchat.services.context.chat_context import TOO_LONG, ChatContext
 from rdchat.services.engine.benchmark import Benchmark, Race
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.title_writer import TitleWriter

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.answered_questions import answered_questions
+from rdchat.chat.reply_tokens import answered_questions
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.chat.storage.message_bin import BIN_DAYS
+from rdchat.chat.storage.message_tree import BIN_DAYS
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role

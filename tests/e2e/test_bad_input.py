@@ -24,7 +24,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.transcript.messages import PersonMessage
 from tests.disks import SmallDisk, small_disk
 from tests.e2e.windows import (

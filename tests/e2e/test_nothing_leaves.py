@@ -10,7 +10,7 @@ from rdchat import paths
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.connections import all_refused
 from tests.e2e.windows import WAIT_MS, ask, running_app
 from tests.hub.surroundings import no_keychain

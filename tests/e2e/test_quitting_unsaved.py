@@ -17,7 +17,7 @@ LOCKED_APP = """
 import sys
 from PySide6.QtCore import QTimer
 from rdchat import app, log
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 
 engine = ScriptedEngine()

@@ -13,7 +13,7 @@ from rdchat import paths
 from rdchat.app import App
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.e2e.windows import running_app
 from tests.hub.surroundings import no_keychain
 from tests.late import LateModule

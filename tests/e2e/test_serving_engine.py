@@ -16,8 +16,15 @@ from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import Command, LoadModel, UnloadModel
+from rdchat.services.engine.engine_request import (
+    FINAL,
+    Command,
+    EngineEvent,
+    Failure,
+    LoadModel,
+    ReplyProgress,
+    UnloadModel,
+)
 from tests.e2e.model_replies import reply
 
 pytestmark = [pytest.mark.slow, pytest.mark.across_rows]

@@ -24,7 +24,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.requests import SamplingParams
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.transcript.message_widget import MessageWidget
 
 WAIT_MS = 60_000

@@ -28,7 +28,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Mode, SamplingParams
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from tests.hostile.heartbeat import Heartbeat, Script, either, wait
 from tests.listed import listed

@@ -14,7 +14,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.protocol import Engine
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.window import Window
 from tests.stores import copied_stores

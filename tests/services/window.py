@@ -9,7 +9,7 @@ from rdchat.chat.conversation import Message, Notice
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.listed import listed
 from tests.services.fakes import ScriptedEngine
 

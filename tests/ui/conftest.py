@@ -14,7 +14,7 @@ from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView

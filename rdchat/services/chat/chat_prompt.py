@@ -1,15 +1,27 @@
-"""The prompt of a chat: the messages that the model gets, with the texts of their files."""
+"""The prompt of a chat: what the model gets of it, and where it is cut if it is too long."""
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from rdchat.chat.attachments.attached_file import AttachedFile, block_of
-from rdchat.chat.conversation import Message, cut_of, uncut
+from rdchat.chat.conversation import ContextCut, Message, cut_of, uncut
+from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role, join_neighbours
 
 _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes on from it."
 
 type FileText = Callable[[AttachedFile], str]
+Count = Callable[[Sequence[ChatMessage]], int]
+_LONGEST_SUMMARY = 768  # tokens
+_LONGEST_THOUGHT = 2048  # tokens for thinking, if that cannot be switched off
+_MIN_PIECE = 200  # characters; a context with less room cannot be used for a summary
+
+SUMMARY_WISH = (
+    "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"
+    " numbers, decisions, open questions and what the person wants. Write only the summary, in the conversation's own"
+    " language."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +112,146 @@ def with_summary(system_prompt: str, summary: str) -> str:
     if not summary.strip():
         return system_prompt
     return f"{system_prompt}\n\n{_SUMMARY_NOTE}\n\n{summary}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The tokens that a chat may have.
+
+    Attributes:
+        limit: The model's context.
+        reserve: Tokens to leave free for the next reply.
+        thinks: Whether the model may think before it answers.
+    """
+
+    limit: int
+    reserve: int
+    thinks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryPlan:
+    """A text to summarise, in pieces.
+
+    Attributes:
+        message_id: The last message that is summarised.
+        pieces: The text.
+        max_tokens: Maximum tokens of the summary.
+        thoughts: Maximum tokens of thinking before it; 0 if thinking is switched off.
+    """
+
+    message_id: int
+    pieces: Sequence[str]
+    max_tokens: int
+    thoughts: int = 0
+
+
+def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:
+    """Plan a summary of the oldest turns, so that the rest fits, or of the `whole` chat; None if there is nothing.
+
+    An unanswered question is never summarised.
+
+    Raises:
+        PromptTooLongError: If the context is too small for a summary.
+    """
+    max_tokens = min(_LONGEST_SUMMARY, budget.limit // 4)
+    last = _last_answered(prompt.path) if whole else cut_position(prompt, budget, count, max_tokens)
+    text = "" if last is None else text_before(prompt.path, last)
+    if last is None or not text:
+        return None
+    thoughts = min(_LONGEST_THOUGHT, budget.limit // 4) if budget.thinks else 0
+    has_thought = any(m.parts.thought for m in prompt.path if m.role is Role.ASSISTANT)
+    room = budget.limit - 2 * max_tokens - (thoughts if has_thought else 0)
+    return SummaryPlan(last, pieces_of(text, count, room), max_tokens, thoughts)
+
+
+def cut_position(prompt: ChatPrompt, budget: Budget, count: Count, summary_tokens: int = 0) -> int | None:
+    """Return the id of the first message after which the rest of the chat fits; None if the last question is too long.
+
+    Only whole turns are left out. A last question that leaves less than the reserve is kept if it fits.
+
+    Args:
+        prompt: The chat, with the texts of its files.
+        budget: The tokens that it may have.
+        count: Returns the tokens of a conversation.
+        summary_tokens: Tokens reserved for the summary of the turns that are left out.
+    """
+    indexes = _cut_indexes(prompt)
+    room = budget.limit - budget.reserve - summary_tokens
+    first = bisect_left(indexes, True, key=lambda index: _tokens(prompt, index, count) <= room)
+    if first < len(indexes):
+        return prompt.path[indexes[first]].id
+    if indexes and _tokens(prompt, indexes[-1], count) + summary_tokens < budget.limit:
+        return prompt.path[indexes[-1]].id
+    return None
+
+
+def text_before(path: Sequence[Message], message_id: int) -> str:
+    """Return the chat up to a message as plain text; an earlier summary replaces the messages that it covers."""
+    end = next(index for index, message in enumerate(path) if message.id == message_id) + 1
+    before = path[:end]
+    earlier = cut_of(before)
+    summary = earlier.context_cut.summary if earlier and earlier.context_cut else ""
+    parts = [f"Summary of what came before: {summary}"] if summary else []
+    for message in uncut(before):
+        text = message.text if message.role is Role.USER else message.parts.answer
+        if text.strip():
+            parts.append(f"{'Person' if message.role is Role.USER else 'Assistant'}: {text.strip()}")
+    return "\n\n".join(parts)
+
+
+def pieces_of(text: str, count: Count, room: int) -> list[str]:
+    """Split a text into pieces that fit the context with the request for a summary.
+
+    Args:
+        text: Not blank.
+        count: Returns the tokens of a conversation.
+        room: Maximum tokens of such a request.
+
+    Raises:
+        PromptTooLongError: If the context is too small.
+    """
+    pieces = []
+    size = len(text)
+    while text:
+        while _count(count, summary_request(text[:size], "")) > room:
+            size = size * 4 // 5
+            if size < _MIN_PIECE:
+                raise PromptTooLongError(
+                    "The model's context is too small for a summary.", "Leave out the oldest turns."
+                )
+        pieces.append(text[:size])
+        text = text[size:]
+    return pieces
+
+
+def summary_request(piece: str, earlier: str) -> tuple[ChatMessage, ...]:
+    """Return the request for the summary of a piece; `earlier` is the summary of the pieces before it."""
+    before = f"Summary of what came before: {earlier}\n\n" if earlier else ""
+    return (ChatMessage(Role.USER, f"{SUMMARY_WISH}\n\n---\n{before}{piece}\n---"),)
+
+
+def _cut_indexes(prompt: ChatPrompt) -> list[int]:
+    """Return the indexes of messages that the path can be cut after: a question follows them."""
+    path = prompt.path
+    indexes = range(len(path) - len(uncut(path)), len(path))
+    has_question = bool(prompt.typed.strip())
+    return [
+        index for index in indexes if (path[index + 1].role is Role.USER if index + 1 < len(path) else has_question)
+    ]
+
+
+def _last_answered(path: Sequence[Message]) -> int | None:
+    return next((m.id for m in reversed(path) if m.role is Role.ASSISTANT and m.text.strip()), None)
+
+
+def _tokens(prompt: ChatPrompt, index: int, count: Count) -> int:
+    path = [replace(prompt.path[index], context_cut=ContextCut()), *prompt.path[index + 1 :]]
+    return _count(count, replace(prompt, path=path).turns())
+
+
+def _count(count: Count, messages: Sequence[ChatMessage]) -> int:
+    try:
+        return count(messages)
+    except PromptTooLongError:
+        return 2**62

@@ -1,4 +1,4 @@
-"""Keeps the index of earlier replies, which later ones are drafted from, in step with the chats."""
+"""What earlier chats leave for later replies: an index of their replies to draft from, and the engine's KV caches."""
 
 import hashlib
 import logging
@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 from PySide6.QtCore import QObject, QTimer, Signal, Slot
 
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
+from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.foreign_files import read_bytes
-from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.events import ModelInfo, PrefixCacheFacts
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
 from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.work.job import Job
 
@@ -159,3 +161,43 @@ def _updated(
         if index.messages == {message_id for message_id in replies if message_id >= oldest}:
             return index
     return ReplyIndex(replies, key)
+
+
+class PrefixCacheControl(QObject):
+    """Limits their memory as the settings say.
+
+    Args:
+        slot: The model.
+        settings: The settings.
+        parent: The Qt parent.
+
+    Attributes:
+        facts: The last answer of the engine; None before that.
+    """
+
+    changed = Signal()
+
+    def __init__(self, slot: ModelSlot, settings: SettingsControl, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._slot, self._settings = slot, settings
+        self._limit = settings.values.prefix_cache_bytes
+        self.facts: PrefixCacheFacts | None = None
+        slot.loaded.connect(self.look)
+        settings.changed.connect(self._on_settings)
+
+    @Slot()
+    def look(self) -> None:
+        """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
+        if self._slot.info is not None:
+            self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
+
+    @Slot(Settings)
+    def _on_settings(self, settings: Settings) -> None:
+        if settings.prefix_cache_bytes != self._limit:
+            self._limit = settings.prefix_cache_bytes
+            self.look()
+
+    def _take(self, event: EngineEvent) -> None:
+        if isinstance(event, PrefixCacheFacts):
+            self.facts = event
+            self.changed.emit()

@@ -1,29 +1,154 @@
-"""Stores replies while they are written, and rescues those that the store lacks into a file."""
+"""Stores replies and their traces while they are written, and rescues those that the store lacks into a file."""
 
 import logging
 import math
 import os
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, QTimer, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
 
-from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.chat.conversation import (
+    NEW_CHAT,
+    NO_THINKING,
+    Conversation,
+    Drafting,
+    MadeWith,
+    Message,
+    MessageStatus,
+    Notice,
+    Thinking,
+)
+from rdchat.chat.reply_trace import ReplyTrace, decode, encode
 from rdchat.chat.store import ConversationStore
-from rdchat.errors import StorageError
+from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import atomic_file
-from rdchat.services.chat.reply import Reply
+from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
+from rdchat.inference.api.requests import SamplingParams
+from rdchat.log import errors_logged
+from rdchat.services.background.background_work import BackgroundWork
+from rdchat.services.chat.chat_prompt import EMPTY_PROMPT, ChatPrompt
 from rdchat.services.chat.storage_watch import StorageWatch
+from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.thoughts import may_part
 
 _LOG = logging.getLogger(__name__)
 # A crash may lose half a second of text, and a busy machine is late.
 _SAVE_AFTER_S = 0.3
 _RETRY_INTERVAL_MS = 1000
 _RESCUE_PREFIX = "unsaved-replies-"
+
+
+@dataclass(slots=True, eq=False)
+class Reply:
+    """A reply that is being written, or that the store lacks in part; its message is changed here alone.
+
+    Attributes:
+        message: The message, with all of its text.
+        begins_at: Characters that were there before, where the reply is continued.
+        prompt: What the model gets.
+        conversation: The chat.
+        request: The request to the engine; None until there is a model.
+        stopping: Whether the reply was told to stop.
+        writing: Whether the first token has come.
+        saved_text: The text that the store has.
+        unsaved_since: When the first text was written that the store lacks.
+        in_thought: Whether the text ends inside a thought.
+        thought_until: When the model was last known to think; None outside of thoughts.
+    """
+
+    message: Message
+    begins_at: int = 0
+    prompt: ChatPrompt = EMPTY_PROMPT
+    conversation: Conversation = NEW_CHAT
+    request: EngineRequest | None = None
+    stopping: bool = False
+    writing: bool = False
+    saved_text: str = ""
+    unsaved_since: float | None = None
+    in_thought: bool = False
+    thought_until: float | None = None
+
+    @classmethod
+    def continuing(cls, message: Message, **fields: Any) -> "Reply":
+        """Return a reply that continues the text that a message has."""
+        continued = message
+        if not message.text.strip():
+            continued = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
+        in_thought = continued.parts.open
+        return cls(continued, len(continued.text), saved_text=message.text, in_thought=in_thought, **fields)
+
+    @property
+    def missing(self) -> int:
+        """Number of characters that the store does not have."""
+        text, saved = self.message.text, self.saved_text
+        is_saved = text.startswith(saved) or saved.startswith(text)
+        return max(0, len(text) - len(saved)) if is_saved else len(text)
+
+    @property
+    def ended(self) -> bool:
+        return self.message.status is not MessageStatus.STREAMING
+
+    def grow(self, text: str, at: float) -> None:
+        """Append text that was written from `at` on, and count the time of its thoughts."""
+        thinking = self.message.thinking
+        if self.in_thought and self.thought_until is not None:
+            thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
+        self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
+        if may_part(text):
+            self.in_thought = self.message.parts.open
+        self.thought_until = at if self.in_thought else None
+
+    def begin_thought(self) -> None:
+        """Record that the chat template began a thought, if there is no text yet."""
+        if not self.message.text:
+            self.in_thought = True
+            self.message = replace(self.message, thinking=Thinking(begun=True))
+
+    def set_sampling(self, usual: SamplingParams) -> SamplingParams:
+        """Record how the tokens are chosen: as the reply's own options say, or else in the usual way."""
+        made_with = self.message.made_with or MadeWith()
+        sampling = made_with.sampling or usual
+        self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
+        return sampling
+
+    def stop_because(self, error: str) -> None:
+        """Record why the reply is stopped."""
+        self.stopping, self.message = True, replace(self.message, error=error)
+
+    def finish(self, end: ReplyEnd | None = None, model: str | None = None) -> None:
+        """End as the engine says; without `end` it was stopped before the engine had it.
+
+        The engine's final text counts; of a continued reply it knows the last part.
+        """
+        message, begins_at = self.message, self.begins_at
+        ended = replace(
+            message,
+            text=message.text[:begins_at] + (end.text if end else ""),
+            status=MessageStatus.COMPLETE,
+            finish_reason=end.finish_reason if end else FinishReason.CANCELLED,
+        )
+        if end is not None:
+            own_control = (begins_at + offset for offset in end.control_offsets)
+            # each part of a continued reply has a prefill: the counters would not add up
+            drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind)
+            ended = replace(
+                ended,
+                control_offsets=(*message.control_offsets, *own_control),
+                statistics=end.statistics,
+                drafting=drafting,
+                model=model or message.model,
+            )
+        self.message = ended
+
+    def break_off(self, status: MessageStatus, error: str = "") -> None:
+        """End with the text that there is: the reply failed, or rdchat closes."""
+        self.message = replace(self.message, status=status, error=error)
 
 
 class ReplyRecorder(QObject):
@@ -189,3 +314,113 @@ def _write(path: Path, replies: Iterable[Reply]) -> None:
     with atomic_file(path, f"The text cannot be saved to {path}") as new:
         new.touch(mode=0o600, exist_ok=False)
         new.write_text(text, encoding="utf-8", errors="replace")
+
+
+@dataclass(slots=True, eq=False)
+class _Unsaved:
+    """A trace on its way into the store; `packed` is empty until it is packed."""
+
+    message_id: int
+    trace: ReplyTrace
+    packed: bytes = b""
+
+
+class TraceRecorder(QObject):
+    """Appends tokens to the traces of replies. A trace that cannot be stored or read counts as not recorded."""
+
+    # The id of the message, and a sequence of `TokenEvent`.
+    tokens_added = Signal(int, object)
+    trace_ended = Signal(int)
+
+    def __init__(self, store: ConversationStore, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._store = store
+        self._live: dict[int, ReplyTrace] = {}
+        self._unsaved: list[_Unsaved] = []
+        # Packing the trace of 2,000 tokens takes 50 ms.
+        self._packing = BackgroundWork("traces", self)
+
+    def begin(self, message_id: int, begins_at: int) -> None:
+        """Begin the trace of a reply that has `begins_at` characters already; 0 replaces an older trace."""
+        self._live[message_id] = ReplyTrace(begins_at)
+
+    def add(self, message_id: int, tokens: Sequence[TokenEvent]) -> None:
+        if tokens and (trace := self._live.get(message_id)) is not None:
+            trace.add(tokens)
+            self.tokens_added.emit(message_id, tokens)
+
+    def end(self, message_id: int, count: int | None = None, trailing_text: str = "") -> None:
+        """End a trace after its first `count` tokens, all where that is None, and store it soon."""
+        if (trace := self._live.pop(message_id, None)) is None:
+            return
+        trace.end(len(trace.tokens) if count is None else count, trailing_text)
+        if trace.tokens:
+            unsaved = _Unsaved(message_id, trace)
+            self._unsaved.append(unsaved)
+            self._packing.do(lambda: encode(trace), lambda packed: self._on_packed(unsaved, packed))
+        self.trace_ended.emit(message_id)
+
+    def is_live(self, message_id: int) -> bool:
+        """Return whether a reply is being written."""
+        return message_id in self._live
+
+    def trace(self, message_id: int) -> ReplyTrace | None:
+        """Return a copy of a reply's trace, stored and unstored parts joined; None where nothing was recorded."""
+        parts = [unsaved.trace for unsaved in self._unsaved if unsaved.message_id == message_id]
+        if message_id in self._live:
+            parts.append(self._live[message_id])
+        if not parts or parts[0].begins_at:
+            parts[:0] = self._stored(message_id)
+        if not parts:
+            return None
+        joined = ReplyTrace()
+        for part in parts:
+            joined.join(part)
+        return joined
+
+    @Slot()
+    def save(self) -> None:
+        """Store the packed traces, oldest first, until one fails."""
+        try:
+            while self._unsaved and (packed := self._unsaved[0].packed):
+                unsaved = self._unsaved[0]
+                self._store.save_trace(unsaved.message_id, packed, onward=unsaved.trace.begins_at > 0)
+                del self._unsaved[0]
+        except StorageError as error:
+            _LOG.warning("Traces wait to be stored: %s", error)
+
+    def close(self) -> None:
+        """Store the remaining traces, and end the thread."""
+        self.settle()
+        self._packing.close()
+
+    def settle(self) -> None:
+        """Store the remaining traces and forget those that fail, before the store is closed or replaced."""
+        for message_id in list(self._live):
+            self.end(message_id)
+        for unsaved in list(self._unsaved):
+            packed = unsaved.packed
+            with errors_logged("Packing a trace"):
+                packed = packed or encode(unsaved.trace)
+            self._take_packed(unsaved, packed)
+        self.save()
+        self._unsaved.clear()
+
+    def _stored(self, message_id: int) -> list[ReplyTrace]:
+        try:
+            packed = self._store.trace(message_id)
+        except StorageError as error:
+            _LOG.warning("The trace of message %d cannot be read: %s", message_id, error)
+            return []
+        trace = decode(packed) if packed else None
+        return [trace] if trace else []
+
+    def _on_packed(self, unsaved: _Unsaved, packed: bytes | RdchatError) -> None:
+        self._take_packed(unsaved, packed if isinstance(packed, bytes) else b"")
+        self.save()
+
+    def _take_packed(self, unsaved: _Unsaved, packed: bytes) -> None:
+        """Hold a packed trace until it is stored; drop one that could not be packed, so that others are stored."""
+        unsaved.packed = packed
+        if not packed and unsaved in self._unsaved:
+            self._unsaved.remove(unsaved)

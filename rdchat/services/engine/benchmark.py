@@ -21,8 +21,7 @@ from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype
 from rdchat.inference.benchmark.result import BenchResult, speed_ratio
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import BenchEnd, EngineEvent, Failure
-from rdchat.services.engine.engine_request import EngineRequest
+from rdchat.services.engine.engine_request import BenchEnd, EngineEvent, EngineRequest, Failure
 
 
 class Benchmark(QObject):

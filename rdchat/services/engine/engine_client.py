@@ -14,10 +14,12 @@ from rdchat.inference.api.benchmark import BenchPlan
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.protocol import Engine
 from rdchat.inference.api.requests import Dtype, GenerationRequest
-from rdchat.services.engine.engine_events import FINAL, EngineEvent, Failure
 from rdchat.services.engine.engine_request import (
+    FINAL,
     Command,
+    EngineEvent,
     EngineRequest,
+    Failure,
     LoadModel,
     Outbox,
     UnloadModel,

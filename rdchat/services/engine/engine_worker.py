@@ -26,13 +26,18 @@ from rdchat.inference.api.protocol import Engine, StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import GenerationRequest
 from rdchat.log import errors_logged
-from rdchat.services.engine.engine_events import FINAL, BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
 from rdchat.services.engine.engine_request import (
+    FINAL,
+    BenchEnd,
+    EngineEvent,
     EngineRequest,
+    Failure,
     FindDraftOptions,
     LimitPrefixCaches,
     LoadModel,
     Outbox,
+    ReplyProgress,
+    Unloaded,
     UnloadModel,
     WriteReply,
 )

@@ -8,8 +8,7 @@ from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import LoadProgress, ModelInfo
 from rdchat.inference.api.requests import Dtype, SamplingDefaults
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineEvent, Failure, Unloaded
-from rdchat.services.engine.engine_request import EngineRequest, LoadModel, UnloadModel
+from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, Unloaded, UnloadModel
 
 _RECENT_MODELS = 8
 

@@ -10,8 +10,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
 from rdchat.server.server_engine import Stop
-from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import EngineRequest, LoadModel
+from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress
 from rdchat.services.engine.model_slot import ModelSlot
 
 

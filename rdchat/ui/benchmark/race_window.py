@@ -13,7 +13,7 @@ from rdchat.inference.api.benchmark import BenchPiece
 from rdchat.inference.api.requests import DraftSettings, Mode, fresh_seed
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.replay import Playback, ReplayView
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button

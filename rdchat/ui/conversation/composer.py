@@ -5,7 +5,7 @@ from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPaintEvent, QPen, QResi
 from PySide6.QtWidgets import QWidget
 
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.files.attaching import PendingRow
 from rdchat.ui.style.buttons import IconButton, RoundButton

@@ -4,7 +4,7 @@ from PySide6.QtCore import QRectF, QSize, Qt
 from PySide6.QtGui import QPainter, QPaintEvent, QPen
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from rdchat.services.context.context_meter import ContextUse
+from rdchat.services.chat.chat_context import ContextUse
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
 

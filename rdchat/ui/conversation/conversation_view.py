@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QStackedWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar

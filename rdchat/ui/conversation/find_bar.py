@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 
-from rdchat.chat.search_terms import WordMatcher
-from rdchat.chat.storage.search import MessageMatches
-from rdchat.services.order.chat_search import ChatSearch
+from rdchat.chat.storage.search import MessageMatches, WordMatcher
+from rdchat.services.order.chat_list import ChatSearch
 from rdchat.ui.style.buttons import IconButton, TextButton
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip

@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from PySide6.QtCore import QObject
 
 from rdchat.chat.conversation import Notice
+from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.context.chat_context import Doing, SummaryProgress
-from rdchat.services.context.context_meter import ContextUse
-from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.engine_request import EngineState, Failure
 from rdchat.services.models.discover.newcomers import LargerModel
 from rdchat.services.models.sources import DeviceMemory
 from rdchat.services.order.chat_order import Step

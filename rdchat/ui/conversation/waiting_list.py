@@ -4,7 +4,7 @@ from PySide6.QtCore import QRectF, Signal
 from PySide6.QtGui import QPaintEvent
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from rdchat.services.chat.unsent_memory import WaitingMessage
+from rdchat.services.chat.open_chat import WaitingMessage
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel

@@ -7,7 +7,7 @@ from PySide6.QtGui import QHideEvent, QPainter
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
-from rdchat.services.chat.trace_recorder import TraceRecorder
+from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.ui.drafts import texts
 from rdchat.ui.drafts.texts import Alternative, drafter_text, probability, spelt
 from rdchat.ui.drafts.token_view import TokenView

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rdchat.inference.api.events import FinishReason, ModelInfo
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import NONE, count, decimal, duration, memory, rate
 

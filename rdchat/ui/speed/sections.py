@@ -6,8 +6,8 @@ from PySide6.QtWidgets import QSizePolicy, QWidget
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.ledger_view import Spent, spent_ms
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.services.context.chat_context import SummaryProgress
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.chat.chat_context import SummaryProgress
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
 from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, SECTIONS, FigureSource
 from rdchat.ui.style import formatting

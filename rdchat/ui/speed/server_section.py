@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt, Slot
 
 from rdchat.server.facts import Phase, RequestFacts
 from rdchat.services.chat.replies import Replies
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.speed.figures import DEFINITIONS
 from rdchat.ui.speed.sections import FigureRow, Section

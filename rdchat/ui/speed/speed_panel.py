@@ -13,9 +13,9 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.context.chat_context import Doing
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figures import FigureSource
 from rdchat.ui.speed.sections import (

@@ -7,7 +7,7 @@ from PySide6.QtGui import QAction, QContextMenuEvent, QEnterEvent
 from PySide6.QtWidgets import QMenu, QVBoxLayout, QWidget
 
 from rdchat.chat.conversation import ContextCut, Message, MessageStatus
-from rdchat.chat.search_terms import WordMatcher
+from rdchat.chat.storage.search import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.transcript.markdown.copying import CopyForm, as_markdown, blocks_of, forms_of, put_on_clipboard

@@ -4,7 +4,7 @@ import time
 
 from PySide6.QtCore import QPoint, QRect
 
-from rdchat.chat.search_terms import WordMatcher
+from rdchat.chat.storage.search import WordMatcher
 from rdchat.ui.transcript.message_column import MessageColumn
 from rdchat.ui.transcript.message_widget import MessageWidget
 

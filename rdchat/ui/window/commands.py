@@ -15,7 +15,7 @@ from rdchat.chat.conversation import Conversation
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.order.chat_order import Location
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.conversation.regenerate_sheet import RegenerateSheet

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.answered_questions import answered_questions
 from rdchat.chat.conversation import ContextCut, MadeWith
-from rdchat.chat.storage.message_bin import erasing_messages
+from rdchat.chat.reply_tokens import answered_questions
+from rdchat.chat.storage.message_tree import erasing_messages
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import StorageError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.answered_questions import answered_questions
+from rdchat.chat.reply_tokens import answered_questions
 from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.schema import APPLICATION_ID
 from rdchat.chat.store import ConversationStore

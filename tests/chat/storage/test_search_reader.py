@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.search_terms import WordMatcher
-from rdchat.chat.storage.search import SearchQuery, SearchReader
+from rdchat.chat.storage.search import SearchQuery, SearchReader, WordMatcher
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 

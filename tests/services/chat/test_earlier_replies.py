@@ -11,7 +11,7 @@ from rdchat.errors import StorageError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.prompts.tokenizer_process import shared_tokenizers
 from rdchat.services.chat.earlier_replies import tokenizer_key
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import Window
 

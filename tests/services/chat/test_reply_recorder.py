@@ -11,8 +11,7 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.services.chat.reply import Reply
-from rdchat.services.chat.reply_recorder import ReplyRecorder, rescued_notice
+from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, rescued_notice
 from rdchat.services.chat.storage_watch import StorageWatch
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk

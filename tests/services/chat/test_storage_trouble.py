@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.conversation import MessageStatus
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine

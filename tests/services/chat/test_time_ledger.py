@@ -10,8 +10,7 @@ from rdchat.inference.api.ledger_view import added_up
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.services.chat.draft_control import DraftControl
-from rdchat.services.chat.time_ledger import TimeLedger
+from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 

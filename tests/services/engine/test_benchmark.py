@@ -7,7 +7,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.benchmark import BenchProgress
 from rdchat.services.engine.benchmark import Benchmark
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState, Failure
+from rdchat.services.engine.engine_request import EngineState, Failure
 from tests.services.bench_runs import EVENTS, PLAN
 from tests.services.fakes import Gate, ScriptedEngine
 from tests.services.window import Window

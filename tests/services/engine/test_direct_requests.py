@@ -12,8 +12,19 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.prompt_files import Prompt
 from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationRequest, Mode
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import FINAL, BenchEnd, EngineEvent, Failure, ReplyProgress, Unloaded
-from rdchat.services.engine.engine_request import Command, EngineRequest, LimitPrefixCaches, LoadModel, UnloadModel
+from rdchat.services.engine.engine_request import (
+    FINAL,
+    BenchEnd,
+    Command,
+    EngineEvent,
+    EngineRequest,
+    Failure,
+    LimitPrefixCaches,
+    LoadModel,
+    ReplyProgress,
+    Unloaded,
+    UnloadModel,
+)
 from tests.services.fakes import Reply, ScriptedEngine
 
 MakeClient = Callable[..., EngineClient]

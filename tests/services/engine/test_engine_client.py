@@ -13,8 +13,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest
 from rdchat.services.engine import engine_client
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import EngineRequest, LoadModel
+from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress
 from tests.services.conftest import AwakeLog
 from tests.services.fakes import Gate, Reply, ScriptedEngine, ScriptedReply
 

@@ -4,8 +4,14 @@ from rdchat.inference.api.events import LoadProgress, PrefillProgress, TokenEven
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
-from rdchat.services.engine.engine_events import EngineEvent, Failure, ReplyProgress
-from rdchat.services.engine.engine_request import EngineRequest, Outbox, take_merged
+from rdchat.services.engine.engine_request import (
+    EngineEvent,
+    EngineRequest,
+    Failure,
+    Outbox,
+    ReplyProgress,
+    take_merged,
+)
 
 
 def made() -> EngineRequest:

@@ -8,7 +8,7 @@ import pytest
 from rdchat.chat.attachments.choosing import Part
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.files.part_choice import TokenCount, tokens_of
 from rdchat.services.files.pending_files import MAX_FILES, PendingFile
 from tests.chat.attachments.documents import pdf

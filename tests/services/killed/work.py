@@ -17,10 +17,10 @@ from rdchat.chat.conversation import ContextCut, Message
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
+from rdchat.services.chat.chat_context import Doing
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.context.chat_context import Doing
 from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.transfers import Transfers
 from tests.chat.transfer.tasks import back_up, prepare
 from tests.services.fakes import Reply, ScriptedEngine

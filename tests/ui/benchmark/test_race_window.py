@@ -9,7 +9,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.benchmark import BenchPiece, BenchProgress, Difference
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.race_window import RaceWindow
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.bench_runs import bench_run

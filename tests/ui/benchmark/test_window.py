@@ -14,7 +14,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Dtype, Mode
 from rdchat.inference.benchmark.csv_file import read_csv
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.results import TableCell
 from rdchat.ui.benchmark.window import BenchmarkWindow
 from rdchat.ui.style.theme import Theme

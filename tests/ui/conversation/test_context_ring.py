@@ -1,7 +1,7 @@
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.context.context_meter import ContextUse
+from rdchat.services.chat.chat_context import ContextUse
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow

@@ -9,7 +9,7 @@ from PySide6.QtGui import QDragEnterEvent, QDropEvent, QGuiApplication, QImage
 from PySide6.QtWidgets import QApplication, QFileDialog
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.attaching import FileView
 from rdchat.ui.files.chips import FileChip
 from rdchat.ui.transcript.messages import PersonMessage

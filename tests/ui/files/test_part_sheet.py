@@ -7,7 +7,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog
 from pytestqt.qtbot import QtBot
 
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.part_sheet import PartSheet
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.transcript.messages import PersonMessage

@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.models import Models
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage

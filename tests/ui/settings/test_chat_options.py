@@ -6,7 +6,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams, ThinkingChoice
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style.theme import Theme
 from tests.listed import listed

@@ -11,7 +11,7 @@ from rdchat.chat.settings import Appearance, SettingsStore
 from rdchat.errors import OutOfMemoryError
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import Dtype, SamplingDefaults, SamplingParams
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.opening import show_folder
 from rdchat.ui.style.theme import Theme

@@ -9,7 +9,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
 from rdchat.inference.api.reply_statistics import AutoChoice, LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.models.training.texts import short_text
 from rdchat.ui.speed.sections import FigureRow

@@ -9,7 +9,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.models.model_files import display_name
 from rdchat.services.background.background_work import FolderSearch
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.formatting import DEFAULT_MODEL
 from rdchat.ui.window.model_button import ModelButton
 from tests.ui.conftest import Chat

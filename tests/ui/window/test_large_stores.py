@@ -9,7 +9,7 @@ import pytest
 
 from rdchat.chat.conversation import Message
 from rdchat.chat.listing import ChatRow
-from rdchat.chat.storage import message_bin
+from rdchat.chat.storage import message_tree
 from rdchat.chat.storage.connections import Rows, rows_of
 from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.search import SearchQuery
@@ -67,7 +67,7 @@ def do(chat: Chat, monkeypatch: pytest.MonkeyPatch) -> Iterator[Do]:
         assert taken <= _MAX_S, f"{name} takes {taken:.2f} s"
 
     monkeypatch.setattr(Database, "rows", count_rows)
-    monkeypatch.setattr(message_bin, "rows_of", count_rows_of)
+    monkeypatch.setattr(message_tree, "rows_of", count_rows_of)
     database.rows("SELECT 1")
     assert database._reader is not None
     database._reader.set_progress_handler(count_steps, _PER_CALL)

@@ -11,7 +11,7 @@ from rdchat.chat.listing import ChatRow
 from rdchat.chat.settings import Appearance
 from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.messages import Role
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView

@@ -10,8 +10,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.inference.api.messages import Role
-from rdchat.services.chat.reply import Reply as ChatReply
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.chat.reply_recorder import Reply as ChatReply
+from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.unsaved_question import detail_text, question_text
 from tests.disks import small_disk

@@ -10,7 +10,7 @@ from typing import Any
 from PySide6.QtCore import QObject, Signal
 
 from rdchat import paths
-from rdchat.chat.answered_questions import answered_questions
+from rdchat.chat.reply_tokens import answered_questions
 from rdchat.errors import RdchatError
 from rdchat.files.plain_data import plain
 from rdchat.inference.api.training import Comparison, TrainingOrder, TrainingProgress, TrainingStart, event_from

@@ -8,7 +8,7 @@ from PySide6.QtWidgets import QPushButton, QWidget
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import ModelCard, gigabytes
-from rdchat.services.engine.engine_events import Failure
+from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.installed.model_files import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models import Models
 from rdchat.ui.models.removal import ResultLine, ask_to_delete

@@ -8,10 +8,10 @@ from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import ThinkingChoice
-from rdchat.services.context import cutting
-from rdchat.services.context.chat_context import TOO_LONG, Doing, SummaryProgress
-from rdchat.services.context.cutting import pieces_of, summary_request
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.chat import chat_prompt
+from rdchat.services.chat.chat_context import TOO_LONG, Doing, SummaryProgress
+from rdchat.services.chat.chat_prompt import pieces_of, summary_request
+from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window
 
@@ -224,7 +224,7 @@ def test_the_parts_of_a_long_text_are_counted(
 ) -> None:
     fill(window, engine, 400, LONGER)
     outgrow(window, LONGER)
-    monkeypatch.setattr(cutting, "pieces_of", lambda *_: ["one", "two"])
+    monkeypatch.setattr(chat_prompt, "pieces_of", lambda *_: ["one", "two"])
     context = window.controller.context
     told: list[SummaryProgress] = []
     context.summary_progressed.connect(told.append)

@@ -1,8 +1,8 @@
 import threading
 
 from rdchat.errors import ModelError, PromptTooLongError
-from rdchat.services.context.context_meter import ContextMeter, ContextUse
-from rdchat.services.engine.engine_events import EngineState
+from rdchat.services.chat.chat_context import ContextMeter, ContextUse
+from rdchat.services.engine.engine_request import EngineState
 from tests.services.fakes import MODEL, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
 
