@@ -13,7 +13,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
-from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output, quantize
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.drafter_folders import CONFIG, apple_checkpoint, stored, with_files
@@ -64,22 +64,6 @@ def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
         "config.json",
         "model.safetensors",
     ]
-
-
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_quantised_head_is_smaller_on_disk_and_nearly_the_same(
-    bits: int, tmp_path: Path, target: LoadedModel
-) -> None:
-    drafter = stored(target)
-    write_drafter(tmp_path / "small", replace(drafter, head=quantize(drafter.head, bits, 32)).written(), "")
-    write_drafter(tmp_path / "large", drafter.written(), "")
-    small, large = ((tmp_path / name / "model.safetensors").stat().st_size for name in ("small", "large"))
-    assert small < 0.6 * large
-    loaded = load_drafter(tmp_path / "small", target).head
-    assert loaded.config.quantization_bits == bits
-    context, state = mx.random.normal((1, 32)), mx.random.normal((1, 32))
-    expected, found = (head.features(head.context(context), state) for head in (drafter.head, loaded))
-    assert mx.abs(found - expected).max().item() < (0.02 if bits == 8 else 0.3)
 
 
 def test_the_hash_is_of_the_files_and_sees_weights_shapes_and_tokenizer(tmp_path: Path, target: LoadedModel) -> None:

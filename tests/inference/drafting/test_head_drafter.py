@@ -219,8 +219,8 @@ def test_several_layers_are_read_side_by_side() -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"target_layers": (0, 1), "input_rank": 6},
-        {"cell": Cell.GRU, "state_size": 10},
+        {"target_layers": (0, 1)},
+        {"state_size": 10},
         {"cell": Cell.SUM, "output": Output.OWN, "project_input": False, "exit_size": 64, "activate_input": False},
     ],
     ids=str,

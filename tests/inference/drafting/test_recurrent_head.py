@@ -26,10 +26,6 @@ def silu(x: np.ndarray) -> np.ndarray:
     return x / (1 + np.exp(-x))
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
-
-
 def weights(head: RecurrentHead, name: str) -> tuple[np.ndarray, np.ndarray]:
     layer = head
     for part in name.split("."):
@@ -51,18 +47,12 @@ def reference(head: RecurrentHead, hidden: np.ndarray, embeddings: list[np.ndarr
     for e in embeddings:
         if c.cell is Cell.SUM:
             state = state + e
-        elif c.cell is Cell.RNN:
-            state = silu(linear(head, "from_token", e) + linear(head, "recurrence", state))
         else:
-            wu, wr, wc = np.split(linear(head, "from_token", e), 3)
-            uu, ur, uc = np.split(linear(head, "recurrence", state), 3)
-            keep = sigmoid(wu + uu)
-            state = keep * state + (1 - keep) * np.tanh(wc + sigmoid(wr + ur) * uc)
-    h = linear(head, "compress", hidden) if c.input_rank else hidden
+            state = silu(linear(head, "from_token", e) + linear(head, "recurrence", state))
     if c.project_input:
-        x = linear(head, "from_hidden", h) + linear(head, "from_state", state)
+        x = linear(head, "from_hidden", hidden) + linear(head, "from_state", state)
     else:
-        x = np.concatenate([h, state])
+        x = np.concatenate([hidden, state])
     x = silu(x) if c.activate_input else x
     for i in range(c.blocks):
         x = x + silu(linear(head, f"blocks.{i}", x))
@@ -71,10 +61,10 @@ def reference(head: RecurrentHead, hidden: np.ndarray, embeddings: list[np.ndarr
 
 SHAPES = [
     {},
-    {"cell": Cell.GRU, "state_size": 12},
+    {"cell": Cell.RNN, "state_size": 12},
     {"cell": Cell.SUM},
     {"cell": Cell.RNN, "output": Output.OWN, "blocks": 3, "activate_input": False},
-    {"target_layers": (0, 1), "input_rank": 7, "blocks": 0},
+    {"target_layers": (0, 1), "blocks": 0},
     {"project_input": False, "exit_size": 2 * HIDDEN, "activate_input": False, "output": Output.OWN},
 ]
 
@@ -126,7 +116,9 @@ def test_the_inverse_temperature_is_stored_as_sharpen() -> None:
         {"hidden_size": 0},
         {"blocks": True},
         {"target_layers": 3},
-        {"quantization_bits": 3},
+        {"quantization_bits": 4},
+        {"input_rank": 6},
+        {"cell": "gru"},
         {"sharpen": 0},
         {"inverse_temperature": 1.0},
         {"project_input": False},
@@ -138,6 +130,11 @@ def test_the_inverse_temperature_is_stored_as_sharpen() -> None:
 def test_a_wrong_configuration_is_refused(change: dict) -> None:
     with pytest.raises(ModelError, match="The drafter"):
         HeadConfig.from_dict(config().to_dict() | change)
+
+
+def test_a_setting_with_its_only_value_is_accepted() -> None:
+    written = config().to_dict() | {"input_rank": 0, "quantization_bits": 0, "quantization_group": 64}
+    assert HeadConfig.from_dict(written) == config()
 
 
 def test_a_missing_size_is_refused() -> None:

@@ -63,8 +63,8 @@ class Checkpoint:
         """Return the error for a drafter that cannot be used, with the reason."""
         return ModelError(f"The drafter {self.name} cannot be used: {reason}.", hint)
 
-    def check_tensors(self, expected: Shapes, ignored: Collection[str] = (), types: Collection[str] = _FLOATS) -> None:
-        """Check that it has exactly these tensors, each with its shape and one of these types.
+    def check_tensors(self, expected: Shapes, ignored: Collection[str] = ()) -> None:
+        """Check that it has exactly these tensors, each with its shape and a type it can have.
 
         Raises:
             ModelError: If it does not.
@@ -79,7 +79,7 @@ class Checkpoint:
                 raise self.error(f"it has an unknown tensor {name[:100]}", NEWER_HINT)
             if stored.shape != expected[name]:
                 raise self.error(f"its tensor {name} has the shape {stored.shape} instead of {expected[name]}")
-            if stored.dtype not in _LISTS.get(name, types):
+            if stored.dtype not in _LISTS.get(name, _FLOATS):
                 raise self.error(f"its tensor {name} is stored as {stored.dtype[:20]}", NEWER_HINT)
 
     def read(self, names: Collection[str]) -> dict[str, mx.array]:

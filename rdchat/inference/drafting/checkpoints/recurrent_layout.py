@@ -11,25 +11,21 @@ from typing import Any
 import mlx.core as mx
 import numpy as np
 from mlx.utils import tree_flatten
-from mlx_lm.utils import dequantize_model
 
 from rdchat.inference.api.model_facts import APPLE_MODEL_TYPE
-from rdchat.inference.drafting.checkpoints.checkpoint import PACKED, Checkpoint, Layout, not_a_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, not_a_drafter
 from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.bound_recurrent import BoundRecurrentHead
 from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead, quantize
+from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
-from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 _FORMAT = 1
 # Tensor of the ids of the tokens that can be drafted.
 _VOCABULARY = "draft_vocabulary"
-# Weights may have 4 bits.
-_VALUES_PER_BYTE = 2
 # Our names and Apple's, whose matrix for h and s has the columns of h first.
 _APPLE_NAMES = {
     "from_token.weight": "rnn_w.weight",
@@ -81,7 +77,7 @@ def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig
         ModelError: If either is damaged.
     """
     config = _architecture(checkpoint)
-    held = _VALUES_PER_BYTE * sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
+    held = sum(tensor.elements for tensor in checkpoint.tensors.values())
     if config.blocks > len(checkpoint.tensors) or config.largest_size > held:
         raise checkpoint.error("it has fewer weights than its configuration needs")
     return config
@@ -90,8 +86,6 @@ def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig
 def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> StoredDrafter:
     """Read a checkpoint; see `Layout`."""
     head, apples, count = RecurrentHead(config), _is_apples(checkpoint.config), config.draft_vocabulary_size
-    if config.quantization_bits:
-        head = quantize(head, config.quantization_bits, config.quantization_group)
     shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
     names = _apple_names(shapes, config, checkpoint) if apples else {name: name for name in shapes}
     expected: dict[str, tuple[int, ...]] = {} if apples else {_VOCABULARY: (count,)}
@@ -101,7 +95,7 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Stor
     listed = checkpoint.tensors.get(_VOCABULARY)
     if not apples and (listed is None or listed.shape != (count,)):
         raise checkpoint.error(f"its list of tokens does not have {count:,} entries")
-    checkpoint.check_tensors(expected, types=PACKED)
+    checkpoint.check_tensors(expected)
     tensors = checkpoint.read(expected)
     ids = np.arange(count) if apples else fetch(tensors[_VOCABULARY]).astype(np.int64)
     vocabulary = checkpoint.drafted_tokens(_VOCABULARY, ids, model.info.vocabulary_size)
@@ -112,9 +106,6 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Stor
         else:
             tensors[name] = tensors[stored]
     head.load_weights([(name, tensors[name]) for name in names])
-    if config.quantization_bits and not on_gpu():
-        # Quantised kernels are slow on a CPU.
-        head = dequantize_model(head)
     # `check_drafter` has already checked the binding
     return StoredDrafter(head, vocabulary, None if apples else TargetBinding(**checkpoint.config["target"]))
 

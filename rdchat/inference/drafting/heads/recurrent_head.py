@@ -9,29 +9,29 @@ Apple's head ends in an output matrix of its own, 60 to 94 % of its weights. Our
 the target's output rows, for a reduced vocabulary. One class serves both; `HeadConfig` says which.
 """
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from functools import partial
 from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.heads.stored_network import GROUP, quantize_weights
+from rdchat.files.plain_data import plain
 from rdchat.inference.models.safetensors_file import MAX_SIZE
 
 _MAX_BLOCKS = 1000
 _STORED_NAMES = {"inverse_temperature": "sharpen"}
+# Settings of stored heads for which no other value is known.
+_FIXED = {"input_rank": 0, "quantization_bits": 0, "quantization_group": 64}
 
 
 class Cell(StrEnum):
-    """How a token changes the state: `sum` adds its embedding, `rnn` is the paper's, `gru` is gated."""
+    """How a token changes the state: `sum` adds its embedding, `rnn` is the paper's."""
 
     SUM = "sum"
     RNN = "rnn"
-    GRU = "gru"
 
 
 class Output(StrEnum):
@@ -53,13 +53,10 @@ class HeadConfig:
         cell: How a token changes the state.
         blocks: Number of residual blocks.
         target_layers: Layers of the target, from 0, whose outputs are read after the trunk's.
-        input_rank: Width to which the hidden states are projected first; 0 for none.
         project_input: Whether a linear layer maps [h, s] to `exit_size`; else that is their joint width.
         activate_input: Whether SiLU follows that layer.
         output: Whose output rows are used.
         inverse_temperature: Factor on log-probabilities before noise is added. In JSON it is `sharpen`.
-        quantization_bits: Bits of a stored weight: 4, 8, or 0 for floats.
-        quantization_group: Weights that share a scale.
 
     Raises:
         ModelError: If these make no head.
@@ -72,30 +69,25 @@ class HeadConfig:
     cell: Cell = Cell.RNN
     blocks: int = 1
     target_layers: tuple[int, ...] = ()
-    input_rank: int = 0
     project_input: bool = True
     activate_input: bool = True
     output: Output = Output.TIED
     inverse_temperature: float = 1.0
-    quantization_bits: int = 0
-    quantization_group: int = 64
 
     def __post_init__(self) -> None:
-        sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size, self.quantization_group)
+        sizes = (self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size)
         _require(all(size > 0 for size in sizes), "its sizes must be positive")
         _require(self.largest_size <= MAX_SIZE, "a size is too large for MLX")
         _require(self.blocks <= _MAX_BLOCKS, f"it has more than {_MAX_BLOCKS:,} blocks")
         _require(len(self.target_layers) <= _MAX_BLOCKS, f"it reads more than {_MAX_BLOCKS:,} layers")
-        _require(self.blocks >= 0 and self.input_rank >= 0, "a number of blocks or a rank is negative")
+        _require(self.blocks >= 0, "a number of blocks is negative")
         _require(all(layer >= 0 for layer in self.target_layers), "a target layer is negative")
         _require(
             self.cell is not Cell.SUM or self.state_size == self.hidden_size, "a sum cell is as wide as the target"
         )
-        width = (self.input_rank or self.input_size) + self.state_size
+        width = self.input_size + self.state_size
         _require(self.project_input or width == self.exit_size, f"without an input layer exit_size must be {width}")
         _require(0 < self.inverse_temperature < 100, "sharpen is out of range")
-        _require(self.quantization_bits in {0, 4, 8}, "quantization_bits must be 0, 4 or 8")
-        _require(self.quantization_group in {32, 64, 128}, "quantization_group must be 32, 64 or 128")
 
     @property
     def input_size(self) -> int:
@@ -105,8 +97,7 @@ class HeadConfig:
     @property
     def largest_size(self) -> int:
         """The largest dimension of the head's tensors and of its list of tokens."""
-        gates = 3 * self.state_size if self.cell is Cell.GRU else self.state_size
-        return max(self.hidden_size, self.draft_vocabulary_size, self.exit_size, gates, self.input_rank)
+        return max(self.hidden_size, self.draft_vocabulary_size, self.exit_size, self.state_size)
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON data."""
@@ -120,15 +111,12 @@ class HeadConfig:
         Raises:
             ModelError: If something is missing, unknown or of the wrong type.
         """
-        kinds: dict[str, Any] = {"cell": Cell, "output": Output, "target_layers": _layers, "sharpen": float}
-        kinds |= dict.fromkeys(("project_input", "activate_input"), _flag)
+        data = {name: value for name, value in data.items() if (name, value) not in _FIXED.items()}
         known = {_STORED_NAMES.get(field.name, field.name): field.name for field in fields(cls)}
-        unknown = sorted(data.keys() - known.keys())
-        _require(not unknown, f"this version does not know {', '.join(unknown)[:100]}")
+        differing = sorted(data.keys() ^ known.keys())
+        _require(not differing, f"its configuration lacks, or this version does not know, {', '.join(differing)[:100]}")
         try:
-            return cls(**{known[name]: kinds.get(name, _integer)(value) for name, value in data.items()})
-        except ModelError:
-            raise
+            return plain(cls, {known[name]: value for name, value in data.items()})
         except (TypeError, ValueError, OverflowError) as error:
             reason = " ".join(str(error).split())[:200]
             raise ModelError(f"The drafter's configuration is damaged: {reason}.", _HINT) from error
@@ -140,22 +128,6 @@ _HINT = "Download the drafter again, or train it again."
 def _require(holds: bool, reason: str) -> None:
     if not holds:
         raise ModelError(f"The drafter cannot be used: {reason}.", _HINT)
-
-
-def _integer(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError(f"{value!r} is not a whole number")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError(f"{value!r} is neither true nor false")
-    return value
-
-
-def _layers(value: Any) -> tuple[int, ...]:
-    return tuple(_integer(layer) for layer in value)
 
 
 class RecurrentHead(nn.Module):
@@ -172,14 +144,11 @@ class RecurrentHead(nn.Module):
         super().__init__()
         self.config = config
         hidden, state, inner = config.hidden_size, config.state_size, config.exit_size
-        gates = {Cell.SUM: 0, Cell.RNN: 1, Cell.GRU: 3}[config.cell]
-        if gates:
-            self.from_token = nn.Linear(hidden, gates * state)
-            self.recurrence = nn.Linear(state, gates * state, bias=config.cell is Cell.GRU)
-        if config.input_rank:
-            self.compress = nn.Linear(config.input_size, config.input_rank, bias=False)
+        if config.cell is Cell.RNN:
+            self.from_token = nn.Linear(hidden, state)
+            self.recurrence = nn.Linear(state, state, bias=False)
         if config.project_input:
-            self.from_hidden = nn.Linear(config.input_rank or config.input_size, inner)
+            self.from_hidden = nn.Linear(config.input_size, inner)
             self.from_state = nn.Linear(state, inner, bias=False)
         self.blocks = [nn.Linear(inner, inner) for _ in range(config.blocks)]
         tied = config.output is Output.TIED
@@ -198,8 +167,6 @@ class RecurrentHead(nn.Module):
         Returns:
             (..., exit_size), or without an input layer (..., input_size).
         """
-        if "compress" in self:
-            hidden = self.compress(hidden)
         context: mx.array = self.from_hidden(hidden) if "from_hidden" in self else hidden
         return context
 
@@ -212,15 +179,7 @@ class RecurrentHead(nn.Module):
         """
         if self.config.cell is Cell.SUM:
             return state + embeddings
-        token, past = self.from_token(embeddings), self.recurrence(state)
-        if self.config.cell is Cell.RNN:
-            return _silu_of_sum(token, past)
-        # Cho et al. 2014, arXiv 1406.1078, with the reset gate after the matrix product
-        update, reset, candidate = mx.split(token, 3, axis=-1)
-        past_update, past_reset, past_candidate = mx.split(past, 3, axis=-1)
-        keep = mx.sigmoid(update + past_update)
-        fresh = mx.tanh(candidate + mx.sigmoid(reset + past_reset) * past_candidate)
-        return keep * state + (1 - keep) * fresh
+        return _silu_of_sum(self.from_token(embeddings), self.recurrence(state))
 
     def features(self, context: mx.array, state: mx.array) -> mx.array:
         """Return the features from which the next token's logits are computed.
@@ -256,11 +215,3 @@ def _silu_of_sum(a: mx.array, b: mx.array) -> mx.array:
 @partial(mx.compile, shapeless=True)
 def _plus_silu(a: mx.array, b: mx.array) -> mx.array:
     return a + b * mx.sigmoid(b)
-
-
-def quantize(head: RecurrentHead, bits: int, group: int = GROUP) -> RecurrentHead:
-    """Return a copy of a head with 4- or 8-bit weights; layers whose width is not a multiple of `group` stay floats."""
-    copy = RecurrentHead(replace(head.config, quantization_bits=bits, quantization_group=group))
-    copy.load_weights(tree_flatten(head.parameters()))
-    quantize_weights(copy, bits, group)
-    return copy

@@ -16,7 +16,7 @@ from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
 # Weights that share a scale.
-GROUP = 64
+_GROUP = 64
 _BITS_ON_GPU = 4
 _HINT = "Use a drafter that was made for this model."
 
@@ -64,7 +64,9 @@ class BoundNetwork(Head):
         self._check(config, model, embeddings.width)
         self.dtype = embeddings.dtype
         network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in stored.weights().items()])
-        quantize_weights(network, (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits)
+        if bits := (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits:
+            # Layers whose width is not a multiple of the group stay floats.
+            nn.quantize(network, _GROUP, bits, class_predicate=_can_be_quantized)
         for _, tensor in tree_flatten(network.parameters()):
             # One by one, so that the sources of each are freed at once.
             mx.eval(tensor)
@@ -98,11 +100,5 @@ class BoundNetwork(Head):
             raise ModelError(f"The drafter cannot read the hidden states of {info.name}.", _HINT)
 
 
-def quantize_weights(network: nn.Module, bits: int, group: int = GROUP) -> None:
-    """Quantise a network in place unless `bits` is 0; layers whose width is not a multiple of `group` stay floats."""
-    if bits:
-        nn.quantize(network, group, bits, class_predicate=lambda _, module: _fits(module, group))
-
-
-def _fits(module: nn.Module, group: int) -> bool:
-    return isinstance(module, nn.Linear | nn.Embedding) and module.weight.shape[-1] % group == 0
+def _can_be_quantized(_name: str, module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear | nn.Embedding) and module.weight.shape[-1] % _GROUP == 0

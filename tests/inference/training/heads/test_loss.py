@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_unflatten
 
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.heads.trainer import distillation, unroll, weighted_mean
 
 
@@ -37,20 +37,19 @@ def random_case(seed: int, tokens: int = 7, named: int = 2) -> tuple[mx.array, m
     return floats[0], floats[1], mx.array(columns.astype(np.int32)), floats[2]
 
 
-def head(cell: Cell) -> RecurrentHead:
+def head() -> RecurrentHead:
     mx.random.seed(3)
-    return RecurrentHead(HeadConfig(4, 7, exit_size=5, state_size=6, cell=cell))
+    return RecurrentHead(HeadConfig(4, 7, exit_size=5, state_size=6))
 
 
-@pytest.mark.parametrize("cell", [Cell.RNN, Cell.GRU])
 @pytest.mark.across_rows
-def test_gradients_agree_with_finite_differences(cell: Cell) -> None:
+def test_gradients_agree_with_finite_differences() -> None:
     _, rows, _, _ = random_case(4)
     draw = np.random.default_rng(5)
     hidden, embeddings = mx.array(draw.normal(size=(2, 4))), mx.array(draw.normal(size=(2, 3, 4)))
     _, _, columns, probs = random_case(6)
     weights = mx.array([[1.0, 0.8, 0.0], [1.0, 0.0, 0.0]])
-    network = head(cell)
+    network = head()
 
     def loss(parameters: dict[str, mx.array]) -> mx.array:
         network.update(tree_unflatten(list(parameters.items())))
@@ -68,7 +67,7 @@ def test_gradients_agree_with_finite_differences(cell: Cell) -> None:
 
 
 def test_a_draft_is_unrolled_as_it_is_drafted() -> None:
-    network = head(Cell.RNN)
+    network = head()
     hidden, embeddings = mx.random.normal((2, 4)), mx.random.normal((2, 3, 4))
     features = unroll(network, hidden, embeddings)
     state = network.initial_state((2,))
@@ -85,7 +84,7 @@ def test_positions_without_weight_do_not_count() -> None:
 
 
 def test_value_and_grad_sees_every_parameter() -> None:
-    network = head(Cell.RNN)
+    network = head()
     _, rows, columns, probs = random_case(7)
 
     def loss(network: RecurrentHead) -> mx.array:

@@ -4,7 +4,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, RecurrentHead
+from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.training.heads.recurrent_objective import (
     Standardization,
     Whitening,
@@ -34,16 +34,15 @@ def test_preconditioned_rows_have_a_second_moment_of_one() -> None:
     np.testing.assert_allclose(better.T @ better / len(rows), np.eye(4), atol=1e-3)
 
 
-@pytest.mark.parametrize("cell", [Cell.RNN, Cell.GRU])
 @pytest.mark.across_rows
-def test_a_folded_head_says_the_same_of_the_targets_own_numbers(cell: Cell) -> None:
+def test_a_folded_head_says_the_same_of_the_targets_own_numbers() -> None:
     draw = np.random.default_rng(2)
     states = draw.normal(1, [2, 9, 0.3] * 4, (50, 12)).astype(np.float32)
     table = draw.normal(-1, 3, (20, HIDDEN)).astype(np.float32)
     rows = draw.normal(0, 4, (CANDIDATES, HIDDEN)).astype(np.float32)
     whitening = Whitening.of(states, table, np.arange(20), rows)
     mx.random.seed(4)
-    head = RecurrentHead(HeadConfig(HIDDEN, CANDIDATES, exit_size=7, state_size=8, cell=cell, target_layers=(0,)))
+    head = RecurrentHead(HeadConfig(HIDDEN, CANDIDATES, exit_size=7, state_size=8, target_layers=(0,)))
     folded = fold_weights(head, whitening)
     hidden, tokens = mx.array(states[:3]), mx.array([4, 0, 19])
 
