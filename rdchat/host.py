@@ -158,7 +158,7 @@ def child_command(name: str) -> list[str]:
     """Return the command that starts a child process of the app (`rdchat.children`); arguments may be added.
 
     Start it with `env=os.environ`, or with a copy: otherwise its temporary files go to the folder that
-    `inference.kernel_folder` sets for MLX alone.
+    `inference.blas` sets for MLX alone.
 
     A bundle's program ignores `-m` and `-c`, so the app's own entry point has to start the child.
     """

@@ -1,10 +1,113 @@
 """Prepares this process for MLX; every package that imports MLX imports this module first.
 
-It loads a fast BLAS, makes float32 products exact, and keeps compiled kernels where no other user can write.
+It loads a fast BLAS, makes float32 products exact, and keeps compiled kernels where no other user can write: MLX runs
+`mlx/VERSION/cpu/libKERNEL.so` in the folder for temporary files if it exists, whoever wrote it. All users often share
+that folder, and the file names are predictable.
 """
 
-from rdchat import host
-from rdchat.inference.kernel_folder import keep_kernels_private
+import logging
+import os
+import struct
+import tempfile
+import time
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from rdchat import host, paths
+from rdchat.errors import StorageError
+from rdchat.files.privacy import is_ours, is_private, private_folder
+
+_LOG = logging.getLogger(__name__)
+# `std::filesystem::temp_directory_path` reads it first, each time that MLX calls it.
+_VARIABLE = "TMPDIR"
+_MLX = "mlx"
+# In a 64-bit header: offset, size and number of the last table in the file.
+_ELF_END = struct.Struct("<40xQ10xHH2x")
+# Another process may still be writing a file younger than this.
+_BUSY_S = 60.0
+# Folders that are removed when the process ends.
+_made: "list[tempfile.TemporaryDirectory[str]]" = []
+
+
+def keep_kernels_private() -> None:
+    """Make MLX load and keep its kernels where no other user of the machine can write.
+
+    A private `TMPDIR`, such as the one that macOS gives each user, stays. Otherwise it is a folder in the cache folder,
+    so that kernels are kept between starts. If that is impossible, or another user may have put something into it,
+    kernels are compiled at each start, and the log says so. It never raises: nearly every module of this package
+    imports it, also those that need no kernels.
+
+    Idempotent. Only the variable that C++ reads is set: Python's own temporary files, and children started with
+    `os.environ`, are not affected.
+    """
+    if _made:
+        return
+    named = Path(os.environ.get(_VARIABLE, ""))
+    if named.is_absolute() and is_private(named) and _none_planted(named):
+        return
+    os.putenv(_VARIABLE, str(_cached_folder() or _temporary_folder()))
+
+
+def compiled_marker(kind: str) -> Path:
+    """Return the marker file of compiled kernels of a kind. It is in their folder, and is deleted with them."""
+    named = Path(os.environ.get(_VARIABLE, ""))
+    folder = named if named.is_absolute() and is_private(named) else paths.kernels_dir()
+    return folder / _MLX / f"compiled-{sha256(kind.encode()).hexdigest()[:16]}"
+
+
+def _cached_folder() -> Path | None:
+    folder = paths.kernels_dir()
+    try:
+        private_folder(folder)
+        if not _none_planted(folder):
+            raise StorageError(
+                f"Another user of this machine may have put kernels into {folder}.", "Delete that folder."
+            )
+        _remove_unfinished(folder / _MLX)
+    except StorageError as error:
+        # The warning goes to the terminal too: there is no log yet.
+        _LOG.warning("MLX compiles its kernels at each start. %s", error)
+        return None
+    except OSError as error:
+        # The disk is read-only or full.
+        _LOG.info("MLX compiles its kernels at each start: %s", error)
+        return None
+    return folder
+
+
+def _temporary_folder() -> Path:
+    _made.append(tempfile.TemporaryDirectory(prefix="rdchat-kernels-", ignore_cleanup_errors=True))
+    return Path(_made[-1].name)
+
+
+def _none_planted(folder: Path) -> bool:
+    """Return whether no other user made the kernels in a folder, which may have been open to others before."""
+    try:
+        return is_ours((folder / _MLX).lstat())
+    except FileNotFoundError:
+        return True
+
+
+def _remove_unfinished(folder: Path) -> None:
+    """Remove kernels whose compiler was killed, which MLX could never load. Takes 10 µs for each kernel."""
+    for kernel in folder.glob("*/cpu/lib*.so"):
+        with suppress(OSError):
+            if time.time() - kernel.stat().st_mtime > _BUSY_S and not _is_intact(kernel):
+                kernel.unlink()
+
+
+def _is_intact(kernel: Path) -> bool:
+    with kernel.open("rb") as file:
+        header = file.read(_ELF_END.size)
+    if header[:4] != b"\x7fELF":
+        # macOS: its compiler renames the file when it is complete.
+        return header[:4] == b"\xcf\xfa\xed\xfe"
+    if len(header) < _ELF_END.size:
+        return False
+    offset, size, number = _ELF_END.unpack(header)
+    return bool(offset and offset + size * number <= kernel.stat().st_size)
+
 
 host.prefer_fast_blas()
 host.switch_tf32_off()

@@ -24,13 +24,13 @@ from rdchat.inference.api.protocol import StoppedError, TokenIterator
 from rdchat.inference.api.reply_statistics import Stage
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
+from rdchat.inference.blas import compiled_marker
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import Clock, ReplyJob
 from rdchat.inference.decoding.reply_iterator import ReplyIterator, thought_end
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.kernel_folder import compiled_marker
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import device_errors

@@ -58,7 +58,7 @@ def _make(place: Path) -> None:
 def _make_drafter(folder: Path, model: Path) -> None:
     import mlx.core as mx
 
-    from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+    from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
     from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
     from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
     from rdchat.inference.models.model_files import TargetBinding, target_hash

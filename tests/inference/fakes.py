@@ -32,9 +32,8 @@ from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefill_pace import PrefillPace
 from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
+from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, TREES, network_of
 

@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.verification.memory_errors import is_device_error
-from rdchat.inference.verification.prefill_pace import PrefillPace
+from rdchat.inference.verification.target import PrefillPace
 from tests.grids import grid
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
 from tests.inference.metal_words import FAILED, WORDS

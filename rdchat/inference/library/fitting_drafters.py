@@ -13,7 +13,7 @@ from rdchat.errors import RdchatError
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
 from rdchat.inference.auto.cost_model import calls_by_rows
-from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
+from rdchat.inference.drafting.checkpoints.checkpoint import CONFIG
 from rdchat.inference.drafting.checkpoints.drafter_folder import MAX_CONFIG_BYTES, bound_hash, drafter_config
 from rdchat.inference.drafting.checkpoints.installed_drafters import installed_drafters, own_layers, resolve_drafter
 from rdchat.inference.models.model_config import LAYER_KEYS, read_config, text_config

@@ -38,8 +38,7 @@ from rdchat.inference.verification.device import device_name, memory_room, on_gp
 from rdchat.inference.verification.hooks import ModelHooks
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import memory_errors
-from rdchat.inference.verification.prefill_pace import PrefillPace
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from rdchat.thoughts import markers_among
 
 # Smaller models lose the thread at the usual temperature.

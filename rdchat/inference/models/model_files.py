@@ -30,8 +30,13 @@ from rdchat.inference.models.model_config import (
     read_config,
 )
 from rdchat.inference.models.model_locations import find_card
-from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES, StoredTensor
-from rdchat.inference.models.weight_files import is_weights, read_headers, weight_files
+from rdchat.inference.models.safetensors_file import (
+    MAX_HEADER_BYTES,
+    StoredTensor,
+    is_weights,
+    read_headers,
+    weight_files,
+)
 
 # Key of the target that a drafter is bound to, in a published layout's configuration.
 BINDING = "rdchat"

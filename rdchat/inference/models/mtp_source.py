@@ -28,8 +28,7 @@ from rdchat.inference.models.model_files import BINDING, TargetBinding, target_h
 from rdchat.inference.models.model_locations import hub_name
 from rdchat.inference.models.mtp_families import FLOAT8, FLOAT8_FAMILIES, SCALES, unreadable
 from rdchat.inference.models.mtp_tensors import BARE, OTHER_HINT, HubTensor, find_tensors, is_mtp
-from rdchat.inference.models.safetensors_file import header_bytes
-from rdchat.inference.models.weight_files import read_headers, weight_files
+from rdchat.inference.models.safetensors_file import header_bytes, read_headers, weight_files
 
 _CONFIG, _CARD = "config.json", "README.md"
 # Spaces and tabs only: with line ends too, a card with many takes time by their square, and `re` holds Python's lock.

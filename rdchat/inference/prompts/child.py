@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.messages import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.inference.prompts.turns import THOUGHT_FIELDS

@@ -4,7 +4,7 @@ from PySide6.QtCore import QMimeData, QRectF, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPaintEvent, QPen, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QWidget
 
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.messages import AnswerShape, ShapeKind
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.context_ring import ContextRing
 from rdchat.ui.files.attaching import PendingRow

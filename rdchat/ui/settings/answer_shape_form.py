@@ -4,7 +4,7 @@ from PySide6.QtCore import QSignalBlocker, Signal
 from PySide6.QtWidgets import QWidget
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.messages import AnswerShape, ShapeKind
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row, text_field
 from rdchat.ui.style.theme import TIGHT, Theme

@@ -13,8 +13,7 @@ from rdchat.inference.decoding import reply_iterator
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
-from rdchat.inference.verification.prefill_pace import PrefillPace
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.verification.target import LoadedModel, PrefillPace
 from tests.grids import grid
 from tests.inference.fakes import ask, shared_family, shared_llama
 

@@ -16,7 +16,7 @@ from rdchat.errors import DoesNotFitError, ModelError
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.auto.cost_model import CostFile
 from rdchat.inference.drafters import Drafters
-from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.head import StoredHead

@@ -283,7 +283,6 @@ def test_the_check_needs_no_mlx() -> None:
         "inference/models/fact_cache",
         "inference/models/gguf_header",
         "inference/models/mtp_families",
-        "inference/models/weight_files",
         "files/atomic_folder",
         "files/foreign_files",
     ):

@@ -6,8 +6,7 @@ import subprocess
 import pytest
 
 from rdchat import host
-from rdchat.inference.verification.device import on_gpu
-from rdchat.inference.verification.diagnostics import engine_facts, matmul_gflops
+from rdchat.inference.verification.device import engine_facts, matmul_gflops, on_gpu
 
 
 def test_the_facts_are_those_of_this_machine():

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from rdchat.inference.verification.prefill_pace import MAX_TOKENS, PrefillPace
+from rdchat.inference.verification.target import MAX_TOKENS, PrefillPace
 
 
 def after(pace: PrefillPace, seconds: Callable[[int], float], chunks: int = 20) -> list[int]:

@@ -9,14 +9,16 @@ from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.model_facts import TargetMatch
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
 from rdchat.inference.drafting.checkpoints.checkpoint import (
+    CARD,
+    CONFIG,
     HINT,
     OTHER_HINT,
+    WEIGHTS,
     Checkpoint,
     Layout,
     not_a_drafter,
     open_checkpoint,
 )
-from rdchat.inference.drafting.checkpoints.drafter_files import CARD, CONFIG, WEIGHTS
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
 from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
 from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT

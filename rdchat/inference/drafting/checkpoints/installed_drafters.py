@@ -15,8 +15,7 @@ from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
 from rdchat.hub.cache_layout import folders_in, snapshot_of
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, describes_drafter
-from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint
-from rdchat.inference.drafting.checkpoints.drafter_files import CONFIG
+from rdchat.inference.drafting.checkpoints.checkpoint import CONFIG, Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_folder import MAX_CONFIG_BYTES, bound_hash, inspect_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
 from rdchat.inference.models.fact_cache import stamp_of

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from mlx.utils import tree_flatten
 
-from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, Eagle3Network
 from rdchat.inference.models.model_files import TargetBinding

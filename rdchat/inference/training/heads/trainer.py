@@ -23,7 +23,7 @@ from mlx.utils import tree_flatten, tree_unflatten
 
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.shards import TrainingConversation

@@ -13,7 +13,7 @@ import numpy as np
 from rdchat.errors import ModelError
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter
+from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.training.data.batched_decoding import hidden_states
 from rdchat.inference.training.data.data_maker import DataMaker

@@ -18,7 +18,7 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.drafting.checkpoints.drafter_files import read_own_drafter, write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import seed_prompt
 from rdchat.inference.training.data.shards import ShardFolder

@@ -14,7 +14,7 @@ from rdchat.inference.api.events import ReplyEnd
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
-from rdchat.inference.drafting.checkpoints.drafter_files import PublishedDrafter, write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter, write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter
 from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, Reading
 from rdchat.inference.models.model_files import TargetBinding

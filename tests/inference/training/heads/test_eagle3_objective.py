@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten, tree_map
 
-from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.models.model_files import TargetBinding

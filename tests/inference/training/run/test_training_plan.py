@@ -20,7 +20,7 @@ from rdchat.errors import (
     StorageFullError,
 )
 from rdchat.inference.api.model_facts import Capability, DraftKind
-from rdchat.inference.drafting.checkpoints.drafter_files import write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
