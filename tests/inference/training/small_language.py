@@ -17,7 +17,6 @@ from mlx_lm.models import qwen2
 
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase
-from rdchat.inference.training.data import data_maker
 from rdchat.inference.training.heads.recipes import Recipe, default_recipe
 from rdchat.inference.training.run import phases
 from rdchat.inference.training.run.phases import Pace
@@ -112,7 +111,7 @@ def main() -> None:
     it writes: that takes less time than a kill. The fourth one names the kind of head.
     """
     # a kill is to meet what was saved just before, in a training that is over in seconds
-    phases._SAVE_EVERY = data_maker._SAVE_EVERY = 0.1
+    phases._SAVE_EVERY = 0.1
     Pace.EVERY = 0.0
     for progress in training(fitted_model(Path(sys.argv[2])), Path(sys.argv[1]), True, HeadKind(sys.argv[4])).run():
         sys.stdout.write(f"{progress.phase} {progress.fraction}\n")
