@@ -3,9 +3,10 @@
 BIN := .venv/bin
 # More for pytest: make test ARGS="-x tests/ui"
 ARGS ?=
-# Three test files at a time, since some wait; make test JOBS=0 runs one after the other in this process.
+# Two test files at a time: another process costs more to start than it saves on two cores. make test JOBS=0 runs one
+# after the other in this process.
 # A test process that crashes ends the run: pytest-xdist would wait for ever for the rest of its file.
-JOBS ?= 3
+JOBS ?= 2
 # What `make quick` runs: exact tests without a real model or a window; make quick QUICK=tests/chat runs others.
 # Left out is what takes longest of it, by the beginning of its name.
 QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/benchmark tests/inference/decoding \

@@ -1,11 +1,10 @@
-"""A part of the corpus, a third of it in the quick suite; `make hostile` runs all of it and watches the window."""
+"""A part of the corpus, a little of it in the quick suite; `make hostile` runs all of it and watches the window."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.grids import share
 from tests.hostile.case import Case, Kind
 from tests.hostile.command_runner import CommandRunner
 from tests.hostile.corpus import cases
@@ -42,6 +41,8 @@ _OFTEN = {
     ),
     Kind.IMPORTS: ("conversations.json with bytes changed (3)", "ours.json cut short (1)"),
 }  # fmt: skip
+# The first of each of these runs in the quick suite: it needs no model, and so no process that imports MLX.
+_QUICK = {Kind.STORES, Kind.BACKUPS, Kind.HUB}
 _IN_THE_WINDOW = {
     Kind.TEMPLATES: ("a string doubled 60 times",),
     Kind.STORES: ("a circle of two",),
@@ -68,7 +69,11 @@ def window(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WindowRunner]:
 
 @pytest.mark.parametrize(
     "case",
-    [each for kind, names in _OFTEN.items() for each in share(_chosen({kind: names}))],
+    [
+        pytest.param(case, marks=pytest.mark.slow if number or kind not in _QUICK else ())
+        for kind, names in _OFTEN.items()
+        for number, case in enumerate(_chosen({kind: names}))
+    ],
     ids=lambda case: case.id,
 )
 def test_a_hostile_thing_ends_with_one_plain_line(commands: CommandRunner, case: Case) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from rdchat.inference.api.requests import GenerationRequest, Mode
 from rdchat.inference.decoding import ledger, reply, reply_iterator
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import share
 from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
@@ -25,9 +26,9 @@ MODELS: dict[str, Callable[[], LoadedModel]] = {
     "recurrent state": lambda: shared_family("qwen3_next"),
 }
 SAMPLINGS: list[dict[str, Any]] = [
-    {"temperature": 0, "max_tokens": 30},
-    {"temperature": 0.9, "max_tokens": 30, "stop": ("qq", "zx"), "repetition_penalty": 1.3, "frequency_penalty": 0.2},
-    {"temperature": 0.9, "max_tokens": 30, "stop": ("a", "e ")},
+    {"temperature": 0, "max_tokens": 16},
+    {"temperature": 0.9, "max_tokens": 16, "stop": ("qq", "zx"), "repetition_penalty": 1.3, "frequency_penalty": 0.2},
+    {"temperature": 0.9, "max_tokens": 16, "stop": ("a", "e ")},
 ]
 OTHER = "another chat in between abcabcabc"
 
@@ -55,7 +56,7 @@ def paused_each_time(
     return events
 
 
-@pytest.mark.parametrize(("sampling", "mode", "name"), grid(SAMPLINGS, list(Mode), list(MODELS), one_in=5))
+@pytest.mark.parametrize(("sampling", "mode", "name"), share(product(SAMPLINGS, Mode, MODELS), 7))
 def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mode: Mode, name: str) -> None:
     model = MODELS[name]()
     asked = replace(ask("abcabcabcabc abcabc", seed=4, **sampling), draft=settings_of(mode))

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
+from itertools import product
 from pathlib import Path
 
 import mlx.core as mx
@@ -24,7 +25,7 @@ from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree, Verifier
 from rdchat.services.engine.benchmark import RaceResult, Replay
-from tests.grids import grid, share
+from tests.grids import share
 from tests.inference.fakes import lenient, shared_family, shared_llama
 from tests.inference.families import TREES, network_of
 from tests.inference.near_ties import CASES, FAMILIES, near_ties
@@ -76,7 +77,7 @@ def logits_by_rows() -> str:
     return " ".join(digests)
 
 
-@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 5))
+@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 9))
 def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
     family: str, dtype: str, mode: Mode, temperature: float
 ) -> None:
@@ -105,7 +106,7 @@ def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any(count.others("bfloat16") for count in counts), [str(count) for count in counts]
 
 
-@pytest.mark.parametrize(("family", "dtype"), grid(FAMILIES, ["bfloat16", "4bit"], one_in=4))
+@pytest.mark.parametrize(("family", "dtype"), share(product(FAMILIES, ["bfloat16", "4bit"]), 9))
 def test_after_a_round_the_cache_is_that_of_the_accepted_tokens_but_for_rounding(family: str, dtype: str) -> None:
     model, prompt = shared_family(family, dtype), [5, 6, 7, 8, 9, 10, 11, 12, 13, 14]
     errors, noise = list[float](), list[float]()

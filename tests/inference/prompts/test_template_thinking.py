@@ -104,7 +104,7 @@ def test_control_tokens_keep_their_places_in_the_answer() -> None:
         (PLAIN, ()),
         ("{{ enable_thinking }}{% for %}", ()),
         (PLAIN + "{# enable_thinking and reasoning_effort are only spoken of #}", ()),
-        (f"{{% if enable_thinking %}}{ENDLESS}{{% endif %}}", ()),
+        pytest.param(f"{{% if enable_thinking %}}{ENDLESS}{{% endif %}}", (), marks=pytest.mark.slow),
     ],
     indirect=["prompts"],
     ids=["qwen", "deepseek", "gpt-oss", "solar", "none", "broken", "mentioned", "endless"],

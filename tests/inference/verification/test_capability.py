@@ -1,7 +1,7 @@
 """The kind of draft each family of models takes, found by trying, whatever the device's rounding."""
 
 from collections.abc import Callable
-from itertools import cycle
+from itertools import cycle, product
 from typing import Any
 
 import mlx.core as mx
@@ -15,7 +15,7 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.verification import capability as capability_module
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
-from tests.grids import grid, share
+from tests.grids import share
 from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
 from tests.inference.rounding import rounding_by_rows
 
@@ -23,7 +23,7 @@ NARROW = ("float16", "bfloat16", "4bit")
 FAINT = ("ministral3", "mistral4")  # what they do wrong with trees is less than rounding in 16 bits
 
 
-@pytest.mark.parametrize(("name", "options"), TREES.values(), ids=TREES.keys())
+@pytest.mark.parametrize(("name", "options"), share(TREES.values(), 4), ids=TREES.keys())
 def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
     hooks = ModelHooks(network)
@@ -36,7 +36,7 @@ def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
         assert hooks.hidden.shape == (1, 6, 64)  # one for every packed token
 
 
-@pytest.mark.parametrize(("name", "options"), CHAINS.values(), ids=CHAINS.keys())
+@pytest.mark.parametrize(("name", "options"), share(CHAINS.values(), 3), ids=CHAINS.keys())
 @pytest.mark.across_rows
 def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
@@ -45,7 +45,7 @@ def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, 
     assert capability.reason
 
 
-@pytest.mark.parametrize(("name", "options"), [*TREES.values(), *CHAINS.values()], ids=[*TREES.keys(), *CHAINS.keys()])
+@pytest.mark.parametrize(("name", "options"), share([*TREES.values(), *CHAINS.values()], 5), ids=[*TREES, *CHAINS])
 def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]) -> None:
     network, tokens = network_of(name, options), mx.array([[1, 2, 3, 4, 5]])
     before = np.array(network(tokens, cache=make_prompt_cache(network)))
@@ -53,7 +53,9 @@ def test_hooks_change_nothing_outside_a_round(name: str, options: dict[str, Any]
     assert (np.array(network(tokens, cache=make_prompt_cache(network))) == before).all()
 
 
-@pytest.mark.parametrize(("name", "period"), grid(["ministral3", "mistral4", "llama4"], [2**13, 2**14, 2**15]))
+@pytest.mark.parametrize(
+    ("name", "period"), share(product(["ministral3", "mistral4", "llama4"], [2**13, 2**14, 2**15]), 5)
+)
 @pytest.mark.across_rows
 def test_attention_that_is_scaled_far_into_a_text_is_found_out(name: str, period: int) -> None:
     """With the period of a real model the scale is one and the same all over a short prompt."""
@@ -123,7 +125,7 @@ HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("harm", "model"), grid(list(HARMS), [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")], one_in=9)
+    ("harm", "model"), share(product(HARMS, [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")]), 9)
 )
 def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
     harm: Callable[[nn.Module], None], model: tuple[str, str]
@@ -137,7 +139,7 @@ def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 8)
+    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 13)
 )
 def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: str, dtype: str) -> None:
     """Fixed limits refused models whose rows are rounded by other kernels, or whose router picked other experts."""

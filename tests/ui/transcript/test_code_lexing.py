@@ -3,6 +3,7 @@
 import pytest
 
 from rdchat.ui.transcript.markdown.code_highlighter import GrowingCode, Line, lines_of
+from tests.grids import grid
 
 SAMPLES = {
     "python": 'def f(x):\n    """A text\n    over lines\n    """\n    return [x, "y"]  # z\nclass A:\n    b = f\'{1}\'',
@@ -43,8 +44,10 @@ def test_a_comment_is_one_before_its_end_is_written(language: str) -> None:
     assert begin + len(lines) == 2
 
 
-@pytest.mark.parametrize("language", ["python", "javascript", "java", "c", "json", "yaml", "html"])
-@pytest.mark.parametrize("line", ["x = 'two'", '"""', "/*", "a: b", "<!--"])
+@pytest.mark.parametrize(
+    ("language", "line"),
+    grid(["python", "javascript", "java", "c", "json", "yaml", "html"], ["x = 'two'", '"""', "/*", "a: b", "<!--"]),
+)
 def test_each_line_costs_the_same(language: str, line: str) -> None:
     growing, read = GrowingCode(language), 0
     for _ in range(600):

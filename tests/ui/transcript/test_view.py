@@ -93,7 +93,7 @@ def test_the_scroll_bar_stands_for_the_whole_chat(qtbot: QtBot, show: Show, turn
     assert view.follows
 
 
-@pytest.mark.parametrize("steps", share([25, 60], 2))
+@pytest.mark.parametrize("steps", share([12, 60], 2))
 def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_yet(
     qtbot: QtBot, show: Show, steps: int
 ) -> None:
