@@ -100,8 +100,6 @@ _Handler = tuple[ModelCard, ...] | None
 _INSTALLED = "drafting.checkpoints.installed_drafters"
 installed_drafters: Callable[[Path | None], _Handler] = _with_mlx(_INSTALLED, "installed_drafters")
 """Finds the drafters on this machine."""
-drafters_made_for: Callable[[str], _Handler] = _with_mlx(_INSTALLED, "drafters_made_for")
-"""Finds the drafters of a model that is not loaded."""
 fitting_drafters: Callable[[Path], _Handler] = _with_mlx("library.fitting_drafters", "fitting_drafters")
 """Finds the drafter heads that fit a model."""
 measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("library.fitting_drafters", "measured_calls")
@@ -133,7 +131,7 @@ class App:
             self.controller = ChatController(store, settings, engine)
             self.controller.model_slot.loaded.connect(self._garbage.spare_what_is_there)
             transcript = TranscriptView(theme, unsent=self.controller.chat.unsent)
-            finders = (library_models, machine_memory, fitting_drafters, measured_calls, drafters_made_for)
+            finders = (library_models, machine_memory, fitting_drafters, measured_calls)
             sources = ModelSources(*finders, problem_of_model, find_mtp_layers)
             self.window = MainWindow(self.controller, theme, transcript, sources)
             self._installed = FolderSearch(installed_models)

@@ -29,11 +29,11 @@ def test_before_the_engine_has_begun_nothing_else_imports_mlx() -> None:
     code = (
         "import sys, rdchat.app as side\n"
         "from pathlib import Path\n"
-        "told = [side.machine_memory(), side.installed_drafters(Path()), side.drafters_made_for('x')]\n"
+        "told = [side.machine_memory(), side.installed_drafters(Path())]\n"
         "print(told, side.fitting_drafters(Path()), {'mlx', 'mlx_lm'} & set(sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("[None, None, None] None set()", "")
+    assert (done.stdout.strip(), done.stderr) == ("[None, None] None set()", "")
 
 
 def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
@@ -42,11 +42,11 @@ def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
         "import rdchat.inference.local_engine, rdchat.app as app\n"
         "from pathlib import Path\n"
         "none = Path('/nothing')\n"
-        "answers = app.machine_memory(), app.installed_drafters(none), app.drafters_made_for('x')\n"
+        "answers = app.machine_memory(), app.installed_drafters(none)\n"
         "print([answer is not None for answer in answers], app.fitting_drafters(none), app.measured_calls(none))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert (done.stdout.strip(), done.stderr) == ("[True, True, True] () {}", "")
+    assert (done.stdout.strip(), done.stderr) == ("[True, True] () {}", "")
 
 
 def test_threads_take_turns_sooner_while_a_window_is_open() -> None:

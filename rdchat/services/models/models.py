@@ -63,7 +63,7 @@ class Models(QObject):
         self._after_unload: Callable[[], None] | None = None  # deletes the model that is being unloaded
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
-        self.shelf = DrafterShelf(slot, drafting, control, self.library, sources.made_for, parent=self)
+        self.shelf = DrafterShelf(slot, drafting, control, self.library, sources.drafters, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self)
         self.mtp = MtpSearch(self.tokens, sources.mtp_layers, self.downloads, self)
         for changed in (self.downloads.finished, self.removal.restored):

@@ -21,7 +21,6 @@ class ModelSources:
         drafters: Returns the drafter heads that fit the model in a folder; None before the engine has started.
         calls: Returns the measured time of a model's calls by rows, in plain steps; None before the engine has
             started.
-        made_for: Returns the drafters that name a model as theirs; None before the engine has started.
         problem: Returns why a folder or file cannot be loaded, a sentence; empty where it can.
         mtp_layers: Finds the MTP layers of a model at the hub.
     """
@@ -30,7 +29,6 @@ class ModelSources:
     memory: Callable[[], MachineMemory | None] = lambda: None
     drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
     calls: Callable[[Path], Mapping[int, float] | None] = lambda _folder: {}
-    made_for: Callable[[str], tuple[ModelCard, ...] | None] = lambda _model: ()
     problem: Callable[[str], str] = lambda _path: ""
     mtp_layers: Find = lambda _hub, _model, _original: None
 

@@ -16,7 +16,6 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.installed_drafters import (
     NEAR_MODEL,
     SHIPPED,
-    drafters_made_for,
     installed_drafters,
     resolve_drafter,
 )
@@ -57,19 +56,6 @@ def found(target: LoadedModel) -> dict[str, ModelCard]:
     every = installed_drafters(target.info.path)
     assert len({each.model for each in every}) == len(every)
     return {each.name: each for each in every if each.origin != SHIPPED}
-
-
-def test_of_a_model_that_is_not_loaded_those_are_found_that_name_it(target: LoadedModel, tmp_path: Path) -> None:
-    own = paths.drafters_dir()
-    own.mkdir(parents=True)
-    saved_random_drafter(target, own / "mine", 32)
-    (tmp_path / "others").mkdir()
-    other = with_files(tiny_llama(1), tmp_path / "others" / "another", '{"a": 1}')
-    saved_random_drafter(other, own / "others", 32)
-    apple_checkpoint(own / "apples", 32, 64, 1, True, 31)  # which names none
-    assert [each.name for each in drafters_made_for(str(target.info.path))] == ["mine"]
-    assert drafters_made_for(str(tmp_path / "nowhere")) == ()
-    assert drafters_made_for("some-org/not-here") == ()
 
 
 def test_they_are_found_wherever_they_may_lie(target: LoadedModel, tmp_path: Path) -> None:

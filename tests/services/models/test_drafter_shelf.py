@@ -1,34 +1,38 @@
 """The drafters of a model that is not loaded are looked for again once the engine can tell."""
 
+from dataclasses import replace
+from pathlib import Path
+
 from pytestqt.qtbot import QtBot
 
-from rdchat.inference.api.model_facts import ModelCard
+from rdchat.inference.api.model_facts import ModelCard, TargetMatch
 from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
 from rdchat.services.models.installed.library import Library
 from rdchat.services.models.sources import ModelSources
 from tests.services.window import Window
 
-HEAD = ModelCard("head", "/head", "Your own")
-OTHER = ModelCard("org/other", "org/other", "Hugging Face")
+HEAD = ModelCard("head", "/head", "Your own", Path("/head"), match=TargetMatch(True))
+OTHER = ModelCard("org/other", "org/other", "Hugging Face", Path("/other"))
 
 
 def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Window) -> None:
-    controller, asked = window.controller, list[str]()
+    controller, asked = window.controller, list[Path]()
     begun = [False]
 
-    def made_for(model: str) -> tuple[ModelCard, ...] | None:
+    def find(model: Path) -> tuple[ModelCard, ...] | None:
         asked.append(model)
-        return (HEAD,) if begun[0] else None
+        unsure = replace(HEAD, model="/unsure", match=TargetMatch(False))
+        return (HEAD, unsure) if begun[0] else None
 
     slot, settings = controller.model_slot, controller.settings
     library = Library(ModelSources(models=lambda _chosen: (OTHER,)), slot, settings)
-    shelf = DrafterShelf(slot, controller.drafting, settings, library, made_for)
+    shelf = DrafterShelf(slot, controller.drafting, settings, library, find)
     shelf.choose(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
     assert shelf.fitting == ()
     begun[0] = True
     controller.model_slot.load("/models/another")
     qtbot.waitUntil(lambda: [each.model for each in shelf.fitting] == [HEAD.model])
-    assert set(asked) == {"org/other"}
+    assert set(asked) == {OTHER.path}
     shelf.close()
     library.close()

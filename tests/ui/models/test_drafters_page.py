@@ -3,7 +3,7 @@
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -49,10 +49,10 @@ class Here:
     """What lies on this machine."""
 
     models: tuple[ModelCard, ...] = ()
-    made_for: Callable[[str], tuple[ModelCard, ...]] = lambda _model: ()
+    drafters: Callable[[Path], tuple[ModelCard, ...]] = lambda _folder: ()
 
-    def find(self, model: str) -> tuple[ModelCard, ...]:
-        return self.made_for(model)
+    def find(self, folder: Path) -> tuple[ModelCard, ...]:
+        return self.drafters(folder)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def here() -> Here:
 @pytest.fixture
 def models(qtbot: QtBot, chat: Chat, here: Here, no_keychain: None) -> Iterator[Models]:
     controller = chat.controller
-    sources = ModelSources(models=lambda _chosen: here.models, made_for=here.find)
+    sources = ModelSources(models=lambda _chosen: here.models, drafters=here.find)
     models = Models(controller.model_slot, controller.settings, controller.drafting, sources)
     yield models
     models.close()
@@ -222,20 +222,20 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard, here: Here
 ) -> None:
     have(chat, models, qtbot)
-    asked: list[tuple[str, int]] = []
+    asked: list[tuple[Path, int]] = []
 
-    def made_for(model: str) -> tuple[ModelCard, ...]:
-        asked.append((model, threading.get_ident()))
-        return (own,)
+    def fitting(folder: Path) -> tuple[ModelCard, ...]:
+        asked.append((folder, threading.get_ident()))
+        return (replace(own, match=TargetMatch(True)),)
 
-    here.models, here.made_for = (ModelCard("org/big", "org/big", "Hugging Face"),), made_for
+    here.models, here.drafters = (ModelCard("org/big", "org/big", "Hugging Face", Path("/big")),), fitting
     models.shelf.look()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
     page.model.activated.emit(1)
     qtbot.waitUntil(lambda: own.model in page.list.rows)
-    assert asked[-1][0] == "org/big"
+    assert asked[-1][0] == Path("/big")
     assert asked[-1][1] != threading.get_ident()
     row = page.list.rows[own.model]
     assert not row.main.isEnabled()

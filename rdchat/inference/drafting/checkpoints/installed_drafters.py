@@ -13,14 +13,14 @@ from pathlib import Path
 from rdchat import paths
 from rdchat.errors import ModelError, RdchatError
 from rdchat.files.foreign_files import entries_of, read_json
-from rdchat.hub.cache_layout import folders_in, snapshot_of
+from rdchat.hub.cache_layout import folders_in
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, describes_drafter
 from rdchat.inference.drafting.checkpoints.checkpoint import CONFIG, Checkpoint
 from rdchat.inference.drafting.checkpoints.drafter_folder import MAX_CONFIG_BYTES, bound_hash, inspect_drafter
 from rdchat.inference.drafting.checkpoints.mtp_layout import open_mtp
 from rdchat.inference.models.fact_cache import stamp_of
 from rdchat.inference.models.model_config import read_config
-from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, printable_name, target_hash
+from rdchat.inference.models.model_files import cached_snapshot, is_hub_id, printable_name
 from rdchat.inference.models.model_locations import (
     SHIPPED,
     TRAINED,
@@ -143,27 +143,6 @@ def installed_drafters(model: Path | None) -> tuple[ModelCard, ...]:
             known = replace(card, is_drafter=True, kind=kind, family=kind.label if kind else "", problem=problem)
             cards[folder] = replace(known, disk_bytes=stamp_of(folder).disk_bytes)
     return tuple(cards.values())
-
-
-def drafters_made_for(model: str) -> tuple[ModelCard, ...]:
-    """Return the drafters on this machine that name this model as theirs; the model need not be loaded.
-
-    Args:
-        model: Its folder, or its hub id in the hub's cache; for anything else the result is empty.
-    """
-    path = Path(model)
-    folder = path if path.is_dir() else snapshot_of(model) if is_hub_id(model) else None
-    if folder is None:
-        return ()
-    model_hash = target_hash(folder)
-    return tuple(each for each in installed_drafters(folder) if not each.problem and _names(each.model, model_hash))
-
-
-def _names(drafter: str, model_hash: str) -> bool:
-    try:
-        return bound_hash(resolve_drafter(drafter)) == model_hash
-    except RdchatError:
-        return False
 
 
 def _candidates(model: Path | None) -> Iterator[ModelCard]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
-from rdchat.inference.api.model_facts import ModelCard, TargetMatch
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
@@ -31,8 +31,7 @@ class DrafterShelf(ModelService):
         drafting: Its drafters, and the one in use.
         settings: The drafters of other models.
         library: The models on this machine.
-        made_for: Returns the drafters that were made for a model that is not loaded; may read files. None before the
-            engine has started.
+        find: Returns the drafters that fit the model in a folder; may read files. None before the engine has started.
         parent: The Qt parent.
 
     Attributes:
@@ -47,19 +46,19 @@ class DrafterShelf(ModelService):
         drafting: DraftControl,
         settings: SettingsControl,
         library: Library,
-        made_for: Callable[[str], tuple[ModelCard, ...] | None],
+        find: Callable[[Path], tuple[ModelCard, ...] | None],
         *,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent=parent)
         self._slot, self._drafting, self._settings, self._library = slot, drafting, settings, library
-        self._made_for = FolderSearch(made_for, self)
+        self._matches = FolderSearch(find, self)
         self._other: ModelCard | None = None  # chosen though it is not loaded
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self._on_model)
         drafting.changed.connect(self.changed)
         library.changed.connect(self.changed)
-        self._made_for.changed.connect(self.changed)
+        self._matches.changed.connect(self.changed)
 
     def look(self) -> None:
         """Search this machine again."""
@@ -69,7 +68,7 @@ class DrafterShelf(ModelService):
 
     def _look_for_chosen(self) -> None:
         if self._other is not None:
-            self._made_for.look(self._other.model or str(self._other.path))
+            self._matches.look(self._other.path)
 
     @property
     def loaded(self) -> ModelCard | None:
@@ -111,7 +110,8 @@ class DrafterShelf(ModelService):
     def fitting(self) -> tuple[ModelCard, ...]:
         """The drafters that may draft for the chosen model."""
         if self._other is not None:
-            return tuple(replace(each, match=TargetMatch(True)) for each in self._made_for.results)
+            folder = self._other.path
+            return tuple(each for each in self._matches.results if each.fits_surely and each.path != folder)
         return tuple(each for each in self._drafting.drafters if not each.problem)
 
     @property
