@@ -100,9 +100,9 @@ _Handler = tuple[ModelCard, ...] | None
 _INSTALLED = "drafting.checkpoints.installed_drafters"
 installed_drafters: Callable[[Path | None], _Handler] = _with_mlx(_INSTALLED, "installed_drafters")
 """Finds the drafters on this machine."""
-fitting_drafters: Callable[[Path], _Handler] = _with_mlx("library.fitting_drafters", "fitting_drafters")
+fitting_drafters: Callable[[Path], _Handler] = _with_mlx(_INSTALLED, "fitting_drafters")
 """Finds the drafter heads that fit a model."""
-measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("library.fitting_drafters", "measured_calls")
+measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("auto.cost_model", "measured_calls")
 """Returns the measured time of a model's calls by rows, in plain steps."""
 
 

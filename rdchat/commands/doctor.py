@@ -208,7 +208,8 @@ def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
 
 def _advised() -> tuple[tuple[str, str], ...]:
     """Return each model on this machine, and what would make it faster. It opens no connection."""
-    from rdchat.inference.library.fitting_drafters import fitting_drafters, measured_calls  # noqa: PLC0415  MLX
+    from rdchat.inference.auto.cost_model import measured_calls  # noqa: PLC0415  MLX
+    from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters  # noqa: PLC0415  MLX
     from rdchat.inference.library.model_library import library_models  # noqa: PLC0415
 
     cards = [card for card in library_models(stored_settings().models_folder) if card.can_be_loaded]

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 
 from rdchat import paths
-from rdchat.errors import ModelError
+from rdchat.errors import ModelError, RdchatError
 from rdchat.files.atomic_file import write_cache_file
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.auto.plan import LENGTHS, MAX_ROWS, ROWS, Floats
+from rdchat.inference.models.model_files import target_hash
 
 # Milliseconds by two numbers; see `Part`.
 Costs = Mapping[tuple[int, int], float]
@@ -233,6 +234,14 @@ class CostModel:
 
     def _plain(self, depth: int) -> float:
         return self._curve.plain_ms(depth) if self._curve else self._met_plain
+
+
+def measured_calls(folder: Path) -> Mapping[int, float]:
+    """Return `calls_by_rows` of the model in a folder; empty where this machine has not measured it."""
+    try:
+        return calls_by_rows(target_hash(folder)) if folder.is_dir() else {}
+    except RdchatError:
+        return {}
 
 
 def calls_by_rows(target: str) -> dict[int, float]:

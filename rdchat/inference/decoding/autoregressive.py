@@ -92,7 +92,7 @@ class PlainSteps:
                 self._slowly = max(self._slowly - 1, 0)
             log_prob = token_log_probs(logits, token) if self.trace or self._listed is not None else None
             likely = likely_tokens(logits, self._listed)
-            self._ledger.queue(token, sure, log_prob, *(likely.arrays if likely else ()))
+            self._ledger.queue(token, sure, log_prob, *(likely or ()))
             self._ledger.synchronize(token, sure)
         return Step(position, logits, self._hooks.hidden, seen, token, sure, log_prob, mask, likely)
 

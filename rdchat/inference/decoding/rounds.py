@@ -170,7 +170,7 @@ class RoundIterator(ReplyIterator):
             chosen, sure = self._chooser.choose_quickly(logits, start, packed.depths, packed.deepest, seen)
             log_probs = TreeLogProbs.of(verified.logits, packed, chosen) if traces else None
             likely = likely_tokens(verified.logits, self._listed)
-            traced = [array for each in (log_probs, likely) if each for array in each.arrays]
+            traced = [array for each in (log_probs, likely) if each for array in each]
             shape, finite = (packed.tokens, packed.parents, packed.depths), mx.array(draft.finite)
             results = [*shape, chosen, sure, finite, verified.hidden, draft.lazy_sources, *traced]
             results += self._draft_ahead(packed, verified, chosen, results)
@@ -192,7 +192,7 @@ class RoundIterator(ReplyIterator):
                 path = accepted_path(tree, tokens) if counts else [0]
             if log_probs and (tokens != quick).any():
                 log_probs = TreeLogProbs.of(verified.logits, packed, mx.array(tokens))
-                self._ledger.wait(*log_probs.arrays)
+                self._ledger.wait(*log_probs)
             name = draft.drafter or self._drafter.name
             if not counts:
                 self._drop(name)

@@ -4,7 +4,7 @@ The log-probabilities are part of the graph that chooses the tokens, so a trace 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -15,8 +15,7 @@ from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 
 
-@dataclass(frozen=True, slots=True)
-class TreeLogProbs:
+class TreeLogProbs(NamedTuple):
     """The target's log-probabilities along a verified tree, lazy until evaluated.
 
     Attributes:
@@ -40,14 +39,8 @@ class TreeLogProbs:
         offered, taken = logits[parents, tree.tokens], logits[parents, chosen[parents]]
         return cls(offered.astype(mx.float32) - taken.astype(mx.float32) + after[parents], after)
 
-    @property
-    def arrays(self) -> tuple[mx.array, mx.array]:
-        """Both arrays, to be evaluated."""
-        return self.nodes, self.chosen
 
-
-@dataclass(frozen=True, slots=True)
-class LikelyTokens:
+class LikelyTokens(NamedTuple):
     """The most likely tokens after each of some rows, before temperature and filters; lazy until evaluated.
 
     Attributes:
@@ -58,14 +51,9 @@ class LikelyTokens:
     ids: mx.array
     log_probs: mx.array
 
-    @property
-    def arrays(self) -> tuple[mx.array, mx.array]:
-        """Both arrays, to be evaluated."""
-        return self.ids, self.log_probs
-
     def listed(self, data_of: Callable[[int], bytes]) -> list[tuple[LikelyToken, ...]]:
         """Return the tokens of each row; `data_of` gives the text of one."""
-        ids, log_probs = (each.tolist() for each in fetch(*self.arrays))
+        ids, log_probs = (each.tolist() for each in fetch(*self))
         return [
             tuple(LikelyToken(token, data_of(token), log_prob) for token, log_prob in zip(*row, strict=True))
             for row in zip(ids, log_probs, strict=True)
@@ -116,7 +104,7 @@ def round_tree(
         correction: The token that follows the last of them.
         text_of: Gives the text of one token.
     """
-    nodes, chosen = (each.tolist() for each in fetch(*log_probs.arrays))
+    nodes, chosen = (each.tolist() for each in fetch(*log_probs))
     tokens = tree.tokens.tolist()
     return RoundTree(
         tokens=tuple(tokens),

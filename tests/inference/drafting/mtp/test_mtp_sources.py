@@ -17,8 +17,8 @@ from rdchat.inference.api.model_facts import HeadKind, MemoryRoom
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.installed_drafters import OWN_LAYERS, fitting_drafters
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
-from rdchat.inference.library.fitting_drafters import OWN_LAYERS, fitting_drafters
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
