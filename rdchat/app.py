@@ -15,13 +15,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import Qt, QTimer
+from PySide6.QtCore import QEvent, Qt, QTimer, Signal
+from PySide6.QtGui import QFileOpenEvent
 from PySide6.QtWidgets import QApplication, QMessageBox
 
 from rdchat import __version__, host, paths
 from rdchat.chat.settings import SettingsStore
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.restore import finish as finish_restore
+from rdchat.chat.transfer.backups import finish as finish_restore
 from rdchat.errors import RdchatError, StorageError, StorageLockedError
 from rdchat.hub.updates import updates_address
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
@@ -42,7 +43,6 @@ from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.application import Application
 from rdchat.ui.window.header import DownloadButton
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.update_notice import UpdateNotice
@@ -175,6 +175,22 @@ class App:
         if ended:
             self._garbage.release()
         return ended
+
+
+class Application(QApplication):
+    """The process's Qt application; macOS sends it the files that are double-clicked, or dropped on the Dock's icon.
+
+    A subclass rather than an event filter, which Qt would ask about every event of every widget.
+    """
+
+    file_opened = Signal(str)
+
+    def event(self, event: QEvent) -> bool:
+        """Emit the files that the system asks to open."""
+        if isinstance(event, QFileOpenEvent) and event.file():
+            self.file_opened.emit(event.file())
+            return True
+        return super().event(event)
 
 
 def main() -> int:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 
 from rdchat import host
-from rdchat.ui.window.application import ON_SCREEN
+from rdchat.ui.window.main_window import ON_SCREEN
 
 ROOT = Path(__file__).resolve().parent.parent
 # Width, height, bits.

@@ -14,7 +14,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.formulas.formula_drawer import FormulaDrawer
-from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.child import TransferProcess
 from rdchat.errors import ModelError, StorageError
 from rdchat.hub.downloads.download import Download, DownloadState

@@ -11,16 +11,14 @@ import re
 import stat
 import unicodedata
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from xml.parsers import expat
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, printable_name
-from rdchat.chat.attachments.docx_parts import DocxParts
+from rdchat.chat.attachments.docx_text import docx_text
 from rdchat.chat.attachments.html_text import html_to_text
 from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
-from rdchat.chat.attachments.pdf_annotations import added_lines
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
@@ -28,100 +26,14 @@ if TYPE_CHECKING:
     import pypdf
 
 
-_MAX_BYTES = 256 << 20
-# The tree of a part takes some twenty times as much memory.
-_MAX_XML_BYTES = 32 << 20
-_PICTURES = "word/media/"
-# It is small, because what follows a declaration is read with it.
-_CHUNK = 1 << 12
-# A declaration must come before the first element.
-_DTD, _ELEMENT = "declaration", "element"
-_DAMAGED_DOCX = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
-_LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
 _MAX_PAGES = 10_000
 _DAMAGED = "Open it in Preview and export it as a new PDF."
 _LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
+# These flags of fields are in PDF 32000-1, 12.7.4.
+_BUTTON, _RADIO, _PASSWORD = 1 << 16, 1 << 15, 1 << 13
+_DEEPEST = 32
+_SILENT = {"/Link", "/Popup"}
 _SPACES = re.compile(r"[ \t\u00a0]+")
-
-
-def docx_text(data: bytes, name: str) -> tuple[str, str]:
-    """Return the text and a note.
-
-    Raises:
-        FileRefusedError: If it is damaged or too large.
-    """
-    import mammoth  # noqa: PLC0415  only the reading process needs it
-
-    try:
-        prepared, parts = _prepared(data, name)
-        html = mammoth.convert_to_html(
-            io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
-        ).value
-    except (FileRefusedError, MemoryError):
-        raise
-    # Anything can be wrong in a foreign file.
-    except Exception as error:
-        raise refused(_DAMAGED_DOCX, name) from error
-    headers, footers = (
-        [f"{kind}: {text}" for text in parts.headers_and_footers[kind]] for kind in ("Header", "Footer")
-    )
-    text = "\n\n".join(each for each in (*headers, html_to_text(html), *footers) if each.strip())
-    if not text.strip():
-        raise FileRefusedError(f"{name} has no text.", "It may have only pictures, which rdchat cannot read yet.")
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        has_pictures = any(each.startswith(_PICTURES) for each in archive.namelist())
-    notes = ["Its pictures were left out."] if has_pictures else []
-    notes += ["It has tracked changes: deleted text is struck through."] if parts.has_changes else []
-    return text, " ".join(notes)
-
-
-def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
-    """Return a DOCX that mammoth reads, and what stands beside its text.
-
-    It lacks the parts that have a document type declaration, whose entities could grow without end.
-
-    Word never writes one. An SVG picture may have one, and is not read; without its text part, a document is damaged.
-    All parts are checked, because a relationship may make any of them the text.
-
-    Raises:
-        FileRefusedError: If it is too large.
-    """
-    with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        # Reading a member gives no more bytes than listed here.
-        members = archive.infolist()
-        if sum(each.file_size for each in members) > _MAX_BYTES:
-            raise refused(_LARGE, name)
-        kinds = {each: _beginning_of(archive, each) for each in members}
-        for each, kind in kinds.items():
-            if kind == _ELEMENT and each.file_size > _MAX_XML_BYTES and not each.filename.startswith(_PICTURES):
-                raise refused(_LARGE, name)
-        copy, parts = io.BytesIO(), DocxParts()
-        with zipfile.ZipFile(copy, "w") as copied:
-            for each, kind in kinds.items():
-                if kind == _ELEMENT:
-                    xml = archive.read(each)
-                    is_text = each.filename.startswith("word/") and not each.filename.startswith(_PICTURES)
-                    copied.writestr(each.filename, parts.prepared(xml) if is_text else xml)
-        return copy.getvalue(), parts
-
-
-def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
-    """Return what a part begins with, `_DTD` or `_ELEMENT`, by mammoth's own parser; None if it is not XML."""
-    beginnings: list[str] = []
-    parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = lambda *_declaration: beginnings.append(_DTD)
-    parser.StartElementHandler = lambda *_element: beginnings.append(_ELEMENT)
-    try:
-        with archive.open(member) as file:
-            while not beginnings and (chunk := file.read(_CHUNK)):
-                parser.Parse(chunk)
-        if not beginnings:
-            parser.Parse(b"", True)
-    except MemoryError:
-        raise
-    except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth tells of the text
-        pass
-    return beginnings[0] if beginnings else None
 
 
 def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tuple[list[str], str]:
@@ -214,6 +126,61 @@ def _pages_text(pages: list[int]) -> str:
     if len(pages) > 8:
         return f"Pages {', '.join(map(str, pages[:6]))} and {len(pages) - 6} more"
     return f"Pages {', '.join(map(str, pages[:-1]))} and {pages[-1]}"
+
+
+def added_lines(page: "pypdf.PageObject") -> list[str]:
+    """Return a line for each filled field and each note of a page."""
+    try:
+        return list(_lines(page))
+    except MemoryError:
+        raise
+    # Anything can be wrong in a foreign file.
+    except Exception:
+        return ["[Its form fields and notes cannot be read.]"]
+
+
+def _lines(page: "pypdf.PageObject") -> Iterator[str]:
+    annotations: Any = page.get("/Annots")
+    for each in annotations.get_object() if annotations is not None else ():
+        annotation = each.get_object()
+        if not isinstance(annotation, dict):
+            continue
+        note = annotation.get("/Contents")
+        if annotation.get("/Subtype") == "/Widget":
+            if value := _value(annotation):
+                yield f"[Field {_inherited(annotation, '/TU') or _inherited(annotation, '/T') or ''}: {value}]"
+        elif annotation.get("/Subtype") not in _SILENT and isinstance(note, str) and note.strip():
+            yield f"[Note: {note.strip()}]"
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """Return a value of a field, or of the nearest field above it that has it."""
+    for _ in range(_DEEPEST):
+        if key in field:
+            return field[key]
+        if "/Parent" not in field:
+            break
+        field = field["/Parent"]
+    return None
+
+
+def _value(field: Any) -> str:
+    """Return what a field shows; empty for an empty one, a push button and a password."""
+    flags, kind = int(_inherited(field, "/Ff") or 0), _inherited(field, "/FT")
+    if kind == "/Btn":
+        state = str(field.get("/AS") or _inherited(field, "/V") or "/Off")
+        if flags & _BUTTON:
+            return ""
+        if flags & _RADIO:
+            return state[1:] if state != "/Off" else ""
+        return "[ ]" if state == "/Off" else "[x]"
+    if kind == "/Tx" and flags & _PASSWORD:
+        return ""
+    value = _inherited(field, "/V")
+    chosen = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+    pairs = [each for each in _inherited(field, "/Opt") or () if isinstance(each, list) and len(each) == 2]
+    names = {str(export): str(name) for export, name in pairs}
+    return ", ".join(names.get(each, each) for each in chosen).strip()
 
 
 MAX_BYTES = 64 << 20

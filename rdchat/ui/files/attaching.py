@@ -1,5 +1,6 @@
 """The files of the message that is being written: their chips in the composer, and how files are added and removed."""
 
+import re
 from collections.abc import Sequence
 
 from PySide6.QtCore import QObject, Qt, Signal, Slot
@@ -23,7 +24,7 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 _MAX_HEIGHT = 3 * CHIP_HEIGHT + 2 * TIGHT + 2
 _REFUSALS = 3
 # Laying out a line with more characters would block the window.
-_LONGEST_LINE = 4_000
+_LONG_LINE = re.compile(r"(.{4000})(?=.)")
 
 
 class PendingRow(QScrollArea):
@@ -98,23 +99,14 @@ class FileView(SideWindow):
         self.text.setPlaceholderText("Reading…")
         column(summary, (self.text, 1), within=self, margins=(LARGE, MEDIUM, LARGE, LARGE))
         self._task = BackgroundWork("file view", self)
-        self._task.replace(lambda _job: _broken(text_of(file)), self.text.setPlainText, failed=self._show_failure)
+        self._task.replace(
+            lambda _job: _LONG_LINE.sub(r"\1\n", text_of(file)), self.text.setPlainText, failed=self._show_failure
+        )
         self.text.setFocus()
 
     @Slot(RdchatError)
     def _show_failure(self, error: RdchatError) -> None:
         self.text.setPlaceholderText(str(error))
-
-
-def _broken(text: str) -> str:
-    """Return a text with its long lines broken."""
-    lines = text.split("\n")
-    if all(len(line) <= _LONGEST_LINE for line in lines):
-        return text
-    pieces = (
-        line[start : start + _LONGEST_LINE] for line in lines for start in range(0, len(line) or 1, _LONGEST_LINE)
-    )
-    return "\n".join(pieces)
 
 
 class FileAttacher(QObject):

@@ -1,7 +1,9 @@
 """Takes models and files that are dropped on a window, and shows where a drop would land."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QRect, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -16,15 +18,56 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QWidget
 
+from rdchat.chat.attachments.attached_file import printable_name
+from rdchat.chat.attachments.kinds import looks_readable
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.files.dragged_things import Dragged, look_at
 from rdchat.ui.style.icons import line_pixmap
-from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font
+from rdchat.ui.style.theme import LARGE, RADIUS, SMALL, Theme, control_font, paint_card
 
 _ICON = 28
 _VEIL = 0.6
 _CARD = QSize(360, 132)
 _WIDEST, _LINE = 320, 26
+
+
+@dataclass(frozen=True, slots=True)
+class Dragged:
+    """Files and folders that are dragged or dropped.
+
+    Attributes:
+        paths: Of this machine.
+        is_model: Else they are files for the next message.
+        name: Of the file, or how many there are; empty if nothing can be read.
+        problem: Why a model cannot be loaded, a sentence or two.
+    """
+
+    paths: tuple[str, ...]
+    is_model: bool
+    name: str = ""
+    problem: str = ""
+
+
+def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_files: bool) -> Dragged:
+    """Look at files and folders, which takes seconds on a sleeping disk.
+
+    Args:
+        paths: Where they are; not empty.
+        problem: Returns why a model cannot be loaded, empty if it can.
+        takes_files: Whether files that are not models are taken.
+    """
+    if any(is_model(Path(path)) for path in paths) or not takes_files:
+        if len(paths) > 1:
+            problem_text = f"{len(paths)} things were dropped. Drop one model folder, or one GGUF file."
+            return Dragged(paths, is_model=True, problem=problem_text)
+        return Dragged(paths, True, printable_name(Path(paths[0]).name), problem(paths[0]))
+    readable = [path for path in paths if looks_readable(Path(path))]
+    one = printable_name(Path(readable[0]).name) if readable else ""
+    return Dragged(paths, False, f"{len(readable)} files" if len(readable) > 1 else one)
+
+
+def is_model(path: Path) -> bool:
+    """Tell whether a path is meant as a model: a folder, or a file of weights."""
+    return path.suffix.lower() in {".gguf", ".safetensors"} or path.is_dir()
 
 
 class DropOverlay(QWidget):
@@ -55,21 +98,17 @@ class DropOverlay(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         colors = self._theme.colors
-        painter = QPainter(self)
-        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         veil, tint = QColor(colors.surface), QColor(colors.accent)
         veil.setAlphaF(_VEIL)
         tint.setAlphaF(0.1)
-        painter.fillRect(self.rect(), veil)
-        painter.setBrush(tint)
-        painter.setPen(QPen(colors.accent, 2))
+        paint_card(self, self.rect(), veil, radius=0)
         edge = SMALL + 1
-        painter.drawRoundedRect(QRectF(self.rect()).adjusted(edge, edge, -edge, -edge), RADIUS, RADIUS)
+        pen = QPen(colors.accent, 2)
+        paint_card(self, QRectF(self.rect()).adjusted(edge, edge, -edge, -edge), tint, pen, RADIUS)
         card = QRect(QPoint(0, 0), _CARD)
         card.moveCenter(self.rect().center())
-        painter.setPen(colors.border)
-        painter.setBrush(colors.surface)
-        painter.drawRoundedRect(card, RADIUS, RADIUS)
+        paint_card(self, card, colors.surface, colors.border, RADIUS)
+        painter = QPainter(self)
         picture = line_pixmap(self._icon, colors.accent, _ICON, self.devicePixelRatioF())
         painter.drawPixmap(card.center().x() - _ICON // 2, card.top() + LARGE, picture)
         lines = ((colors.text, control_font(3, bold=True), self.text), (colors.muted, control_font(), self.name))

@@ -8,11 +8,10 @@ from typing import Any
 
 from PySide6.QtCore import QObject
 
-from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.backups import BackupFacts, Restored
 from rdchat.chat.transfer.child import OnEnd, OnProgress
 from rdchat.chat.transfer.exporting import file_name
 from rdchat.chat.transfer.reports import ExportReport, ImportReport
-from rdchat.chat.transfer.restore import Restored
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers

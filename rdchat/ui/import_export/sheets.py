@@ -6,7 +6,7 @@ from datetime import datetime
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtWidgets import QCheckBox, QDialog, QFormLayout, QPushButton, QRadioButton, QWidget
 
-from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.reports import ImportReport, Progress
 from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
 from rdchat.ui.style.formatting import counted, file_size

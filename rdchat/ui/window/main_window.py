@@ -20,7 +20,6 @@ from rdchat.ui.style.layouts import splitter
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.application import ON_SCREEN
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header
 from rdchat.ui.window.menus import WindowActions, menus
@@ -32,6 +31,8 @@ from rdchat.ui.window.unsaved_question import UnsavedQuestion
 if TYPE_CHECKING:
     from rdchat.services.models.models import Models
 
+ON_SCREEN = "The window is on the screen"
+"""Logged once; `scripts/smoke.py` waits for it where it cannot see the screen."""
 _LOG = logging.getLogger(__name__)
 _SCHEMES = {
     Appearance.SYSTEM: Qt.ColorScheme.Unknown,
@@ -77,7 +78,6 @@ class MainWindow(QMainWindow):
         parts = WindowParts(self.sidebar, self.conversation, self.panel, model, self.windows)
         self.commands = Commands(self, parts, controller, theme)
         self.actions_ = WindowActions(self.menuBar(), menus(self.commands), self)
-        self.windows.keys = self.actions_.keys
         options = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
         self.header = Header(model, options, theme, self.actions_)
         self.addToolBar(self.header)

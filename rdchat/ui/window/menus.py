@@ -65,7 +65,6 @@ class WindowActions(QObject):
         self._window = window
         self._groups: dict[str, QActionGroup] = {}
         self._actions: dict[str, tuple[QAction, Command]] = {}
-        self._menus = menus
         for title, commands in menus.items():
             menu = bar.addMenu(title)
             if title == _WINDOW:
@@ -93,21 +92,6 @@ class WindowActions(QObject):
                 action.setChecked(command.checked())
             if command.label is not None:
                 action.setText(command.label())
-
-    def keys(self) -> list[tuple[str, list[tuple[str, str]]]]:
-        """Return the title of each menu, with the name and the main key of its entries that have one."""
-        keys_text = QKeySequence.SequenceFormat.NativeText
-        return [
-            (
-                title.replace("&", ""),
-                [
-                    (action.text().rstrip("…"), action.shortcut().toString(keys_text))
-                    for action in (self._actions[command.name][0] for command in commands if command is not None)
-                    if not action.shortcut().isEmpty()
-                ],
-            )
-            for title, commands in self._menus.items()
-        ]
 
     def _add(self, command: Command) -> QAction:
         action = QAction(command.text, self, checkable=command.checked is not None)

@@ -1,14 +1,14 @@
 """The windows besides the main one. Each is imported and built when it is first opened, and then kept."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cached_property
 from importlib import import_module, resources
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QByteArray, Qt
-from PySide6.QtGui import QKeyEvent
-from PySide6.QtWidgets import QWidget
+from PySide6.QtGui import QKeyEvent, QKeySequence
+from PySide6.QtWidgets import QMainWindow, QMenu, QMenuBar, QWidget
 
 from rdchat.chat.settings import WindowGeometry
 from rdchat.inference.api.messages import Role
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
-_ELSEWHERE = (
+_KEYS = QKeySequence.SequenceFormat.NativeText
+_ELSEWHERE: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     ("Message field", (("Send", "Return"), ("New line", "Shift+Return"))),
     ("Lists of chats and models", (("Open", "Return"), ("Delete", "Delete"))),
     ("Other windows, but not Models", (("Close it", "Esc"),)),
@@ -78,17 +79,16 @@ def drafting_help() -> str:
     return resources.files("rdchat.ui").joinpath("resources/drafting.md").read_text(encoding="utf-8")
 
 
-def shortcuts_text(menus: Sequence[tuple[str, Sequence[tuple[str, str]]]]) -> str:
-    """Return a table of keys for each menu, in Markdown.
-
-    Args:
-        menus: The title of each menu, with the name and the keys of its entries.
-    """
-    tables = (
-        f"## {title}\n\n| Command | Keys |\n|---|---|\n" + "\n".join(f"| {name} | {keys} |" for name, keys in entries)
-        for title, entries in (*menus, *_ELSEWHERE)
+def shortcuts_text(bar: QMenuBar) -> str:
+    """Return a table of keys for each menu, and for some widgets, in Markdown."""
+    tables = list(_ELSEWHERE)
+    for menu in reversed(bar.findChildren(QMenu)):
+        keys = [(each.text().rstrip("…"), each.shortcut().toString(_KEYS)) for each in menu.actions()]
+        tables.insert(0, (menu.title().replace("&", ""), tuple(entry for entry in keys if entry[1])))
+    return "\n\n".join(
+        f"## {title}\n\n| Command | Keys |\n|---|---|\n" + "\n".join(f"| {name} | {key} |" for name, key in entries)
+        for title, entries in tables
     )
-    return "\n\n".join(tables)
 
 
 class SideWindows:
@@ -104,15 +104,13 @@ class SideWindows:
         drops: Takes models and files that are dropped on the main window.
         memory: The memory of this machine.
         on_model_services: Each is called with the services of the models window when they are built.
-        keys: Returns the keys of each menu.
     """
 
-    def __init__(self, controller: ChatController, theme: Theme, parent: QWidget, sources: ModelSources) -> None:
+    def __init__(self, controller: ChatController, theme: Theme, parent: QMainWindow, sources: ModelSources) -> None:
         self._controller, self._theme, self._parent, self._sources = controller, theme, parent, sources
         self._chat_of_tokens: int | None = None
         self._restored: dict[str, QWidget] = {}
         self.on_model_services: list[Callable[[Models], object]] = []
-        self.keys: Callable[[], list[tuple[str, list[tuple[str, str]]]]] = list
         self.memory = DeviceMemory(sources.memory, parent)
         self.drops = FileDrops(sources.problem, controller.model_slot.load, parent, theme, takes_files=True)
 
@@ -139,7 +137,7 @@ class SideWindows:
     @cached_property
     def shortcuts(self) -> QWidget:
         """Lists the keys of the menus."""
-        text = shortcuts_text(self.keys())
+        text = shortcuts_text(self._parent.menuBar())
         return self.restore_geometry("shortcuts", HelpWindow("Keyboard Shortcuts", text, self._theme, self._parent))
 
     @cached_property

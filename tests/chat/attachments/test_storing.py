@@ -12,8 +12,8 @@ from rdchat.chat.attachments.attached_file import AttachedFile, FileKind, ReadFi
 from rdchat.chat.conversation import Message
 from rdchat.chat.storage.search import SearchQuery, SearchReader
 from rdchat.chat.store import ConversationStore
+from rdchat.chat.transfer.backups import carry_out, decide
 from rdchat.chat.transfer.reports import FileReport
-from rdchat.chat.transfer.restore import carry_out, decide
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore, StartProcess

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer import backup_file, restore
-from rdchat.chat.transfer.backup_file import BackupFacts
+from rdchat.chat.transfer import backups
+from rdchat.chat.transfer.backups import BackupFacts
 from rdchat.chat.transfer.chat_import import ImportWriter
 from rdchat.chat.transfer.exporting import export_chats
 from rdchat.chat.transfer.importing import read_files
@@ -37,9 +37,9 @@ def export(
 
 
 def back_up(database: Path, settings: Path, path: Path, job: Job[Any] | None = None) -> BackupFacts:
-    return from_plain(BackupFacts(), backup_file.back_up(job or Job(), str(database), str(settings), str(path)))[0]
+    return from_plain(BackupFacts(), backups.back_up(job or Job(), str(database), str(settings), str(path)))[0]
 
 
 def prepare(source: Path, data: Path, settings: Path | None = None, job: Job[Any] | None = None) -> BackupFacts:
     beside = None if settings is None else str(settings)
-    return from_plain(BackupFacts(), restore.prepare(job or Job(), str(source), str(data), beside))[0]
+    return from_plain(BackupFacts(), backups.prepare(job or Job(), str(source), str(data), beside))[0]

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.backup_file import BackupFacts
-from rdchat.chat.transfer.restore import Restored, carry_out, decide, finish, withdraw
+from rdchat.chat.transfer.backups import BackupFacts, Restored, carry_out, decide, finish, withdraw
 from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api.messages import Role
 from tests.chat.conftest import StartProcess
@@ -21,11 +20,11 @@ from tests.chat.transfer.tasks import prepare
 CARRY_OUT = """
 import os, signal, sys
 from pathlib import Path
-from rdchat.chat.transfer import restore
+from rdchat.chat.transfer import backups
 from rdchat.chat.storage import set_aside
 
 data, left = Path(sys.argv[1]), int(sys.argv[2])
-rename, rmtree = Path.rename, restore.shutil.rmtree
+rename, rmtree = Path.rename, backups.shutil.rmtree
 
 def counted(call):
     def step(*arguments, **options):
@@ -37,9 +36,9 @@ def counted(call):
     return step
 
 Path.rename = counted(rename)
-restore.shutil.rmtree = counted(rmtree)
-restore.decide(data)
-restore.carry_out(data, data / "conversations.db", data / "settings.json")
+backups.shutil.rmtree = counted(rmtree)
+backups.decide(data)
+backups.carry_out(data, data / "conversations.db", data / "settings.json")
 """
 
 

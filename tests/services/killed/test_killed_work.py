@@ -16,7 +16,7 @@ import pytest
 
 from rdchat.chat.conversation import MessageStatus
 from rdchat.chat.store import ConversationStore
-from rdchat.chat.transfer.restore import finish
+from rdchat.chat.transfer.backups import finish
 from rdchat.host import MACOS
 from rdchat.inference.api.messages import Role
 from tests.services.killed import work

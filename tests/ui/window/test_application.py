@@ -9,8 +9,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.application import ON_SCREEN
-from rdchat.ui.window.main_window import MainWindow
+from rdchat.ui.window.main_window import ON_SCREEN, MainWindow
 from tests.ui.conftest import Chat
 
 OPENING = """

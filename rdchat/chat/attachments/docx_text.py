@@ -1,12 +1,30 @@
-"""Prepares the XML of a DOCX for mammoth, which drops equations and deleted text without a word.
+"""Reads a DOCX: mammoth makes HTML of it, and drops equations, deleted text, headers and footers without a word.
 
-Elements are matched by their local names, since Word has two sets of namespaces.
+So these are replaced or collected before. Elements are matched by their local names, since Word has two sets of
+namespaces.
 """
 
+import io
+import zipfile
 from collections import defaultdict
 from dataclasses import dataclass, field
 from xml.etree import ElementTree
+from xml.parsers import expat
 
+from rdchat.chat.attachments.attached_file import FileRefusedError
+from rdchat.chat.attachments.html_text import html_to_text
+from rdchat.chat.attachments.kinds import refused
+
+_MAX_BYTES = 256 << 20
+# The tree of a part takes some twenty times as much memory.
+_MAX_XML_BYTES = 32 << 20
+_PICTURES = "word/media/"
+# It is small, because what follows a declaration is read with it.
+_CHUNK = 1 << 12
+# A declaration must come before the first element.
+_DTD, _ELEMENT = "declaration", "element"
+_DAMAGED = "{name} is damaged or not a DOCX file.", "Open it in Word or Pages and save it again."
+_LARGE = "{name} is too large for rdchat.", "Save the part that you need as a separate file."
 _TEXT_ROOTS = {"document", "footnotes", "endnotes", "comments"}
 _SIMPLE_ROOTS = {"hdr": "Header", "ftr": "Footer"}
 _SIGNS = {"∑": r"\sum", "∏": r"\prod", "∫": r"\int", "∮": r"\oint", "\u0302": r"\hat", "\u0303": r"\tilde",
@@ -69,6 +87,86 @@ class DocxParts:
         elif name == "AlternateContent" and all(_name(child) != "Fallback" for child in each):
             parent[index] = box = ElementTree.Element(f"{space}pict")
             box.extend([child for child in each.iter() if _name(child) == "txbxContent"])
+
+
+def docx_text(data: bytes, name: str) -> tuple[str, str]:
+    """Return the text and a note.
+
+    Raises:
+        FileRefusedError: If it is damaged or too large.
+    """
+    import mammoth  # noqa: PLC0415  only the reading process needs it
+
+    try:
+        prepared, parts = _prepared(data, name)
+        html = mammoth.convert_to_html(
+            io.BytesIO(prepared), convert_image=lambda _image: [], style_map="comment-reference => sup"
+        ).value
+    except (FileRefusedError, MemoryError):
+        raise
+    # Anything can be wrong in a foreign file.
+    except Exception as error:
+        raise refused(_DAMAGED, name) from error
+    headers, footers = (
+        [f"{kind}: {text}" for text in parts.headers_and_footers[kind]] for kind in ("Header", "Footer")
+    )
+    text = "\n\n".join(each for each in (*headers, html_to_text(html), *footers) if each.strip())
+    if not text.strip():
+        raise FileRefusedError(f"{name} has no text.", "It may have only pictures, which rdchat cannot read yet.")
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        has_pictures = any(each.startswith(_PICTURES) for each in archive.namelist())
+    notes = ["Its pictures were left out."] if has_pictures else []
+    notes += ["It has tracked changes: deleted text is struck through."] if parts.has_changes else []
+    return text, " ".join(notes)
+
+
+def _prepared(data: bytes, name: str) -> tuple[bytes, DocxParts]:
+    """Return a DOCX that mammoth reads, and what stands beside its text.
+
+    It lacks the parts that have a document type declaration, whose entities could grow without end.
+
+    Word never writes one. An SVG picture may have one, and is not read; without its text part, a document is damaged.
+    All parts are checked, because a relationship may make any of them the text.
+
+    Raises:
+        FileRefusedError: If it is too large.
+    """
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        # Reading a member gives no more bytes than listed here.
+        members = archive.infolist()
+        if sum(each.file_size for each in members) > _MAX_BYTES:
+            raise refused(_LARGE, name)
+        kinds = {each: _beginning_of(archive, each) for each in members}
+        for each, kind in kinds.items():
+            if kind == _ELEMENT and each.file_size > _MAX_XML_BYTES and not each.filename.startswith(_PICTURES):
+                raise refused(_LARGE, name)
+        copy, parts = io.BytesIO(), DocxParts()
+        with zipfile.ZipFile(copy, "w") as copied:
+            for each, kind in kinds.items():
+                if kind == _ELEMENT:
+                    xml = archive.read(each)
+                    is_text = each.filename.startswith("word/") and not each.filename.startswith(_PICTURES)
+                    copied.writestr(each.filename, parts.prepared(xml) if is_text else xml)
+        return copy.getvalue(), parts
+
+
+def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | None:
+    """Return what a part begins with, `_DTD` or `_ELEMENT`, by mammoth's own parser; None if it is not XML."""
+    beginnings: list[str] = []
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = lambda *_declaration: beginnings.append(_DTD)
+    parser.StartElementHandler = lambda *_element: beginnings.append(_ELEMENT)
+    try:
+        with archive.open(member) as file:
+            while not beginnings and (chunk := file.read(_CHUNK)):
+                parser.Parse(chunk)
+        if not beginnings:
+            parser.Parse(b"", True)
+    except MemoryError:
+        raise
+    except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth tells of the text
+        pass
+    return beginnings[0] if beginnings else None
 
 
 def _name(element: ElementTree.Element) -> str:
