@@ -43,9 +43,8 @@ from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.window.header import DownloadButton
+from rdchat.ui.window.header import DownloadButton, UpdateNotice
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.update_notice import UpdateNotice
 
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi

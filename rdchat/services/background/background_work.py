@@ -154,7 +154,7 @@ class BackgroundWork(QObject):
         return self._main.bring(end, once=True), self._main.bring(on_progress) if on_progress is not None else None
 
 
-class FolderSearch(QObject):
+class FolderSearch(BackgroundWork):
     """Searches for files on a thread, since disks may be slow, and keeps the last result. Lives on the main thread.
 
     Args:
@@ -169,9 +169,8 @@ class FolderSearch(QObject):
     changed = Signal()
 
     def __init__(self, find: Callable[..., tuple[Any, ...] | None], parent: QObject | None = None) -> None:
-        super().__init__(parent)
+        super().__init__("search", parent)
         self._find = find
-        self._work = BackgroundWork("search", self)
         self._next: tuple[object, ...] | None = None
         self.results: tuple[Any, ...] = ()
         self.problem = ""
@@ -181,15 +180,11 @@ class FolderSearch(QObject):
 
         Of several requests during a search only the last one is carried out.
         """
-        if self._work.busy:
+        if self.busy:
             self._next = arguments
             return
         self._next = None
-        self._work.do(lambda: self._find(*arguments), self._take)
-
-    def close(self, timeout_s: float = 2.0) -> None:
-        """Wait for a search under way, but no longer than this, since a disk may hang."""
-        self._work.close(timeout_s)
+        self.do(lambda: self._find(*arguments), self._take)
 
     def _take(self, results: tuple[Any, ...] | RdchatError | None) -> None:
         before, self.problem = (self.results, self.problem), ""

@@ -13,8 +13,7 @@ from rdchat.hub.updates import updates_address
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.services.chat_controller import ChatController
 from rdchat.ui.settings.sampling_form import SamplingForm
-from rdchat.ui.settings.server_page import ServerPage
-from rdchat.ui.settings.settings_page import SettingsPage, combo_box
+from rdchat.ui.settings.settings_pages import ServerPage, SettingsPage, combo_box
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.formatting import DEFAULT_MODEL

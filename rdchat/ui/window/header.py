@@ -1,20 +1,25 @@
-"""The toolbar: the button of the model, buttons of the window's actions, and the downloads under way."""
+"""The toolbar with the model's button and the downloads under way, and banners about downloads and new versions."""
 
+from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
-from PySide6.QtCore import QSize, Qt
+from PySide6.QtCore import QObject, QSize, Qt, Slot
 from PySide6.QtGui import QAction, QPalette
 from PySide6.QtWidgets import QSizePolicy, QToolBar, QWidget
 
-from rdchat import paths
+from rdchat import __version__, paths
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download_record import has_unfinished
+from rdchat.hub.updates import Update
+from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.style.buttons import IconButton
 from rdchat.ui.style.icons import show_icon
 from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.style.throttle import Throttle
 from rdchat.ui.window.menus import WindowActions
@@ -24,6 +29,8 @@ from rdchat.ui.window.side_windows import SideWindows
 if TYPE_CHECKING:
     from rdchat.hub.downloads.download import Download
     from rdchat.services.models.models import Models
+
+UPDATE_BANNER = "update"
 
 
 class Header(QToolBar):
@@ -165,3 +172,43 @@ class DownloadButton(IconButton):
         else:
             banner.add_action("Show", self._show_page)
         self._banners.show_banner(banner, f"download {download.id}")
+
+
+class UpdateNotice(QObject):
+    """Asks and reports above the transcript. It is a child of the banners' area: a timer must not outlive it.
+
+    Args:
+        check: Looks for new versions.
+        area: Shows the banners.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, check: UpdateCheck, area: BannerArea, theme: Theme) -> None:
+        super().__init__(area)
+        self._check, self._area, self._theme = check, area, theme
+        check.found.connect(self.show_update)
+
+    @Slot()
+    def start(self) -> None:
+        """Ask the person, if that was never answered; else look."""
+        if not self._check.unanswered:
+            self._check.look()
+            return
+        where = urlsplit(self._check.address).netloc
+        banner = Banner(
+            self._theme,
+            "Look for new versions of rdchat?",
+            f"Once a day rdchat would ask {where} for the newest version. It installs nothing. You can change this in "
+            "Settings.",
+        )
+        banner.add_action("Look Once a Day", partial(self._check.answer, True))
+        banner.add_action("Do Not Look", partial(self._check.answer, False))
+        self._area.show_banner(banner, UPDATE_BANNER)
+
+    @Slot(Update)
+    def show_update(self, update: Update) -> None:
+        """Show a new version, with its page to open."""
+        notes = update.notes.strip() or "There are no notes."
+        banner = Banner(self._theme, f"rdchat {update.version} is out. You have {__version__}.", notes)
+        banner.add_action("Open Page", partial(open_page, update.page), update.page)
+        self._area.show_banner(banner, UPDATE_BANNER)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QEvent, QObject, Qt
 from PySide6.QtGui import QCloseEvent, QGuiApplication, QResizeEvent, QShowEvent
-from PySide6.QtWidgets import QApplication, QMainWindow, QSplitter, QWidget
+from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
@@ -81,7 +81,9 @@ class MainWindow(QMainWindow):
         options = ChatOptions(controller.chat, controller.settings, controller.model_slot, theme)
         self.header = Header(model, options, theme, self.actions_)
         self.addToolBar(self.header)
-        self._splitter = self._build_splitter()
+        columns = (self.sidebar, SIDEBAR_WIDTH), (self.conversation, 10_000), (self.panel, PANEL_WIDTH)
+        self._splitter = splitter(Qt.Orientation.Horizontal, *columns)
+        self._splitter.setStretchFactor(1, 1)
         self.setCentralWidget(self._splitter)
         self._connect_parts()
         self._connect_controller()
@@ -197,12 +199,6 @@ class MainWindow(QMainWindow):
         self.windows.close()
         self._controller.close()
         event.accept()
-
-    def _build_splitter(self) -> QSplitter:
-        parts = (self.sidebar, SIDEBAR_WIDTH), (self.conversation, 10_000), (self.panel, PANEL_WIDTH)
-        columns = splitter(Qt.Orientation.Horizontal, *parts)
-        columns.setStretchFactor(1, 1)
-        return columns
 
     def _connect_parts(self) -> None:
         commands, conversation, windows = self.commands, self.conversation, self.windows

@@ -210,14 +210,10 @@ def _edit(do: Commands) -> list[Command | None]:
 
 def _chat(do: Commands) -> list[Command | None]:
     conversation, tip = do.parts.conversation, "System prompt, answer format and sampling of this chat"
-    copy, restore, regenerate = (
-        conversation.transcript.copy_last_reply,
-        do.controller.restore_deleted,
-        do.regenerate_text(),
-    )
+    copy, restore, name = conversation.transcript.copy_last_reply, do.controller.restore_deleted, do.regenerate_text
     return [
         Command("stop", "Stop Reply", do.stop, ("Esc", "Ctrl+."), when=do.can_stop),
-        Command("regenerate", regenerate, do.regenerate, "Ctrl+R", when=do.can_regenerate, label=do.regenerate_text),
+        Command("regenerate", name(), do.regenerate, "Ctrl+R", when=do.can_regenerate, label=name),
         Command("regenerate_with", "Regenerate With…", do.regenerate_with, "Ctrl+Shift+R", when=do.can_regenerate_with),
         Command("copy_reply", "Copy Last Reply", copy, "Ctrl+Shift+C", when=do.has_reply),
         Command("restore_message", "Restore Deleted Message", restore, when=lambda: do.has_deleted),

@@ -137,4 +137,4 @@ def test_answers_as_json_are_kept_with_the_chat_and_reach_the_engine(chat: Chat,
     assert chats.chat.conversation.answer_shape == wanted
     chats.chat.start_new()
     options.refresh()
-    assert form.shape() is None
+    assert form.shape is None

@@ -10,7 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.settings.server_page import ServerPage
+from rdchat.ui.settings.settings_pages import ServerPage
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.surroundings import no_keychain

@@ -11,16 +11,16 @@ from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.settings import settings_window
 from rdchat.ui.settings.settings_window import SettingsWindow
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.window import update_notice
+from rdchat.ui.window import header
+from rdchat.ui.window.header import UPDATE_BANNER, UpdateNotice
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.update_notice import KEY, UpdateNotice
 from tests.ui.conftest import Chat
 
 UPDATE = Update("9.0", "<b>Faster</b> & smaller.", "https://example.org/rdchat")
 
 
 def _shown(window: MainWindow) -> Banner | None:
-    return window.conversation.banners.banner(KEY)
+    return window.conversation.banners.banner(UPDATE_BANNER)
 
 
 @pytest.mark.parametrize("yes", [True, False])
@@ -28,7 +28,7 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
     qtbot: QtBot, theme: Theme, chat: Chat, window: MainWindow, monkeypatch: pytest.MonkeyPatch, yes: bool
 ) -> None:
     opened: list[str] = []
-    monkeypatch.setattr(update_notice, "open_page", opened.append)
+    monkeypatch.setattr(header, "open_page", opened.append)
     monkeypatch.setattr(update_check, "newer_version", lambda _address: UPDATE)
     check = UpdateCheck(chat.controller.settings, "https://example.org/newest")
     notice = UpdateNotice(check, window.conversation.banners, theme)
