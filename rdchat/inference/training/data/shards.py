@@ -1,5 +1,11 @@
-"""Conversations on disk: the shards of a training, each written completely or not at all."""
+"""Conversations on disk: the shards of a training, each written completely or not at all, and answers of the package.
 
+Shipped answers save hours of decoding. A file of `assets/training/answers/` holds a target's conversations: an `npz` of
+the columns of a shard, compressed by LZMA, named by the target's hash.
+"""
+
+import io
+import lzma
 import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+import rdchat
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
 
 _COLUMNS = ("tokens", "facts", "temperatures")
+_HASH_DIGITS = 16
+# Shipped answers store temperatures in hundredths.
+TEMPERATURE_STEPS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +87,7 @@ class ShardFolder:
                 f"{path} is damaged: {error}.",
                 "Delete it and the later files in that folder, then resume the training.",
             ) from error
-        ends = np.cumsum(facts[:, 1]).tolist()
-        rows = zip(ends, facts.tolist(), temperatures.tolist(), strict=True)
-        return [
-            TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
-            for end, (number, length, answer_start), temperature in rows
-        ]
+        return _conversations(tokens, facts, temperatures)
 
     def _check(self, tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]) -> None:
         """Refuse columns that `append` never writes, since MLX looks up tokens without a bounds check."""
@@ -96,11 +101,50 @@ class ShardFolder:
 
     def append(self, made: Sequence[TrainingConversation]) -> None:
         """Add a shard of at least one conversation; a crash leaves all of it or nothing."""
-        tokens = np.concatenate([np.array(item.tokens, self._dtype) for item in made])
-        facts = np.array([[item.number, len(item.tokens), item.answer_start] for item in made], np.int32)
+        tokens, facts = columns(made, self._dtype)
         temperatures = np.array([item.temperature for item in made], np.float64)
         with atomic_file(self._path(len(self))) as temporary, temporary.open("wb") as file:
             np.savez(file, tokens=tokens, facts=facts, temperatures=temperatures)
 
     def _path(self, number: int) -> Path:
         return self._folder / f"{number:05d}.npz"
+
+
+def columns(
+    made: Sequence[TrainingConversation], dtype: npt.DTypeLike
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int32]]:
+    """Return the tokens of conversations, concatenated, and for each its number, length and answer start."""
+    facts = [[item.number, len(item.tokens), item.answer_start] for item in made]
+    return np.concatenate([np.array(item.tokens, dtype) for item in made]), np.array(facts, np.int32)
+
+
+def _conversations(
+    tokens: npt.NDArray[Any], facts: npt.NDArray[Any], temperatures: npt.NDArray[Any]
+) -> list[TrainingConversation]:
+    ends = np.cumsum(facts[:, 1]).tolist()
+    rows = zip(ends, facts.tolist(), temperatures.tolist(), strict=True)
+    return [
+        TrainingConversation(number, tokens[end - length : end].tolist(), answer_start, temperature)
+        for end, (number, length, answer_start), temperature in rows
+    ]
+
+
+def shipped_path(target_hash: str) -> Path:
+    """Return the path of the shipped answers of a target, whether or not they exist."""
+    return Path(rdchat.__file__).parent / "training_texts" / "answers" / f"{target_hash[:_HASH_DIGITS]}.xz"
+
+
+def read_answers(path: Path) -> list[TrainingConversation]:
+    """Return the conversations in a file made by `scripts/pack_answers.py`; none where there is no file.
+
+    Raises:
+        StorageError: If it is damaged.
+    """
+    if not path.exists():
+        return []
+    try:
+        with np.load(io.BytesIO(lzma.decompress(path.read_bytes()))) as stored:
+            tokens, facts, temperatures = (stored[name] for name in _COLUMNS)
+    except (OSError, lzma.LZMAError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise StorageError(f"{path} is damaged: {error}.", "Install rdchat again.") from error
+    return _conversations(tokens, facts, temperatures / TEMPERATURE_STEPS)

@@ -40,6 +40,7 @@ def card(
         "answer tokens": f"{answer_tokens(conversations):,}",
         "own questions from a file": f"{len(settings.prompts):,}",
         "own questions from chats": f"{len(settings.chat_questions):,}",
+        "trained further from": settings.start.name if settings.start else "no drafter",
         "target layers read": ", ".join(map(str, plan.reads.layers)),
         "epochs": settings.recipe.epochs,
         "learning rate": settings.recipe.learning_rate,

@@ -17,7 +17,13 @@ from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
 from rdchat.inference.models.safetensors_file import read_header
 from rdchat.inference.training.data.batched_decoding import hidden_states
 from rdchat.inference.training.data.data_maker import DataMaker
-from rdchat.inference.training.data.shards import TrainingConversation, answer_tokens
+from rdchat.inference.training.data.shards import (
+    ShardFolder,
+    TrainingConversation,
+    answer_tokens,
+    read_answers,
+    shipped_path,
+)
 from rdchat.inference.training.heads.eagle3_objective import Eagle3Objective
 from rdchat.inference.training.heads.recurrent_objective import RecurrentObjective
 from rdchat.inference.training.heads.samples import TEACHER_TOKENS, Answers, Halves
@@ -58,6 +64,25 @@ class Pace:
             return False
         self._last = now
         return True
+
+
+def take_shipped(shards: ShardFolder, plan: TrainingPlan) -> None:
+    """Store conversations shipped with rdchat as shards, as many as needed, where no others were made yet."""
+    settings = plan.settings
+    if settings.prompts or settings.chat_questions:
+        return
+    shipped = read_answers(shipped_path(plan.binding.hash))
+    stored = [item for number in range(len(shards)) for item in shards.read(number)] if shipped else []
+    if stored != shipped[: len(stored)]:
+        return
+    missing, taken = settings.tokens - answer_tokens(stored), list[TrainingConversation]()
+    for item in shipped[len(stored) :]:
+        if missing <= 0:
+            break
+        taken.append(item)
+        missing -= len(item.answer)
+    for start in range(0, len(taken), settings.sequences):
+        shards.append(taken[start : start + settings.sequences])
 
 
 def make_data(
@@ -113,7 +138,7 @@ def train_head(
         return hidden_states(model, conversations[numbers.start : numbers.stop], plan.reads)
 
     model.hooks.read(plan.reads)
-    data = TrainingData(conversations, read_states, plan.budget.window_tokens)
+    data = TrainingData(conversations, read_states, plan.budget.window_tokens, plan.start)
     objective = kind(Target.of(model), data, recipe, plan.reads.layers)
     pace = Pace(now)
     for progress in objective.prepare():

@@ -14,7 +14,9 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import DEFAULT_TOKENS
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.checkpoints.drafter_folder import target_named_in
+from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
+from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
+from rdchat.inference.drafting.heads.recurrent_head import Cell, Output
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
@@ -28,6 +30,7 @@ _MIN_TOKENS, _MAX_TOKENS, _MAX_EPOCHS = 1000, 100_000_000, 100
 # Longer questions of the person's own are left out, because all of their batch would wait for them.
 MAX_QUESTION_TOKENS = 400
 _ANOTHER = "Choose another model."
+_OTHER_START = "Give a folder that `rdchat train-drafter` made for this model, or leave out --start-from."
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class TrainingSettings:
         kind: The kind of head.
         recipe: The hyperparameters for that kind.
         anyway: Whether to begin even if memory seems too small.
+        start: Folder of a recurrent drafter of the same target to train further; the new one has its shape.
 
     Raises:
         InvalidSettingError: If a number is out of range.
@@ -59,6 +63,7 @@ class TrainingSettings:
     kind: HeadKind = HeadKind.RECURRENT
     recipe: Recipe = field(default_factory=Recipe)
     anyway: bool = False
+    start: Path | None = None
 
     def __post_init__(self) -> None:
         bounds = f"from {_MIN_TOKENS:,} to {_MAX_TOKENS:,}"
@@ -81,6 +86,7 @@ class TrainingPlan:
         left_out: Number of the person's own questions that are too long.
         resumed: Whether an earlier training continues.
         reads: The hidden states that are read: the trunk's output, for the teacher, then the layers'.
+        start: The drafter to train further; None for a new head.
     """
 
     settings: TrainingSettings
@@ -91,6 +97,7 @@ class TrainingPlan:
     left_out: int
     resumed: bool
     reads: HiddenReads
+    start: StoredDrafter | None
 
 
 def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:
@@ -102,7 +109,8 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         resume: Whether an interrupted training may be continued.
 
     Raises:
-        ModelError: If no drafter can be trained for the model, for example without hidden states or chat template.
+        ModelError: If no drafter can be trained for the model, for example without hidden states or chat template, or
+            not from the drafter to start from.
         RdchatError: If the output folder holds something else, a training was begun and `resume` is false, or all
             questions are too long.
         StorageError: If the output folder cannot be written to.
@@ -110,7 +118,9 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         DoesNotFitError: If there is not enough memory.
     """
     recurrent = settings.kind is HeadKind.RECURRENT
-    reads = HiddenReads(spread_layers(model) if recurrent else eagle3_layers(model), normalised=recurrent)
+    start = None if settings.start is None else _read_start(settings.start, model, settings.kind)
+    layers = spread_layers(model) if recurrent else eagle3_layers(model)
+    reads = HiddenReads(layers if start is None else start.head.config.target_layers, normalised=recurrent)
     width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
@@ -132,7 +142,28 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
         record = RunRecord(model.info.dtype, template.before, template.after)
     record = replace(record, chat_questions=chat_questions)
     settings = replace(settings, sequences=budget.sequences, prompts=prompts, chat_questions=chat_questions)
-    return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads)
+    return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads, start=start)
+
+
+def _read_start(folder: Path, model: LoadedModel, kind: HeadKind) -> StoredDrafter:
+    """Read a drafter to train further.
+
+    Raises:
+        ModelError: If it is not one of ours for this target.
+        RdchatError: If another kind is to be trained.
+    """
+    if kind is not HeadKind.RECURRENT:
+        raise RdchatError(f"{kind.label} heads cannot be trained further.", "Leave out --start-from, or --kind.")
+    stored = load_drafter(folder, model)
+    if not isinstance(stored, StoredDrafter):
+        raise ModelError(
+            f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
+        )
+    config = stored.head.config
+    other = not config.project_input or config.cell is Cell.SUM or config.output is Output.OWN
+    if stored.target is None or other:
+        raise ModelError(f"{folder} has a drafter that was not trained by rdchat.", _OTHER_START)
+    return stored
 
 
 def spread_layers(model: LoadedModel) -> tuple[int, ...]:

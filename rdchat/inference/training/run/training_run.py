@@ -18,13 +18,13 @@ from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
-from rdchat.inference.drafting.checkpoints.checkpoint import read_own_drafter, write_drafter
+from rdchat.inference.drafting.checkpoints.checkpoint import WEIGHTS, read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import seed_prompt
 from rdchat.inference.training.data.shards import ShardFolder
 from rdchat.inference.training.run.card import card
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
-from rdchat.inference.training.run.phases import make_data, train_head
+from rdchat.inference.training.run.phases import make_data, take_shipped, train_head
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.target import LoadedModel
@@ -82,11 +82,13 @@ class DrafterTraining:
 
     def _phases(self) -> Generator[TrainingProgress]:
         settings, record = self._plan.settings, self._record
+        stored = ShardFolder(self._plan.folder / "shards", self._model.info.vocabulary_size)
+        take_shipped(stored, self._plan)
         maker = DataMaker(
             self._model,
             record.template(self._model),
             partial(seed_prompt, settings.seed, extra=(*settings.prompts, *settings.chat_questions)),
-            ShardFolder(self._plan.folder / "shards", self._model.info.vocabulary_size),
+            stored,
             seed=settings.seed,
             sequences=settings.sequences,
         )
@@ -126,6 +128,8 @@ class DrafterTraining:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
         settings = self._plan.settings
         facts = [__version__, settings.kind, asdict(settings.recipe), self._plan.reads.layers, shards]
+        if settings.start is not None:
+            facts.append(hashlib.sha256((settings.start / WEIGHTS).read_bytes()).hexdigest())
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:12]
 
 

@@ -14,6 +14,7 @@ from rdchat.files.file_lock import FileLock
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.heads.recipes import Recipe
 from rdchat.inference.training.heads.trainer import Trainer
 from rdchat.inference.training.run import evaluation, phases
@@ -21,8 +22,9 @@ from rdchat.inference.training.run.phases import Pace
 from rdchat.inference.training.run.training_plan import TrainingSettings, make_plan
 from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel
+from scripts.pack_answers import write_answers
 from tests.disks import small_disk
-from tests.inference.fakes import END, lenient_llama
+from tests.inference.fakes import ALPHABET, END, lenient_llama
 from tests.inference.training.short_runs import short_evaluation
 from tests.time_limits import at_most
 
@@ -148,6 +150,30 @@ def test_fewer_tokens_take_the_first_ones(model: LoadedModel, settings: Training
 
 
 @pytest.mark.slow
+def test_answers_that_ship_are_taken_before_any_is_made(
+    model: LoadedModel, settings: TrainingSettings, finished: Finished, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(finished.place / "cache"))
+    made = all_conversations(make_plan(model, finished.settings, resume=True).folder)
+    monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
+    write_answers(tmp_path / "answers.xz", made)
+    monkeypatch.setattr(phases, "shipped_path", lambda _hash: tmp_path / "answers.xz")
+    assert phases_of(train(model, settings)) == [phase for phase in Phase if phase is not Phase.DATA]
+    taken = all_conversations(make_plan(model, settings, resume=True).folder)
+    assert taken == made[: len(taken)]
+    assert answer_tokens(taken[:-1]) < settings.tokens <= answer_tokens(taken), "no more than are needed"
+    train(model, replace(settings, tokens=2 * settings.tokens), until=Phase.PREPARE)
+    assert all_conversations(make_plan(model, settings, resume=True).folder)[: len(made)] == made, "then the others"
+    own = replace(settings, prompts=("What is a whale?",), out=tmp_path / "own")
+    assert Phase.DATA in phases_of(train(model, own, until=Phase.PREPARE)), "own questions are to be answered"
+
+
+def all_conversations(folder: Path) -> list[TrainingConversation]:
+    shards = ShardFolder(folder / "shards", len(ALPHABET))
+    return [item for number in range(len(shards)) for item in shards.read(number)]
+
+
+@pytest.mark.slow
 def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
     """Its checkpoints are no use: the learning rate would jump, or sizes would not fit."""
     settings = finished.copied_to(tmp_path)
@@ -156,6 +182,23 @@ def test_another_recipe_begins_its_training_anew(model: LoadedModel, finished: F
     alone = replace(other, out=tmp_path / "alone")
     train_elsewhere(model, alone, tmp_path)
     check_same(alone, other)
+
+
+@pytest.mark.slow
+def test_a_drafter_is_trained_further(model: LoadedModel, finished: Finished, tmp_path: Path) -> None:
+    """It begins with what it knows, keeps its shape, and the card names the drafter it comes from."""
+    settings = finished.copied_to(tmp_path)
+    recipe = replace(settings.recipe, learning_rate=1e-6, vocabulary=64)
+    further = replace(settings, out=tmp_path / "further", start=settings.out, recipe=recipe)
+    events = train(model, further)
+    before = [event.accuracy for event in finished.events if event.accuracy]
+    after = [event.accuracy for event in events if event.accuracy]
+    assert after[0] == pytest.approx(before[-1], abs=0.02)
+    old, new = weights(settings), weights(further)
+    assert {name: array.shape for name, array in old.items()} == {name: array.shape for name, array in new.items()}
+    assert mx.array_equal(old["draft_vocabulary"], new["draft_vocabulary"]).item()
+    assert all(mx.allclose(old[name], new[name], rtol=0.1, atol=0.02).item() for name in old)
+    assert "| trained further from | out |" in (further.out / "card.md").read_text()
 
 
 def checkpoint(model: LoadedModel, settings: TrainingSettings) -> Path:

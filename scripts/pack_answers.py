@@ -1,0 +1,57 @@
+"""Packs a training's shards into the file of answers that ships with rdchat: `pack_answers.py SHARDS MODEL`.
+
+SHARDS is the `shards` folder of a training (`rdchat train-drafter` names it), and MODEL the folder of its target.
+"""
+
+import argparse
+import io
+import lzma
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from rdchat.files.atomic_file import atomic_file
+from rdchat.inference.models.model_files import target_hash
+from rdchat.inference.training.data.shards import (
+    TEMPERATURE_STEPS,
+    ShardFolder,
+    TrainingConversation,
+    answer_tokens,
+    columns,
+    shipped_path,
+)
+
+SMALL_VOCABULARY = 2**16
+
+
+def write_answers(path: Path, conversations: Sequence[TrainingConversation]) -> None:
+    """Write conversations of a vocabulary of at most 65,536 tokens; see `atomic_file`.
+
+    Args:
+        path: Path of the file.
+        conversations: At least one; temperatures in whole hundredths.
+    """
+    packed = io.BytesIO()
+    temperatures = np.array([round(item.temperature * TEMPERATURE_STEPS) for item in conversations], np.uint8)
+    tokens, facts = columns(conversations, np.uint16)
+    np.savez(packed, tokens=tokens, facts=facts, temperatures=temperatures)
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(lzma.compress(packed.getvalue(), preset=9 | lzma.PRESET_EXTREME))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("shards", type=Path)
+    parser.add_argument("model", type=Path)
+    options = parser.parse_args()
+    shards = ShardFolder(options.shards, SMALL_VOCABULARY)
+    conversations = [item for number in range(len(shards)) for item in shards.read(number)]
+    path = shipped_path(target_hash(options.model))
+    write_answers(path, conversations)
+    tokens, size = answer_tokens(conversations), path.stat().st_size
+    print(f"{len(conversations):,} conversations, {tokens:,} answer tokens, {size:,} bytes: {path}")
+
+
+if __name__ == "__main__":
+    main()
