@@ -121,7 +121,13 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     qtbot: QtBot, chat: Chat, controls: DraftControls
 ) -> None:
     """On X11 that closed it, as soon as the engine had answered."""
-    search = FolderSearch(lambda _: (FITS,))
+    go_on = threading.Event()
+
+    def find(_: object) -> tuple[ModelCard, ...]:
+        go_on.wait(60)
+        return (FITS,)
+
+    search = FolderSearch(find)
     chat.engine.fits = {FITS.model: DrafterFit(FITS.model, TargetMatch(True))}
     drafting = chat.controller.drafting
     drafting.offer(search)
@@ -138,6 +144,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
 
     watch = Watch()
     menu.installEventFilter(watch)
+    go_on.set()
     qtbot.waitUntil(lambda: "org/eagle  ·  EAGLE-3" in [action.text() for action in menu.actions()])
     assert least
     assert min(least) > 0
