@@ -2,6 +2,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus
@@ -345,3 +346,12 @@ def test_a_header_stands_above_its_code_also_while_it_is_written(qtbot: QtBot, s
         for header in body.findChildren(CodeHeader):
             line = body.document().documentLayout().blockBoundingRect(body.document().firstBlock())
             assert header.geometry().bottom() <= line.top()
+
+
+def test_a_bubble_is_as_wide_as_the_header_of_its_code(show: Show) -> None:
+    """The buttons of the header covered the language of short code."""
+    view = show([person(1, "Why?\n```typescript\nx\n```")])
+    header = widget_of(view, 1).body.findChild(CodeHeader)
+    label = header.findChild(QLabel)
+    assert label.width() >= label.sizeHint().width()
+    assert label.geometry().right() < header.wrap_button.x()

@@ -162,6 +162,11 @@ class Decorations(QObject):
 
     # --- headers and scroll bars
 
+    @property
+    def min_width(self) -> int:
+        """The width that the widest header needs."""
+        return max((header.sizeHint().width() for header in self._headers.values()), default=0)
+
     def lay_out(self, first: int = 0) -> None:
         """Place headers and scroll bars, but for those of blocks that end before the block `first`."""
         spans, parts = self._writer.code_spans, dict[int, WidePart]()

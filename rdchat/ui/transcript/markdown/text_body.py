@@ -227,13 +227,14 @@ class TextBody(OfflineBrowser):
         return round(document.size().height() + 0.49) + self._decorations.room_below + more
 
     def natural_width(self, limit: int) -> int:
-        """Return the width of the longest line, up to a limit."""
+        """Return the width of the longest line or header of code, up to a limit."""
         if not self.is_rendered:
             return limit
         # It is laid out once, not with each token of a reply below.
         if self._natural is None or self._natural[0] != limit:
             self.document().setTextWidth(limit)
-            self._natural = limit, min(limit, round(self.document().idealWidth() + 0.99))
+            width = max(round(self.document().idealWidth() + 0.99), self._decorations.min_width)
+            self._natural = limit, min(limit, width)
         return self._natural[1]
 
     def resizeEvent(self, event: QResizeEvent) -> None:
