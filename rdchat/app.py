@@ -28,9 +28,8 @@ from rdchat.hub.updates import updates_address
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
 from rdchat.inference.api.protocol import Engine
 from rdchat.log import errors_logged
-from rdchat.services.app.event_loop import GarbageCollector, QuitSignals
+from rdchat.services.app.event_loop import GarbageCollector, QuitSignals, UnexpectedErrors
 from rdchat.services.app.single_instance import SingleInstance
-from rdchat.services.app.unexpected_errors import UnexpectedErrors
 from rdchat.services.app.update_check import UpdateCheck
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat_controller import ChatController
@@ -42,7 +41,7 @@ from rdchat.ui.style.icons import app_icon
 from rdchat.ui.style.labels import message_box
 from rdchat.ui.style.opening import show_in_front
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.header import DownloadButton, UpdateNotice
 from rdchat.ui.window.main_window import MainWindow
 
@@ -140,7 +139,8 @@ class App:
             self._drafters = FolderSearch(installed_drafters)
             self.controller.drafting.offer(self._drafters)
             self.controller.server.offer(installed_models)
-            self.window.conversation.offer_larger_model(self.window.windows.memory)
+            windows = self.window.windows
+            self.window.conversation.notices.offer_larger_model(windows.memory, windows.open_discover)
             header, banners = self.window.header, self.window.conversation.banners
             options = self.window.actions_.options
             self._updates = UpdateCheck(self.controller.settings, updates_address())

@@ -18,7 +18,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 
 TOKENS, TOKENS_PER_SECOND, BATCHES_PER_SECOND = 2000, 150, 30
 _PIECES = (

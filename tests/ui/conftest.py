@@ -17,7 +17,7 @@ from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.sources import ModelSources
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
 from tests.stores import copied_stores

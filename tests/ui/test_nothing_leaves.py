@@ -41,7 +41,7 @@ def show(qtbot: QtBot, window: QWidget) -> None:
 def test_a_whole_chat_and_every_window_ask_nobody(
     qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat
 ) -> None:
-    window.conversation.offer_larger_model(window.windows.memory)
+    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     chat.engine.replies = [Reply(tokens=(LURES,))]
     chat.start()
     for question in ("Hello", LURES):
@@ -71,7 +71,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
 
 def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, window: MainWindow) -> None:
     """What the other test finds none of is found here."""
-    window.conversation.offer_larger_model(window.windows.memory)
+    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     models = window.windows.models
     models.show_page(models.discover)
     field = models.discover.bar.field

@@ -80,6 +80,4 @@ class FormulaDrawer:
 
 
 def _formula_of(drawn: Any) -> Formula | None:
-    if not drawn:
-        return None
-    return Formula(str(drawn["svg"]), float(drawn["width"]), float(drawn["ascent"]), float(drawn["depth"]))
+    return Formula(**drawn) if drawn else None

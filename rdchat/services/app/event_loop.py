@@ -1,10 +1,15 @@
-"""Fits Python into Qt's event loop: signals of the system, and the garbage collector."""
+"""Fits Python into Qt's event loop: signals of the system, the garbage collector, and unexpected errors."""
 
 import gc
+import logging
 import signal
-from types import FrameType
+import sys
+from types import FrameType, TracebackType
 
-from PySide6.QtCore import QObject, QTimer, Signal
+from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+
+from rdchat import paths
+from rdchat.chat.conversation import Notice
 
 _COLLECT_MS = 1000
 _WAKE_MS = 250
@@ -67,3 +72,39 @@ def collect_if_due() -> None:
     due = [count > threshold for count, threshold in zip(gc.get_count(), gc.get_threshold(), strict=True)]
     if due[0]:
         gc.collect(2 if all(due) else 1 if due[1] else 0)
+
+
+_LOG = logging.getLogger(__name__)
+_PAUSE_MS = 2000
+"""From one notice to the next: a widget that cannot be painted fails again as soon as the notice is shown."""
+
+
+class UnexpectedErrors(QObject):
+    """Logs errors that leave a slot or an event handler and emits a notice of them, until it is released."""
+
+    raised = Signal(Notice)
+    _came = Signal(str)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pause = QTimer(self, interval=_PAUSE_MS, singleShot=True)
+        self._came.connect(self._report, Qt.ConnectionType.QueuedConnection)
+        self._before, sys.excepthook = sys.excepthook, self._take
+
+    def release(self) -> None:
+        """Put the process's own hook back."""
+        sys.excepthook = self._before
+
+    def _take(self, kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, Exception):
+            self._before(kind, error, trace)
+            return
+        _LOG.error("An action failed unexpectedly", exc_info=(kind, error, trace))
+        self._came.emit(kind.__name__)
+
+    @Slot(str)
+    def _report(self, name: str) -> None:
+        if not self._pause.isActive():
+            self._pause.start()
+            detail = f"{name}. Your chats are kept. The details are in {paths.log_path()}."
+            self.raised.emit(Notice("Something unexpected went wrong", detail))

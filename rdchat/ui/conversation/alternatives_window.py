@@ -1,8 +1,11 @@
 """Two alternatives of one message beside each other, with the words that differ marked."""
 
+import re
+from collections.abc import Callable
+from difflib import SequenceMatcher
 from functools import partial
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QHideEvent
 from PySide6.QtWidgets import QCheckBox, QScrollBar, QWidget
 
@@ -10,15 +13,44 @@ from rdchat.chat.conversation import Message
 from rdchat.inference.api.messages import Role
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat_controller import ChatController
-from rdchat.ui.conversation.differences import Spans, differences
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton, push_button
-from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, utf16_spans
 from rdchat.ui.style.layouts import column, row, scrolled, splitter
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextView
+
+type Spans = list[tuple[int, int]]
+
+# a word; a character of a script without spaces between words; a sign
+_WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\s]")
+_EXACT = 3000  # words of a text up to which the longest common parts are found; beyond, frequent words are passed over
+_LITTLE = 0.3  # share of words in common below which marks would cover nearly everything
+
+
+def differences(one: str, other: str) -> tuple[Spans, Spans] | None:
+    """Return the words that the other text lacks, in each of two; None if the texts have little in common.
+
+    A span is begin and end in UTF-16 units.
+    """
+    words = [list(_WORD.finditer(text)) for text in (one, other)]
+    first, second = ([word[0] for word in matches] for matches in words)
+    exact = max(len(first), len(second)) <= _EXACT
+    matcher = SequenceMatcher(None, first, second, autojunk=not exact)
+    if matcher.ratio() < _LITTLE:
+        return None
+    in_one: Spans = []
+    in_other: Spans = []
+    for kind, begin, end, other_begin, other_end in matcher.get_opcodes():
+        if kind == "equal":
+            continue
+        if end > begin:
+            in_one.append((words[0][begin].start(), words[0][end - 1].end()))
+        if other_end > other_begin:
+            in_other.append((words[1][other_begin].start(), words[1][other_end - 1].end()))
+    return utf16_spans(one, in_one), utf16_spans(other, in_other)
 
 
 def made_text(message: Message) -> str:
@@ -41,12 +73,10 @@ def made_text(message: Message) -> str:
 class AlternativePane(QWidget):
     """Shows one of the alternatives of a message, how it was made, and a button to choose it."""
 
-    step_requested = Signal(int)
-    use_requested = Signal()
-
-    def __init__(self, role: Role, theme: Theme, side: str) -> None:
+    def __init__(
+        self, role: Role, theme: Theme, side: str, step: Callable[[int], object], use: Callable[[], object]
+    ) -> None:
         super().__init__()
-        step = self.step_requested.emit
         self.previous = IconButton("previous", f"Previous version, {side}", theme, None, partial(step, -1))
         self.next = IconButton("next", f"Next version, {side}", theme, None, partial(step, 1))
         self.position = ThemedLabel(theme, "", "muted", -1, tabular=True)
@@ -58,9 +88,7 @@ class AlternativePane(QWidget):
         column(self.text, None, within=ground, margins=(MEDIUM, SMALL, MEDIUM, LARGE))
         self.area = scrolled(ground)
         self.area.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOn)  # The text keeps its width.
-        self.use = push_button(
-            "Use This One", "Shows this one in the chat and continues from it", self.use_requested.emit
-        )
+        self.use = push_button("Use This One", "Shows this one in the chat and continues from it", use)
         self.use.setAccessibleName(f"Use This One, {side}")
         parts = ((self.model, 1), self.previous, self.position, self.next)
         head = row(*parts, spacing=TIGHT, margins=(MEDIUM, SMALL, SMALL, 0))
@@ -109,15 +137,16 @@ class AlternativesWindow(SideWindow):
         right = max(1, ids.index(message.id)) if message.id in ids else 0
         # Those that are visible.
         self._ids = ids[max(0, right - 1) : right + 1]
-        self.panes = tuple(AlternativePane(message.role, theme, side) for side in ("left", "right"))
+        self.panes = tuple(
+            AlternativePane(message.role, theme, side, partial(self._step, index), partial(self._use, index))
+            for index, side in enumerate(("left", "right"))
+        )
         self.together = QCheckBox("Scroll together")
         self.together.setChecked(True)
         self.note = ThemedLabel(theme, "", "muted", -1)
         self._comparison = BackgroundWork("compare", self)
         self._scrolling = False
-        for index, pane in enumerate(self.panes):
-            pane.step_requested.connect(partial(self._step, index))
-            pane.use_requested.connect(partial(self._use, index))
+        for pane in self.panes:
             pane.text.drawn.connect(self._compare)
         bars = [pane.area.verticalScrollBar() for pane in self.panes]
         for bar, other in (bars, bars[::-1]):

@@ -121,6 +121,6 @@ class BannerArea(QWidget):
         return self._keyed.get(key)
 
     def _remove_closed(self) -> None:
-        closed = self.sender()  # a lambda that holds its own sender crashes PySide when the two are deleted
+        closed = self.sender()  # a lambda or partial connected to the banner crashes PySide when it is deleted
         for key in [key for key, banner in self._keyed.items() if banner is closed]:
             self.close_banner(key)

@@ -1,31 +1,130 @@
 """The middle of the window: notices, the transcript or what stands in its place, and the composer."""
 
-from PySide6.QtCore import QSignalBlocker, Signal
-from PySide6.QtWidgets import QStackedWidget
+from PySide6.QtCore import QRectF, QSignalBlocker, Qt, Signal
+from PySide6.QtGui import QPaintEvent
+from PySide6.QtWidgets import QGridLayout, QPushButton, QSizePolicy, QStackedWidget, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus, Notice
+from rdchat.services.chat.open_chat import WaitingMessage
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.models.sources import DeviceMemory
 from rdchat.ui.conversation.composer import Composer
 from rdchat.ui.conversation.find_bar import FindBar
 from rdchat.ui.conversation.notices import Notices
-from rdchat.ui.conversation.waiting_list import WaitingList
-from rdchat.ui.conversation.welcome import WelcomeView
 from rdchat.ui.files.attaching import FileAttacher
 from rdchat.ui.style import formatting
-from rdchat.ui.style.labels import Ground
-from rdchat.ui.style.layouts import column
-from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.icons import app_pixmap
+from rdchat.ui.style.labels import ElidedLabel, Ground, PlainLabel, ThemedLabel
+from rdchat.ui.style.layouts import column, row, scrolled
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
+from rdchat.ui.transcript.view import TranscriptView
+
+EXAMPLES = (
+    ("Explain something", "Explain in three sentences why the sky is blue."),
+    ("Write a message", "Write a short, friendly email that moves a meeting to Thursday."),
+    ("Write code", "Write a Python function that counts the words in a text."),
+    ("Collect ideas", "Give me five ideas for a rainy Sunday at home."),
+)
+_GREETING = "Chat with a language model that runs on this machine.\nNothing you write leaves it."
+_WIDTH = 520
+
+
+class WelcomeView(QWidget):
+    """A new chat: what this is, and prompts to begin with. A click puts one into the composer.
+
+    It is a centred column of limited width, which scrolls where the window is too low for it.
+    """
+
+    example_chosen = Signal(str)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        picture = PlainLabel()
+        picture.setPixmap(app_pixmap(72, 2))
+        picture.setAccessibleName("rdchat")
+        title = ThemedLabel(theme, "What would you like to know?", points_more=8, bold=True, wraps=True)
+        greeting = ThemedLabel(theme, _GREETING, "muted", 1, wraps=True)
+        for label in (picture, title, greeting):
+            label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
+        examples = QGridLayout()
+        examples.setSpacing(SMALL)
+        for index, (name, prompt) in enumerate(EXAMPLES):
+            examples.addWidget(self._example(name, prompt), index // 2, index % 2)
+        content, ground = QWidget(), Ground(theme, "surface")
+        content.setMaximumWidth(_WIDTH)
+        parts = (picture, MEDIUM, title, TIGHT, greeting, LARGE, examples)
+        column(None, column(*parts, spacing=TIGHT), None, within=content)
+        row(None, (content, 1000), None, within=ground, margins=LARGE)
+        column(scrolled(ground), within=self)
+
+    def _example(self, name: str, prompt: str) -> QPushButton:
+        button = push_button(name, prompt, lambda: self.example_chosen.emit(prompt))
+        button.setAccessibleDescription(prompt)
+        button.setMinimumHeight(34)
+        button.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
+        return button
+
+
+_ROW, _MAX_ROWS = 28, 3  # pixels; more rows scroll
+
+
+class WaitingList(QWidget):
+    """One row for each message, the next one first, with buttons to edit and to remove it; hidden without any."""
+
+    # Each has a `WaitingMessage`.
+    edit_requested = Signal(object)
+    remove_requested = Signal(object)
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._theme = theme
+        self.setAccessibleName("Waiting messages")
+        self.title = ThemedLabel(theme, "", "muted", -1)
+        self._area = scrolled(QWidget())
+        for widget in (self._area, self._area.viewport()):
+            widget.setAutoFillBackground(False)
+        self._card = QWidget()
+        self._card.setMaximumWidth(TEXT_WIDTH + 2 * LARGE)
+        column(self.title, self._area, within=self._card, spacing=TIGHT, margins=(LARGE, SMALL, SMALL, SMALL))
+        row(None, (self._card, 1000), None, within=self, spacing=0, margins=(LARGE, TIGHT, LARGE, 0))
+        self.setSizePolicy(QSizePolicy.Policy.Preferred, QSizePolicy.Policy.Fixed)
+        theme.changed.connect(self.update)
+        self.hide()
+
+    def show_messages(self, messages: list[WaitingMessage], title: str) -> None:
+        """Show these messages; the title says what they wait for."""
+        self.title.setText(title)
+        rows = QWidget()
+        column(*map(self._row, messages), within=rows, spacing=0)
+        self._area.takeWidget().deleteLater()
+        self._area.setWidget(rows)
+        rows.setAutoFillBackground(False)
+        self._area.setFixedHeight(_ROW * min(len(messages), _MAX_ROWS))
+        self.setVisible(bool(messages))
+
+    def _row(self, message: WaitingMessage) -> QWidget:
+        line = QWidget()
+        line.setFixedHeight(_ROW)
+        first = ElidedLabel(self._theme, " ".join(message.text.split()))
+        files = counted(len(message.files), "file") if message.files else ""
+        edit = IconButton("edit", "Edit this message", self._theme, None, lambda: self.edit_requested.emit(message))
+        remove = IconButton("close", "Remove this message", self._theme)
+        remove.clicked.connect(lambda: self.remove_requested.emit(message))
+        row((first, 1), ThemedLabel(self._theme, files, "muted", -1), edit, remove, within=line, spacing=TIGHT)
+        return line
+
+    def paintEvent(self, event: QPaintEvent) -> None:
+        colors = self._theme.colors
+        area = QRectF(self._card.geometry()).adjusted(1, 1, -1, -1)
+        paint_card(self, area, colors.raised, colors.border, radius=12)
 
 
 class ConversationView(Ground):
     """Shows the open chat in the transcript and the composer, and chooses what stands between the two."""
 
     choose_model_requested = Signal()
-    # Its hub id.
-    larger_model_requested = Signal(str)
 
     def __init__(self, controller: ChatController, theme: Theme, transcript: TranscriptView) -> None:
         super().__init__(theme, "surface")
@@ -47,10 +146,6 @@ class ConversationView(Ground):
         self._connect_transcript()
         self._connect_pages()
         self._show_conversation()
-
-    def offer_larger_model(self, memory: DeviceMemory) -> None:
-        """Say in one line that the default model is small, while there is a larger one that this memory holds."""
-        self.notices.offer_larger_model(memory, self.larger_model_requested.emit)
 
     def _connect_chat(self) -> None:
         chat, chats, transcript = self._chat, self._controller.chats, self.transcript
@@ -143,7 +238,7 @@ class ConversationView(Ground):
         self._show_in_find_bar()
 
     def _show_in_find_bar(self) -> None:
-        self.find_bar.show_chat(self._chat.id, self._chat.path.ids)
+        self.find_bar.show_chat(self._chat.id)
 
     def _add_message(self, message: Message) -> None:
         self._show_page()

@@ -1,7 +1,5 @@
 """A bar that finds words in the open chat."""
 
-from collections.abc import Sequence
-
 from PySide6.QtCore import QEvent, QObject, Qt, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QShowEvent
 
@@ -12,7 +10,7 @@ from rdchat.ui.style.formatting import counted
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import SearchField, column, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 
 _FIELD_WIDTH = 320
 
@@ -36,7 +34,6 @@ class FindBar(Ground):
         super().__init__(theme, "window")
         self._finder, self._transcript = finder, transcript
         self._chat: int | None = None
-        self._path: list[int] = []
         # Messages that match, in the order of the path; then those of other versions, and which one is current.
         self._here: list[int] = []
         self._elsewhere: tuple[int, ...] = ()
@@ -94,9 +91,9 @@ class FindBar(Ground):
         if had_focus:
             self._transcript.setFocus()
 
-    def show_chat(self, conversation_id: int | None, path: Sequence[int]) -> None:
+    def show_chat(self, conversation_id: int | None) -> None:
         """Search the messages of another conversation, or of another path."""
-        other, self._chat, self._path = conversation_id != self._chat, conversation_id, list(path)
+        other, self._chat = conversation_id != self._chat, conversation_id
         if not self.isHidden():
             self._look(go_there=other or self._pending_match)
 
@@ -148,9 +145,10 @@ class FindBar(Ground):
             or self.isHidden()
         ):
             return
+        path = self._transcript.messages.ids
         ids, current = set(matches.ids), self._here[self._index] if 0 <= self._index < len(self._here) else None
-        self._here = [message_id for message_id in self._path if message_id in ids]
-        self._elsewhere = tuple(sorted(ids - set(self._path)))
+        self._here = [message_id for message_id in path if message_id in ids]
+        self._elsewhere = tuple(sorted(ids - set(path)))
         is_current, self._pending_match = self._pending_match, False
         if self._here and is_current:
             self._go(len(self._here) - 1)

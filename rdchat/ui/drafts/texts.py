@@ -88,7 +88,7 @@ def token_text(trace: ReplyTrace, index: int) -> str:
     parts = [f"Token {index + 1} of {len(trace.tokens)}, {token.text.strip() or spelt(token.text)}"]
     if token.log_prob is not None:
         parts.append(f"probability {probability(token.log_prob)}")
-    parts.append(f"{drafter_text(token.drafter)}, position {token.position}" if token.drafter else drafter_text(""))
+    parts.append(f"{STYLES[token.drafter].name}, position {token.position}" if token.drafter else STYLES[""].name)
     if token.round:
         parts.append(f"draft {token.round} of {len(trace.rounds)}")
     return ", ".join(parts)
@@ -143,7 +143,7 @@ def tree_text(trace: ReplyTrace, number: int) -> str:
     on_path = set(tree.path)
     nodes = [
         f"{spelt(tree.texts[node])}, {probability(tree.log_probs[node])}, "
-        f"{drafter_text(tree.drafters[node])}, {'accepted' if node in on_path else 'rejected'}"
+        f"{STYLES[tree.drafters[node]].name}, {'accepted' if node in on_path else 'rejected'}"
         for node in range(1, len(tree.tokens))
     ]
     more = f"; and {len(nodes) - _MAX_NODES} more" if len(nodes) > _MAX_NODES else ""
@@ -157,8 +157,3 @@ def depths(parents: Sequence[int]) -> list[int]:
     for parent in parents:
         distances.append(0 if parent < 0 else distances[parent] + 1)
     return distances
-
-
-def drafter_text(drafter: str) -> str:
-    """Return where a token came from, such as `This chat`; an empty drafter is the target."""
-    return STYLES[drafter].name

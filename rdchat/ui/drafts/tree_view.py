@@ -7,7 +7,7 @@ from PySide6.QtGui import QKeyEvent, QNativeGestureEvent, QPainter, QPaintEvent,
 from PySide6.QtWidgets import QFrame, QScrollArea
 
 from rdchat.inference.api.events import RoundTree
-from rdchat.ui.drafts.texts import STYLES, depths, drafter_text, probability, spelt
+from rdchat.ui.drafts.texts import STYLES, depths, probability, spelt
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
 from rdchat.ui.style.labels import set_tip
@@ -210,5 +210,5 @@ def _node_text(node: PlacedNode) -> str:
     if node.log_prob is None:
         return f"{spelt(node.text)}: the token before this draft"
     fate = "added by the model itself" if node.correction else "accepted" if node.accepted else "not accepted"
-    who = "" if node.correction else f", {drafter_text(node.drafter)}"
+    who = "" if node.correction else f", {STYLES[node.drafter].name}"
     return f"{spelt(node.text)}: probability {probability(node.log_prob)}{who}, {fate}"

@@ -9,9 +9,10 @@ from PySide6.QtWidgets import QScrollArea, QWidget
 from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.services.chat.reply_recorder import TraceRecorder
 from rdchat.ui.drafts import texts
-from rdchat.ui.drafts.texts import Alternative, drafter_text, probability, spelt
+from rdchat.ui.drafts.texts import STYLES, Alternative, probability, spelt
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
+from rdchat.ui.speed.figures import TOKEN_FACTS
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton
@@ -32,12 +33,6 @@ _TREE_LEGEND = (
     "Filled: accepted. Outlined: not accepted. Double frame: the model's own token. "
     "Colour and dashes: who drafted. %: probability."
 )
-_ROWS = {
-    "Probability": "How likely this token was for the model, before temperature and filters.",
-    "Drafted by": "What proposed the token, if it was drafted and accepted.",
-    "Draft": "Number of the draft with which the model checked the token.",
-    "Position": "The token's position in the draft. The last token of a step follows the draft.",
-}
 
 
 class TokenDetails(QScrollArea):
@@ -51,7 +46,7 @@ class TokenDetails(QScrollArea):
         self.setMinimumWidth(190)
         self.token = ElidedLabel(theme, points_more=6, bold=True)
         self.number = ThemedLabel(theme, "", "muted", tabular=True)
-        self.rows = {name: FigureRow(theme, name, definition) for name, definition in _ROWS.items()}
+        self.rows = {name: FigureRow(theme, name, definition) for name, definition in TOKEN_FACTS.items()}
         heading = ThemedLabel(theme, "Candidates for this position", points_more=-0.5, bold=True)
         set_tip(heading, "The tokens drafted for this position, each with its probability for the model.")
         self.alternatives: list[FigureRow] = []
@@ -59,7 +54,7 @@ class TokenDetails(QScrollArea):
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
         self.legend = {
             drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), _LEGEND, drafter or "text")
-            for drafter, style in texts.STYLES.items()
+            for drafter, style in STYLES.items()
         }
         self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
         ground = Ground(theme, "window")
@@ -88,7 +83,7 @@ class TokenDetails(QScrollArea):
         self.number.setText(f"Token {index + 1:,} of {len(trace.tokens):,}" if known else "No token yet")
         values = (
             probability(token.log_prob),
-            drafter_text(token.drafter) if token.drafter else "Not drafted",
+            STYLES[token.drafter].name if token.drafter else "Not drafted",
             f"{token.round:,} of {len(trace.rounds):,}" if token.round else "None",
             texts.position_text(token),
         )
@@ -229,7 +224,7 @@ def _first_drafted(trace: ReplyTrace) -> int:
 
 def _row_text(row: Alternative) -> str:
     taken = ", taken" if row.taken else ""
-    return f"{spelt(row.text)} {probability(row.log_prob)}, {drafter_text(row.drafter)}{taken}"
+    return f"{spelt(row.text)} {probability(row.log_prob)}, {STYLES[row.drafter].name}{taken}"
 
 
 def _why_none(trace: ReplyTrace, index: int) -> str:

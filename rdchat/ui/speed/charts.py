@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdchat.inference.api.ledger_view import Spent
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
-from rdchat.ui.style.definitions import stage_text
+from rdchat.ui.speed.figures import STAGES
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
@@ -135,5 +135,5 @@ class TimeBar(Chart):
             drawing.area(box, spent.name.lower())
             if left and box.width > 2:
                 drawing.area(Box(left, 0, 1, _TIME_BAR_HEIGHT), "window")
-            drawing.mark(box, f"{spent}, {share:.0%}: {stage_text(spent)}")
+            drawing.mark(box, f"{spent}, {share:.0%}: {STAGES[spent]}")
             left = box.right

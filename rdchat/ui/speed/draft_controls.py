@@ -14,6 +14,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, size_text
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
+from rdchat.ui.speed.figures import DRAFT_SETTINGS
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
@@ -40,7 +41,6 @@ class _Field(NamedTuple):
     widget: CalmSpinBox | CalmCheckBox | FolderPicker
     setting: str
     modes: Sequence[Mode]
-    definition: str
 
 
 class DraftControls(Section):
@@ -55,11 +55,11 @@ class DraftControls(Section):
         self.width_, self.length = CalmSpinBox(1, MAX_BEAM_ROWS), CalmSpinBox(2, MAX_BEAM_ROWS)
         self.draft_tokens = CalmSpinBox(1, MAX_DRAFT_TOKENS)
         self.lookup_branch = CalmCheckBox()
-        recent = lambda: drafting.recent_drafters, lambda: drafting.recent_draft_models
-        self.drafter = FolderPicker(
-            "Made for this model", "Choose a drafter's folder", recent[0], lambda: drafting.drafters
-        )
-        self.draft_model = FolderPicker("None", "Choose a draft model's folder", recent[1], tuple)
+        tip, recent = DRAFT_SETTINGS["Drafter"], lambda: drafting.recent_drafters
+        none, title = "Made for this model", "Choose a drafter's folder"
+        self.drafter = FolderPicker(none, title, tip, recent, lambda: drafting.drafters)
+        tip, recent = DRAFT_SETTINGS["Draft model"], lambda: drafting.recent_draft_models
+        self.draft_model = FolderPicker("None", "Choose a draft model's folder", tip, recent, tuple)
         self.facts = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
         set_tip(self.facts, "The kind of drafter head, and whether it was made for this model.")
         self._fields = self._all_fields()
@@ -89,19 +89,13 @@ class DraftControls(Section):
 
     def _all_fields(self) -> Sequence[_Field]:
         head, chains = (Mode.DRAFTER,), (Mode.SPECULATIVE, Mode.LOOKUP)
-        width = f"Beams that the drafter follows side by side. Beams times tokens is at most {MAX_BEAM_ROWS}."
-        length = "Tokens of each beam. The first is the model's own, so a beam of 5 drafts 4."
-        tokens = "Tokens drafted in a step; prompt lookup drafts more where the text surely repeats."
-        lookup = "Also propose text that repeats from this chat or an earlier reply."
-        drafter = "A small network that drafts for this model: downloaded, or trained with rdchat train-drafter."
-        model = "A smaller model with the same tokenizer."
         return (
-            _Field("Drafter", self.drafter, "drafter", (*head, Mode.AUTO), drafter),
-            _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO), model),
-            _Field("Beams", self.width_, "beam_width", head, width),
-            _Field("Beam length", self.length, "beam_length", head, length),
-            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains, tokens),
-            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head, lookup),
+            _Field("Drafter", self.drafter, "drafter", (*head, Mode.AUTO)),
+            _Field("Draft model", self.draft_model, "draft_model", (Mode.SPECULATIVE, Mode.AUTO)),
+            _Field("Beams", self.width_, "beam_width", head),
+            _Field("Beam length", self.length, "beam_length", head),
+            _Field("Draft tokens", self.draft_tokens, "draft_tokens", chains),
+            _Field("Prompt lookup too", self.lookup_branch, "lookup_branch", head),
         )
 
     def _build_forms(self) -> None:
@@ -113,10 +107,8 @@ class DraftControls(Section):
         for field in self._fields:
             widget, form = field.widget, forms[self if isinstance(field.widget, FolderPicker) else self.advanced]
             line = None if isinstance(widget, FolderPicker) else row(None, widget)
-            add_row(form, field.name, widget, field.definition, line)
+            add_row(form, field.name, widget, DRAFT_SETTINGS[field.name].format(rows=MAX_BEAM_ROWS), line)
             self._lines[field.setting] = form, line or widget
-            if isinstance(widget, FolderPicker):
-                widget.explain(field.definition)
             if widget is self.drafter:
                 form.addRow(self.facts)
         self.add(self.advanced)

@@ -86,6 +86,7 @@ class FolderPicker(QPushButton):
     Args:
         none: Shown if no folder is chosen.
         title: The title of the dialog that asks for a folder.
+        explanation: The tooltip, below the chosen folder.
         recent: Returns the folders or hub ids to offer.
         installed: Returns the drafters on this machine; those that cannot be used have a problem.
     """
@@ -99,13 +100,14 @@ class FolderPicker(QPushButton):
         self,
         none: str,
         title: str,
+        explanation: str,
         recent: Callable[[], Iterable[str]],
         installed: Callable[[], Iterable[ModelCard]],
     ) -> None:
         super().__init__()
-        self._none, self._title, self._recent, self._installed = none, title, recent, installed
+        self._none, self._title, self._explanation = none, title, explanation
+        self._recent, self._installed = recent, installed
         self._chosen: str | None = None
-        self._explanation = ""
         self._offered: tuple[ModelCard, ...] = ()
         self._menu = OpenMenu(self._fill, self)
         self._menu.setToolTipsVisible(True)
@@ -114,11 +116,6 @@ class FolderPicker(QPushButton):
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMinimumWidth(80)
         self.show_value(None)
-
-    def explain(self, explanation: str) -> None:
-        """Show an explanation in the tooltip, below the chosen folder."""
-        self._explanation = explanation
-        self.show_value(self._chosen)
 
     def show_value(self, name: str | None) -> None:
         self._chosen = name

@@ -125,6 +125,9 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
 }
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}
 
-_TEXTS = resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8")
+_TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
+STAGES: Mapping[str, str] = _TEXTS.pop("Stages")
+DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
+TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
 _ENDS = "".join(f"\n{text}: {reason}" for text, reason in formatting.FINISHES.values())
-DEFINITIONS: Mapping[str, str] = {**tomllib.loads(_TEXTS), "Ended": f"Why the reply ended.{_ENDS}"}
+DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDS}"}

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetIt
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv, ledger_note
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
 from rdchat.services.chat.draft_control import DraftControl, ProfileCost, TimeLedger
+from rdchat.ui.speed.figures import STAGES
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
-from rdchat.ui.style.definitions import stage_text
 from rdchat.ui.style.labels import ThemedLabel, set_tip, tip_text
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, ask_to_save_text
@@ -74,7 +74,7 @@ class LedgerTree(QTreeWidget):
             # A column has one unit.
             times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"
             texts = stage.name, f"{stage.calls:,}", *times, percent
-            _fill(self._items[path], texts, [f"{stage.name}: {stage_text(stage.name)}"] * len(texts))
+            _fill(self._items[path], texts, [f"{stage.name}: {STAGES.get(stage.name, stage.name)}"] * len(texts))
             if share is not None:
                 self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
 

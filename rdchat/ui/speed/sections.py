@@ -9,10 +9,9 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
-from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, SECTIONS, FigureSource
+from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, SECTIONS, STAGES, FigureSource
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import FlatButton, push_button
-from rdchat.ui.style.definitions import stage_text
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, thin_bar
 from rdchat.ui.style.theme import TIGHT, Theme, control_font
@@ -148,10 +147,6 @@ class SpeedSection(QWidget):
             figure.show_value(FIGURES[figure.name](FigureSource(statistics)))
         self.sparkline.show_speeds(statistics.speeds)
 
-    def explain(self, reason: str) -> None:
-        """Show why the reply is slower than without drafting; an empty reason hides the line."""
-        self.reason.show_text(reason)
-
     def _show_ratio(self, statistics: Statistics) -> None:
         """Show how many times as fast as without drafting, or that it is about the same within its error."""
         ratio, (low, high) = statistics.speedup or 0.0, statistics.speedup_range or (0.0, 0.0)
@@ -174,7 +169,7 @@ class TimeSection(Section):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
-        self.rows = {spent: self.add(TimeRow(theme, spent, stage_text(spent), spent)) for spent in Spent}
+        self.rows = {spent: self.add(TimeRow(theme, spent, STAGES[spent], spent)) for spent in Spent}
         self.total = self.add(TimeRow(theme, "Total", _TOTAL))
         tip = "Show every stage of all replies since rdchat was opened"
         self.ledger = self.add(push_button("Time Ledger", tip, self.ledger_requested.emit))

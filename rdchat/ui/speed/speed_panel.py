@@ -4,22 +4,27 @@ Speed and times fit into a window of 900 x 560 without scrolling; the sections b
 """
 
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QSize, Qt, Signal
+from PySide6.QtCore import QSize, Qt, Signal, Slot
 from PySide6.QtGui import QResizeEvent
 from PySide6.QtWidgets import QScrollArea, QWidget
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.server.facts import Phase, RequestFacts
 from rdchat.services.chat.chat_context import Doing
+from rdchat.services.chat.replies import Replies
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
+from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figures import FigureSource
+from rdchat.ui.speed.figures import DEFINITIONS, FigureSource
 from rdchat.ui.speed.sections import (
     DraftFigures,
+    FigureRow,
     FigureSection,
     MemorySection,
     ModelSection,
@@ -28,19 +33,88 @@ from rdchat.ui.speed.sections import (
     StatusLine,
     TimeSection,
 )
-from rdchat.ui.speed.server_section import ServerSection
+from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
-from rdchat.ui.style.labels import Ground, Separator, set_tip
-from rdchat.ui.style.layouts import column, scrolled
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, set_tip
+from rdchat.ui.style.layouts import column, keep_room, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme
 from rdchat.ui.style.throttle import Throttle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from rdchat.services.models.training.training_control import TrainingControl
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
+_WAITING = "Requests that wait for this one to end. Clients take turns."
+_PHASES = {
+    Phase.WAITING: "Waiting",
+    Phase.LOADING: "Loading a model",
+    Phase.READING: "Reading the prompt",
+    Phase.WRITING: "Writing",
+}
+
+
+class ServerSection(Section):
+    """Shown while the server runs. Its rows stay where they are when requests come and go.
+
+    Args:
+        server: The server.
+        replies: A reply in the window pauses that of a client.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
+        super().__init__(theme, "Server")
+        self._server, self._replies = server, replies
+        self._last: RequestFacts | None = None  # its figures stay until the next request
+        self.client = ElidedLabel(theme)
+        self.stop = TextButton("Stop", theme, self._stop_request)
+        self.stop.setAccessibleName("Stop the reply to this program")
+        self.stop.setFocusPolicy(Qt.FocusPolicy.TabFocus)
+        set_tip(self.stop, "Stop the reply to this program")
+        # The button is as high as a line.
+        self.stop.setFixedHeight(self.stop.fontMetrics().height() + TIGHT)
+        keep_room(self.stop)
+        self._rows.addLayout(row((self.client, 1), self.stop))
+        self.doing = self.add(ElidedLabel(theme, "", "muted", -1))
+        self.speed = self.add(FigureRow(theme, "Tokens/s", DEFINITIONS["Speed"]))
+        self.accepted = self.add(FigureRow(theme, "Acceptance"))
+        self.waiting = self.add(FigureRow(theme, "Waiting", _WAITING))
+        for changed in (server.facts_changed, server.changed, replies.state_changed):
+            changed.connect(self.refresh)
+        self.refresh()
+
+    @property
+    def has_server(self) -> bool:
+        """Whether the server runs."""
+        return bool(self._server.address)
+
+    @Slot()
+    def refresh(self) -> None:
+        """Show what the server does now."""
+        facts = self._server.facts
+        running = facts.running
+        self._last = request = (running or self._last) if self.has_server else None
+        self.client.setText((request.user_agent or "A program without a name") if request else "No requests")
+        self.client.set_color("text" if running else "muted")
+        self.client.setAccessibleName(f"Program: {self.client.text()}")
+        answered = f"{formatting.counted(facts.answered, 'request')} answered"
+        self.doing.setText(self._doing(running) if running else answered)
+        self.stop.setVisible(running is not None)
+        self.speed.show_value(formatting.rate(request.tokens_per_second if request else None))
+        self.accepted.show_value(formatting.percent(request.acceptance if request else None))
+        self.waiting.show_value(formatting.count(len(facts.waiting)) if facts.waiting else formatting.NONE)
+
+    def _doing(self, running: RequestFacts) -> str:
+        """Return what a request does, such as `Writing · smollm2-135m-instruct · 120 tokens`."""
+        paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
+        phase = "Waits for your reply" if paused else _PHASES[running.phase]
+        tokens = [formatting.counted(running.tokens, "token")] if running.tokens else []
+        return "  ·  ".join([phase, *tokens])
+
+    def _stop_request(self) -> None:
+        running = self._server.facts.running
+        if running is not None:
+            self._server.cancel(running.request_id)
 
 
 class SpeedPanel(QScrollArea):
@@ -97,7 +171,7 @@ class SpeedPanel(QScrollArea):
         self.time.ledger_requested.connect(self.ledger_requested)
         return ground
 
-    def follow_training(self, training: "TrainingControl", text: "Callable[[TrainingControl], str]") -> None:
+    def follow_training(self, training: "TrainingControl", text: Callable[["TrainingControl"], str]) -> None:
         """Show the state of a training below that of the engine; `text` describes it."""
         self._training = training
 
@@ -143,7 +217,7 @@ class SpeedPanel(QScrollArea):
         state, model, elsewhere = self._controller.replies.state, self._controller.model_slot.info, self._is_elsewhere
         if state is EngineState.PREFILL and self._source.state is not state:
             # This is another reply, or the same one again.
-            self._begin(Statistics())
+            self._begin()
         if state is not EngineState.IDLE or self._context.doing is Doing.NOTHING:
             self.status.show_state(state)
         self._show(state=state, model=model)
@@ -156,7 +230,7 @@ class SpeedPanel(QScrollArea):
 
     def _show_pending(self) -> None:
         self._show(statistics=self._pending)
-        self.speed.explain(self._slow_reason())
+        self.speed.reason.show_text(self._slow_reason())
 
     def _slow_reason(self) -> str:
         """Return why the reply that is being written is slower than without drafting; empty if it is not."""
@@ -182,15 +256,15 @@ class SpeedPanel(QScrollArea):
             self._show()
         elif (last := self._controller.chat.path.last_measured) is not None:
             # What else ran then is not known.
-            self.speed.explain("")
+            self.speed.reason.show_text("")
             self._note_message(last)
         else:
-            self._begin(Statistics())
+            self._begin()
 
-    def _begin(self, statistics: Statistics) -> None:
-        self._pending = statistics
-        self.speed.explain("")
-        self._show(statistics=statistics, finish=None, mode=None)
+    def _begin(self) -> None:
+        self._pending = Statistics()
+        self.speed.reason.show_text("")
+        self._show(statistics=self._pending, finish=None, mode=None)
 
     def _show(self, **changes: Any) -> None:
         """Show the figures with some fields of `FigureSource` changed."""

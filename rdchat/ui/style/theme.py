@@ -97,7 +97,6 @@ class Theme(QObject):
     """The present appearance. Widgets take it in their constructor and repaint on `changed`.
 
     Attributes:
-        dark: Whether the appearance is dark.
         colors: Its colours.
         text_size: Transcript text, in points; see `set_text_size`.
     """
@@ -116,8 +115,7 @@ class Theme(QObject):
     def _choose_colors(self) -> None:
         # not every platform obeys a forced scheme (bare X11 does not), so it is kept here too
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
-        self.dark = scheme is Qt.ColorScheme.Dark
-        self.colors = DARK if self.dark else LIGHT
+        self.colors = DARK if scheme is Qt.ColorScheme.Dark else LIGHT
         self._fill_palette()
 
     def set_scheme(self, scheme: Qt.ColorScheme) -> None:

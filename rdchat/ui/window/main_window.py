@@ -19,7 +19,7 @@ from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style.layouts import splitter
 from rdchat.ui.style.opening import SideWindow, show_in_front
 from rdchat.ui.style.theme import PANEL_WIDTH, SIDEBAR_WIDTH, Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.commands import Commands, WindowParts
 from rdchat.ui.window.header import Header
 from rdchat.ui.window.menus import WindowActions, menus
@@ -215,7 +215,6 @@ class MainWindow(QMainWindow):
             picker.search_requested.connect(lambda: windows.models.show_page(windows.models.drafters))
         self.sidebar.list.write_requested.connect(conversation.composer.setFocus)
         conversation.choose_model_requested.connect(commands.choose_model)
-        conversation.larger_model_requested.connect(windows.open_discover)
         conversation.transcript.regenerate_with_requested.connect(commands.regenerate_with)
         conversation.transcript.tokens_requested.connect(windows.show_tokens)
         conversation.transcript.compare_requested.connect(windows.compare)

@@ -9,7 +9,7 @@ from pytestqt.exceptions import capture_exceptions
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Notice
-from rdchat.services.app.unexpected_errors import UnexpectedErrors
+from rdchat.services.app.event_loop import UnexpectedErrors
 
 
 @pytest.fixture

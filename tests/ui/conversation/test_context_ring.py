@@ -2,7 +2,7 @@ from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.chat.chat_context import ContextUse
-from rdchat.ui.conversation.context_ring import ContextRing
+from rdchat.ui.conversation.composer import ContextRing
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

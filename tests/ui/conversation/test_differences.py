@@ -1,6 +1,6 @@
 import pytest
 
-from rdchat.ui.conversation.differences import differences
+from rdchat.ui.conversation.alternatives_window import differences
 
 
 @pytest.mark.parametrize(

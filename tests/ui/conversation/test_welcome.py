@@ -2,7 +2,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QPushButton
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.conversation.welcome import EXAMPLES, WelcomeView
+from rdchat.ui.conversation.conversation_view import EXAMPLES, WelcomeView
 from rdchat.ui.style.theme import Theme
 
 

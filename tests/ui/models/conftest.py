@@ -13,7 +13,7 @@ from rdchat.services.models.sources import ModelSources
 from rdchat.ui.models import ModelsWindow
 from rdchat.ui.models.installed.page import InstalledPage
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
 from tests.services.models.library_samples import MEMORY, library_model

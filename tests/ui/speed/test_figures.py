@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
+from rdchat.inference.api.ledger_view import Spent
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, FigureSource
+from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, STAGES, FigureSource
 from rdchat.ui.style.formatting import NONE
 
 
@@ -17,3 +18,7 @@ def test_a_few_tokens_left_to_read_have_no_speed() -> None:
     speed = FIGURES["Reading speed"]
     assert speed(FigureSource(read)) == "2,000 tokens/s"
     assert speed(FigureSource(replace(read, cached_prompt_tokens=99))) == NONE
+
+
+def test_every_use_of_time_is_explained() -> None:
+    assert {*Spent} < STAGES.keys()

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.services.server.server_control import ServerControl
-from rdchat.ui.speed.server_section import ServerSection
+from rdchat.ui.speed.speed_panel import ServerSection
 from rdchat.ui.style import formatting
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat

@@ -41,7 +41,7 @@ def test_what_time_is_spent_on_can_be_told_from_the_ground(colors: Colors) -> No
 def test_a_forced_scheme_holds_where_the_platform_has_none(qtbot: QtBot, qapp: QApplication, theme: Theme) -> None:
     with qtbot.waitSignal(theme.changed):
         theme.set_scheme(Qt.ColorScheme.Dark)
-    assert theme.dark
+    assert theme.colors.dark
     assert theme.colors is DARK
     assert qapp.palette().color(QPalette.ColorRole.Window) == DARK.window
     with qtbot.waitSignal(theme.changed):

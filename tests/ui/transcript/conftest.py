@@ -12,10 +12,10 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.messages import Role
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
 from rdchat.ui.transcript.message_parts import MessageEditor
 from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.transcript.view import TranscriptView
 
 
 def person(message_id: int, text: str, **more: object) -> Message:

@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QMenu
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message
-from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.markdown.copying import (
     CopyForm,
     as_html,
@@ -25,6 +24,7 @@ from rdchat.ui.transcript.markdown.copying import (
 )
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
 from rdchat.ui.transcript.markdown.text_body import TextBody
+from rdchat.ui.transcript.view import TranscriptView
 from tests.ui.transcript.conftest import person, reply, widget_of
 
 Show = Callable[[Sequence[Message]], TranscriptView]

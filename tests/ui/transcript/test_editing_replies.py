@@ -10,9 +10,9 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.message_actions import facts, summary
 from rdchat.ui.transcript.message_parts import EDGE
-from rdchat.ui.transcript.reply_details import facts, summary
+from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
 from tests.ui.transcript.conftest import (
     button,

@@ -9,8 +9,8 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import Message, MessageStatus, Thinking
 from rdchat.inference.api.events import FinishReason
-from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_parts import FoldedText
+from rdchat.ui.transcript.view import TranscriptView
 from tests.ui.transcript.conftest import (
     append_text,
     button,

@@ -12,8 +12,8 @@ from pytestqt.qtbot import QtBot
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
 from rdchat.inference.api.requests import Mode
 from rdchat.ui.speed.sections import FigureRow
-from rdchat.ui.transcript import TranscriptView
-from rdchat.ui.transcript.reply_details import ReplyDetails
+from rdchat.ui.transcript.message_actions import ReplyDetails
+from rdchat.ui.transcript.view import TranscriptView
 from tests.ui.transcript.conftest import button, person, reply, widget_of
 from tests.ui.transcript.samples import DRAFTED
 

@@ -9,8 +9,7 @@ from rdchat.inference.api.requests import Mode, SamplingParams
 from rdchat.ui.speed.figures import DEFINITIONS
 from rdchat.ui.style.formatting import prefill_text
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript.message_actions import FactsLine
-from rdchat.ui.transcript.reply_details import Fact, facts, summary
+from rdchat.ui.transcript.message_actions import Fact, FactsLine, facts, summary
 from tests.ui.transcript.conftest import reply
 from tests.ui.transcript.samples import DRAFTED
 

@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import ON_SCREEN, MainWindow
 from tests.ui.conftest import Chat
 

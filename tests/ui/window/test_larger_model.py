@@ -40,7 +40,7 @@ def press(qtbot: QtBot, banner: Banner, name: str) -> None:
 
 
 def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    window.conversation.offer_larger_model(window.windows.memory)
+    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     assert offered(window) is None
     chat.start()
     wait_for_offer(qtbot, window)
@@ -52,7 +52,7 @@ def test_its_button_opens_discover_at_the_model(
     qtbot: QtBot, window: MainWindow, chat: Chat, no_keychain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    window.conversation.offer_larger_model(window.windows.memory)
+    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Get a Larger One…")
     models = window.windows.models
@@ -68,7 +68,7 @@ def test_its_button_opens_discover_at_the_model(
 
 
 def test_put_away_it_stays_away(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    window.conversation.offer_larger_model(window.windows.memory)
+    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     chat.start()
     press(qtbot, wait_for_offer(qtbot, window), "Close this notice")
     assert offered(window) is None
@@ -87,7 +87,7 @@ def test_it_is_remembered_that_it_was_put_away(chat: Chat) -> None:
 
 
 def test_another_model_ends_it_for_good(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
-    window.conversation.offer_larger_model(window.windows.memory)
+    window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)
     chat.start()
     wait_for_offer(qtbot, window)
     chat.controller.model_slot.load("better")

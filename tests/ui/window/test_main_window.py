@@ -14,7 +14,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.conversation.banner import Banner
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.listed import listed
 from tests.services.fakes import Reply
@@ -334,10 +334,10 @@ def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, cha
 
 def test_appearance_follows_the_settings(chat: Chat, window: MainWindow, theme: Theme) -> None:
     chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.DARK))
-    assert theme.dark
+    assert theme.colors.dark
     assert window.sidebar.grab().toImage().pixelColor(2, 300) == theme.colors.window
     chat.controller.settings.change(replace(chat.controller.settings.values, appearance=Appearance.LIGHT))
-    assert not theme.dark
+    assert not theme.colors.dark
 
 
 def _choose_model(window: MainWindow, folder: Path) -> None:

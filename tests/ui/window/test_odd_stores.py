@@ -21,7 +21,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.services.fakes import ScriptedEngine

@@ -20,8 +20,8 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.ui.style.theme import Theme
-from rdchat.ui.transcript import TranscriptView
 from rdchat.ui.transcript.message_widget import MessageWidget
+from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from tests.services.fakes import ScriptedEngine
 from tests.ui.transcript.conftest import edited_text

@@ -241,7 +241,4 @@ def _without_head(parsed: Parsed) -> Parsed:
 
 
 def _line_start(source: str, line: int) -> int:
-    start = 0
-    for _ in range(line):
-        start = source.index("\n", start) + 1
-    return start
+    return sum(len(each) + 1 for each in source.split("\n", line)[:line])

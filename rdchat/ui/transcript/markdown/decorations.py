@@ -48,12 +48,9 @@ class CodeHeader(QWidget):
         buttons = self.wrap_button, self.save_button, self.copy_button
         row(self._label, None, *buttons, within=self, spacing=0, margins=(MEDIUM, 0, TIGHT, 0))
 
-    def show_language(self, language: str) -> None:
-        """Show the language written after the fence, which may grow letter by letter."""
+    def show_code(self, language: str, wraps: bool) -> None:
+        """Show the language written after the fence, and let the button offer the opposite of `wraps`."""
         self._label.setText(_language(language)[0][:40] or "Code")
-
-    def show_wrapped(self, wraps: bool) -> None:
-        """Let the button offer the opposite of the state: to break long lines, or to let them run on."""
         name = "Don't wrap long lines" if wraps else "Wrap long lines"
         if self.wrap_button.accessibleName() != name:
             self.wrap_button.show_as("no_wrap" if wraps else "wrap", name)
@@ -187,8 +184,7 @@ class Decorations(QObject):
         if number not in self._headers:
             self._headers[number] = self._make_header(number)
         header = self._headers[number]
-        header.show_language(span.language)
-        header.show_wrapped(number in self._writer.wrapped)
+        header.show_code(span.language, number in self._writer.wrapped)
         top, height = TIGHT // 2, code_header_height(self._theme) - TIGHT // 2
         header.setGeometry(panel.left(), panel.top() + top, panel.width(), height)
 

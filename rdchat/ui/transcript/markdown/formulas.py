@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula, FormulaDrawer
 from rdchat.ui.style.icons import draw_svg
 from rdchat.ui.transcript.markdown.blocks import Run
-from rdchat.work.job import Job, SerialThread, StopWork
+from rdchat.work.job import Job, SerialThread
 
 OBJECT = "\ufffc"
 _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
@@ -53,7 +53,7 @@ class FormulaLibrary:
         if key not in self._jobs and not self._closed:
             if len(self._jobs) > _MAX_PICTURES:
                 del self._jobs[next(iter(self._jobs))]
-            self._jobs[key] = self._thread.do(lambda _job: self._draw(tex, display))
+            self._jobs[key] = self._thread.do(lambda job: self._drawer.draw(tex, display, job.check))
         return not self._closed and self._jobs[key].ended
 
     def find(self, tex: str, display: bool) -> Formula | None:
@@ -67,16 +67,10 @@ class FormulaLibrary:
     def close(self) -> None:
         """End the drawing. Idempotent."""
         self._closed = True
+        for job in self._jobs.values():
+            job.cancel()
         self._thread.close()
         self._drawer.close()
-
-    def _check(self) -> None:
-        if self._closed:
-            raise StopWork
-
-    def _draw(self, tex: str, display: bool) -> Formula | None:
-        self._check()
-        return self._drawer.draw(tex, display, self._check)
 
 
 FORMULAS = FormulaLibrary()
