@@ -53,7 +53,7 @@ _COMMANDS: _Commands = {
             ),
             "mtp": (
                 "get a model's MTP layers: a drafter by its authors, which most conversions leave out",
-                "models.mtp_layers:mtp model --revision --yes --json",
+                "models.hub_actions:mtp model --revision --yes --json",
             ),
             "token": (
                 "store a Hugging Face token in the system's keychain, for gated models; type it, or pipe it in",
@@ -69,7 +69,7 @@ _COMMANDS: _Commands = {
             ),
             "delete": (
                 "delete a model or drafter from the Hugging Face cache or rdchat's folder; whole ones go to the Trash",
-                "models.deleting:delete model --revision --yes --json",
+                "models.listing:delete model --revision --yes --json",
             ),
             "check-pair": ("check whether one model can draft for another", "models.listing:check_pair --json"),
         },

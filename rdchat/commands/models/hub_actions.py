@@ -1,14 +1,16 @@
-"""`rdchat models search`, `download` and `token`: actions that use the hub or its token."""
+"""`rdchat models search`, `download`, `mtp` and `token`: actions that use the hub or its token."""
 
 import argparse
 import getpass
 import queue
+import shlex
 import sys
 from dataclasses import asdict
 
 from rdchat.commands import options
-from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls, table
-from rdchat.errors import InvalidSettingError, NetworkError, RdchatError
+from rdchat.commands.models.listing import card_of
+from rdchat.commands.terminal import INTERRUPTED, ProgressLine, agreed, ctrl_c_calls, table
+from rdchat.errors import InvalidSettingError, ModelError, NetworkError, RdchatError
 from rdchat.files.sizes import size_text
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_process import DownloadProcess
@@ -16,6 +18,7 @@ from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command
+from rdchat.inference.models.mtp_source import find_layers
 
 _MAX = 100
 _POLL_S = 0.2
@@ -165,4 +168,32 @@ def token(args: argparse.Namespace) -> int:
     if not tokens.remember(Token(text.strip()), endpoint):
         raise RdchatError("This computer has no keychain for the token.", "Set HF_TOKEN instead.")
     print(f"The token for {endpoint.host} is stored in the keychain.")
+    return 0
+
+
+def add_mtp(parser: argparse.ArgumentParser) -> None:
+    """Add the options of `mtp`."""
+    text = "hub id of the model's original, if the model's card does not name it"
+    parser.add_argument("--from", dest="original", default="", metavar="ORG/NAME", help=text)
+
+
+def mtp(args: argparse.Namespace) -> int:
+    """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person says no."""
+    api = HubApi(Tokens().access(find_endpoint()))
+    with ProgressLine() as line:
+        line.show_text(f"{args.model}: looking for its MTP layers", "asking")
+        plan = find_layers(api, card_of(args), args.original)
+    if plan is None:
+        text = f"Neither the hub nor the card of {args.model} says which model it was quantised from."
+        raise ModelError(text, "Name its original: --from ORG/NAME.")
+    text = f"MTP layers for {args.model}: {size_text(plan.size)}, from {plan.files.repository}."
+    if not agreed(args.yes or plan.is_saved, text):
+        return 1
+    command = ["rdchat", "models", "mtp", args.model]
+    command += ["--revision", args.revision] if args.revision != "main" else []
+    ended = run_download(plan.begin(), shlex.join(command))
+    if ended is None:
+        return INTERRUPTED
+    report = {name: getattr(ended, name) for name in ("repository", "commit", "folder", "fetched_bytes")}
+    options.print_result(args, {"model": args.model, **report, "bytes": plan.size}, ended.folder)
     return 0

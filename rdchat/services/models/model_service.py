@@ -1,12 +1,18 @@
-"""The base class of the models window's services: each has one thread for disks, keychains and the hub."""
+"""The base class of the models window's services, and the functions by which they read models and ask the device."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
 
 from PySide6.QtCore import QObject, Signal
 
 from rdchat.errors import InvalidSettingError
+from rdchat.hub.downloads.download import Download
 from rdchat.hub.endpoint import Tokens, find_endpoint
-from rdchat.services.background.background_work import BackgroundWork
+from rdchat.hub.known_files import RepositoryFiles
+from rdchat.inference.api.model_facts import MachineMemory, ModelCard
+from rdchat.services.background.background_work import BackgroundWork, FolderSearch
 
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
@@ -46,3 +52,69 @@ class ModelService(QObject):
         from rdchat.hub.hub_api import HubApi  # noqa: PLC0415  its client takes longer to import than the window
 
         return HubApi(self._tokens.access(find_endpoint()))
+
+
+class MtpPlan(Protocol):
+    """Layers to be fetched. `inference.models.mtp_source` makes plans; it reads model files, which services do not."""
+
+    @property
+    def files(self) -> RepositoryFiles:
+        """The drafter's files."""
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether its record is on disk, from a download that was not finished."""
+
+    @property
+    def size(self) -> int:
+        """Bytes to store."""
+
+    def begin(self) -> Download:
+        """Write the record, and return the download to start. Raises StorageError."""
+
+
+type Find = Callable[[HubApi, ModelCard, str], MtpPlan | None]
+"""Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSources:
+    """Slow functions; each is called on a thread.
+
+    Attributes:
+        models: Yields the models on this machine; takes a folder of the person's own, or "".
+        memory: Returns the machine's memory; None before the engine has started.
+        drafters: Returns the drafter heads that fit the model in a folder; None before the engine has started.
+        calls: Returns the measured time of a model's calls by rows, in plain steps; None before the engine has
+            started.
+        problem: Returns why a folder or file cannot be loaded, a sentence; empty where it can.
+        mtp_layers: Finds the MTP layers of a model at the hub.
+    """
+
+    models: Callable[[str], Iterable[ModelCard]] = lambda _chosen: ()
+    memory: Callable[[], MachineMemory | None] = lambda: None
+    drafters: Callable[[Path], tuple[ModelCard, ...] | None] = lambda _folder: ()
+    calls: Callable[[Path], Mapping[int, float] | None] = lambda _folder: {}
+    problem: Callable[[str], str] = lambda _path: ""
+    mtp_layers: Find = lambda _hub, _model, _original: None
+
+
+class DeviceMemory(FolderSearch):
+    """The machine's memory as the engine's device sees it; a `FolderSearch` for one `MachineMemory`.
+
+    Args:
+        find: Asks the device; None before the engine has started.
+        parent: The Qt parent.
+    """
+
+    def __init__(self, find: Callable[[], MachineMemory | None], parent: QObject | None = None) -> None:
+        super().__init__(lambda: (memory,) if (memory := find()) is not None else None, parent)
+
+    @property
+    def now(self) -> MachineMemory | None:
+        """The last answer; None before the engine has started."""
+        return self.results[0] if self.results else None
+
+    def ask(self) -> None:
+        """Ask again; emits `changed` if the answer differs."""
+        self.look()

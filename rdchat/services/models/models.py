@@ -13,19 +13,15 @@ from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.discover.hub_search import HubDetails, HubSearch
-from rdchat.services.models.downloads.downloads import LIMITS, Downloads
-from rdchat.services.models.downloads.hub_account import HubAccount
-from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
-from rdchat.services.models.drafters.hub_drafters import HubDrafters
-from rdchat.services.models.drafters.mtp_search import MtpSearch
-from rdchat.services.models.installed.library import Library
-from rdchat.services.models.installed.model_files import RemovalQuestion
-from rdchat.services.models.installed.removal import Removal, Removed, Verification
+from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
+from rdchat.services.models.fit import Machine
+from rdchat.services.models.hub_drafters import HubDrafters, MtpSearch
+from rdchat.services.models.hub_search import HubDetails, HubSearch
+from rdchat.services.models.library import Library
 from rdchat.services.models.model import Model
-from rdchat.services.models.model_service import ModelService
-from rdchat.services.models.sources import DeviceMemory, ModelSources
+from rdchat.services.models.model_files import RemovalQuestion
+from rdchat.services.models.model_service import DeviceMemory, ModelService, ModelSources
+from rdchat.services.models.removal import Removal, Removed, Verification
 from rdchat.services.models.training.training_control import TrainingControl
 
 
@@ -50,7 +46,7 @@ class Models(QObject):
         self.downloads = Downloads(self.tokens, limits, self)
         self.account.accepted.connect(self.downloads.retry_refused)
         control.changed.connect(lambda settings: self.downloads.set_at_once(settings.downloads_at_once))
-        self.library = Library(sources, slot, control, self)
+        self.library = Library(sources, slot, control, drafting, self)
         self.verification = Verification(self.tokens, self)
         self.removal = Removal(parent=self)
         self.search = HubSearch(self.tokens, self)
@@ -63,11 +59,10 @@ class Models(QObject):
         self._after_unload: Callable[[], None] | None = None  # deletes the model that is being unloaded
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
-        self.shelf = DrafterShelf(slot, drafting, control, self.library, sources.drafters, parent=self)
         self.hub_drafters = HubDrafters(self.tokens, self)
         self.mtp = MtpSearch(self.tokens, sources.mtp_layers, self.downloads, self)
         for changed in (self.downloads.finished, self.removal.restored):
-            changed.connect(self.shelf.look)
+            changed.connect(self.library.look_for_all)
         self.training = TrainingControl(self)
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):
             changed.connect(self._hold_training)
@@ -82,7 +77,7 @@ class Models(QObject):
     @property
     def drafters(self) -> tuple[Model, ...]:
         """The drafters on this machine for the chosen model."""
-        cards = self.shelf.fitting if self.shelf.chosen is not None else ()
+        cards = self.library.fitting if self.library.chosen is not None else ()
         return tuple(Model(card.model, card, is_installed=True, drafts=True, is_model=False) for card in cards)
 
     @property
@@ -93,7 +88,7 @@ class Models(QObject):
                 each.repository,
                 hub=each,
                 download=self.downloads.find(each.repository),
-                is_installed=each.repository in self.shelf.here or self.is_downloaded(each.repository),
+                is_installed=each.repository in self.library.here or self.is_downloaded(each.repository),
                 drafts=True,
                 is_model=each.is_smaller_model,
             )
@@ -103,7 +98,7 @@ class Models(QObject):
     @property
     def was_searched(self) -> bool:
         """Whether the hub was asked for drafters of the chosen model."""
-        chosen, searched = self.shelf.chosen, self.hub_drafters.model
+        chosen, searched = self.library.chosen, self.hub_drafters.model
         return chosen is not None and bool(searched) and searched == chosen.name
 
     def is_downloaded(self, repository: str, gguf: str = "") -> bool:
@@ -124,7 +119,7 @@ class Models(QObject):
             self.slot.unload()
             return
         if question.model.is_drafter:
-            self.shelf.let_go(question.model)
+            self.library.let_go(question.model)
         remove()
 
     def close(self) -> None:
@@ -152,4 +147,4 @@ class Models(QObject):
         unfinished = removed.model.repository if removed.with_unfinished else ""
         self.downloads.forget_deleted(removed.model.path, unfinished)
         self.library.forget(removed.model)
-        self.shelf.look()
+        self.library.look_for_all()

@@ -8,8 +8,8 @@ from rdchat.chat.conversation import Notice
 from rdchat.services.chat.chat_context import ContextUse, Doing, SummaryProgress
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState, Failure
-from rdchat.services.models.discover.newcomers import LargerModel
-from rdchat.services.models.sources import DeviceMemory
+from rdchat.services.models.model_service import DeviceMemory
+from rdchat.services.models.newcomers import LargerModel
 from rdchat.services.order.chat_order import Step
 from rdchat.ui.conversation.banner import UNDO_MS, Banner, BannerArea
 from rdchat.ui.conversation.composer import Composer

@@ -7,22 +7,23 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QMenu, QToolButton, QWidget
 
 from rdchat.errors import RdchatError
-from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
-from rdchat.services.models.installed.model_files import reason_not_to_delete
 from rdchat.services.models.model import Model, ModelState
+from rdchat.services.models.model_files import reason_not_to_delete
 from rdchat.services.models.models import Models
 from rdchat.ui.models import texts
-from rdchat.ui.models.page_parts import FileList, PageLinks
+from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.removal import ask_to_delete
-from rdchat.ui.style.buttons import FlatButton, IconButton, push_button
-from rdchat.ui.style.formatting import file_size
+from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
+from rdchat.ui.style.formatting import counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row, show_share, thin_bar
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
 
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
+_MAX_LISTED = 300  # files
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # the first one that a drafter's card has is shown
 
 
@@ -102,7 +103,7 @@ class ModelRow(QWidget):
 
     @property
     def _name(self) -> str:
-        model, chosen = self._model, self._models.shelf.chosen
+        model, chosen = self._model, self._models.library.chosen
         if model.is_in_downloads:
             return texts.download_title(self._download)
         return texts.drafter_name(model.card, [chosen.name] if chosen else ()) if model.card else model.id
@@ -112,12 +113,12 @@ class ModelRow(QWidget):
         return self._model.download or Download(self._model.id)
 
     def _show_texts(self) -> None:
-        model, shelf = self._model, self._models.shelf
-        used = model.drafts and shelf.uses(model) and shelf.chosen is not None and shelf.chosen.is_loaded
+        model, library = self._model, self._models.library
+        used = model.drafts and library.uses(model) and library.chosen is not None and library.chosen.is_loaded
         installed = model.is_installed and model.card is None and model.drafts
         self.badge.show_text("In use" if used else "Installed" if installed else "")
         self.facts.show_text(texts.drafter_facts(model) if model.drafts else "")
-        figures = shelf.figures_of(model.card) if model.card is not None else {}
+        figures = library.figures_of(model.card) if model.card is not None else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
         self.figures.show_text(trained)
@@ -153,7 +154,7 @@ class ModelRow(QWidget):
             return texts.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
             return texts.note_text(download), ""
-        return texts.drafter_problem(model, self._models.shelf.problem_of(model)), ""
+        return texts.drafter_problem(model, self._models.library.problem_of(model)), ""
 
     def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
         """Return the texts of the two buttons, and what they do; an empty text hides a button."""
@@ -169,7 +170,7 @@ class ModelRow(QWidget):
                 resume = "Try Again" if download.state is DownloadState.FAILED else "Resume"
                 return (resume, lambda: models.downloads.resume(download.id)), ("Remove", self._ask_to_remove)
         if model.drafts:
-            use, race, smaller = models.shelf.use, models.shelf.race, model.is_smaller_model
+            use, race, smaller = models.library.use, models.library.race, model.is_smaller_model
             return (
                 ("Use", lambda: use(model.id, is_model=smaller)),
                 ("Try in a Race…", lambda: race(model.id, is_model=smaller)),
@@ -185,7 +186,7 @@ class ModelRow(QWidget):
         return bool(name) and slot.failure is None and slot.chosen == name
 
     def _show_buttons(self) -> None:
-        model, shelf = self._model, self._models.shelf
+        model, library = self._model, self._models.library
         for button, (text, _) in zip((self.main, self.other), self._actions(), strict=True):
             button.setText(text)
             button.setVisible(bool(text))
@@ -193,11 +194,11 @@ class ModelRow(QWidget):
             button.setEnabled(True)  # `_remove` disabled it, and may have failed
             set_tip(button, "")
         if model.state is ModelState.INSTALLED and model.drafts:
-            reason = "" if shelf.chosen is not None and shelf.chosen.is_loaded else "Load this model first."
+            reason = "" if library.chosen is not None and library.chosen.is_loaded else "Load this model first."
             for button in (self.main, self.other):
-                button.setEnabled(not (reason or shelf.problem_of(model)))
+                button.setEnabled(not (reason or library.problem_of(model)))
                 set_tip(button, reason)
-            self.main.setEnabled(self.main.isEnabled() and not shelf.uses(model))
+            self.main.setEnabled(self.main.isEnabled() and not library.uses(model))
         elif model.state is ModelState.INSTALLED:
             self.main.setEnabled(not self._is_chosen)
         elif model.state is ModelState.FOUND:
@@ -277,3 +278,42 @@ class RowList(QWidget):
                 self._column.insertWidget(index, row)
             row.show_model(model)
         self.setVisible(bool(models))
+
+
+class FileList(ThemedLabel):
+    """Lists each file with its size or its progress, one on each line.
+
+    Attributes:
+        fold: The button that folds and unfolds the list; the owner places it.
+    """
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True)
+        self._files: Sequence[DownloadFile] = ()
+        self._more = self._note = ""
+        self._open = False
+        self.fold = TextButton("", theme, self._turn)
+        self.show_files(())
+
+    def show_files(self, files: Sequence[DownloadFile], more: str = "", note: str = "") -> None:
+        """Show these files.
+
+        Args:
+            files: The files.
+            more: Follows the number of files on the button.
+            note: Shown below the list.
+        """
+        self._files, self._more, self._note = files, more, note
+        self.fold.setVisible(bool(files))
+        self._show()
+
+    def _turn(self) -> None:
+        self._open = not self._open
+        self._show()
+
+    def _show(self) -> None:
+        self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
+        listed = self._files[:_MAX_LISTED] if self._open else ()
+        lines = [f"{file.name}: {file.note or texts.file_text(file)}" for file in listed]
+        more = len(self._files) - _MAX_LISTED
+        self.show_text("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")

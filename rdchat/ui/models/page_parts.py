@@ -1,20 +1,229 @@
-"""Parts of pages: a notice with buttons, a line with a link, a list of files."""
+"""Parts of the pages: the list of models, its details beside it, a notice with buttons, a line with a link."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from PySide6.QtCore import QObject, Qt, Signal
-from PySide6.QtWidgets import QWidget
+from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRect, QSignalBlocker, QSize, Qt, Signal
+from PySide6.QtGui import QKeyEvent, QPainter
+from PySide6.QtWidgets import (
+    QFrame,
+    QListWidget,
+    QListWidgetItem,
+    QSplitter,
+    QStyledItemDelegate,
+    QStyleOptionViewItem,
+    QWidget,
+)
 
-from rdchat.hub.downloads.download import DownloadFile
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.ui.models.texts import file_text
 from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.formatting import counted
-from rdchat.ui.style.labels import ThemedLabel
-from rdchat.ui.style.layouts import column, row
+from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text
+from rdchat.ui.style.layouts import Part, column, row, splitter
 from rdchat.ui.style.opening import open_page
-from rdchat.ui.style.theme import LARGE, SMALL, Theme
+from rdchat.ui.style.theme import LARGE, SMALL, Theme, control_font, paint_row_ground
+
+_ENTRY = Qt.ItemDataRole.UserRole
+_ENTRY_HEIGHT, _HEADING_HEIGHT = 48, 34
+_LEFT_WIDTH, _MIN_WIDTH = 320, 240
+_MIN_TITLE = 60  # pixels
+_NEARLY = 300  # pixels from the end of the list at which `more_requested` is emitted
+_TOP, _BOTTOM = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
+_LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model in the list, or a heading.
+
+    Attributes:
+        key: Identifies the model, while its figures change; empty for a heading.
+        title: The name, or the heading.
+        facts: Below the name, at the left.
+        use: Below the name, at the right.
+        marks: Texts beside the name, at the right, each with the name of its colour.
+        color: Colour of the name.
+        item: The model.
+    """
+
+    key: str
+    title: str
+    facts: str = ""
+    use: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
+    color: str = "text"
+    tip: str = ""
+    item: Any = None
+
+    @property
+    def spoken(self) -> str:
+        """All of it, for a screen reader."""
+        parts = (self.title, *(mark for mark, _ in self.marks), self.facts.replace("  ·  ", ", "), self.use)
+        return ", ".join(part for part in parts if part)
+
+
+class _Delegate(QStyledItemDelegate):
+    """Draws a name and its marks over its facts; a heading in one muted line."""
+
+    def __init__(self, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._theme = theme
+        self._title, self._small, self._heading = control_font(), control_font(-1.5), control_font(-1, bold=True)
+
+    def sizeHint(self, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex) -> QSize:
+        return QSize(120, _ENTRY_HEIGHT if index.data(_ENTRY).key else _HEADING_HEIGHT)
+
+    def paint(
+        self, painter: QPainter, option: QStyleOptionViewItem, index: QModelIndex | QPersistentModelIndex
+    ) -> None:
+        entry: Entry = index.data(_ENTRY)
+        area: QRect = option.rect.adjusted(SMALL, 1, -SMALL, -1)
+        painter.save()
+        painter.setRenderHint(QPainter.RenderHint.Antialiasing)
+        if entry.key:
+            paint_row_ground(painter, area, option.state, self._theme.colors)
+            self._paint_entry(painter, entry, area.adjusted(SMALL + 2, 6, -SMALL, -6))
+        else:
+            painter.setPen(self._theme.colors.muted)
+            painter.setFont(self._heading)
+            text = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideRight, area.width() - SMALL)
+            painter.drawText(area.adjusted(SMALL + 2, 0, 0, -4), _BOTTOM, text)
+        painter.restore()
+
+    def _paint_entry(self, painter: QPainter, entry: Entry, text: QRect) -> None:
+        colors = self._theme.colors
+        painter.setFont(self._small)
+        metrics = painter.fontMetrics()
+        right = text.right()
+        for mark, color in reversed(entry.marks):
+            painter.setPen(getattr(colors, color))
+            width = metrics.horizontalAdvance(mark)
+            painter.drawText(QRect(right - width, text.top() + 1, width + 1, text.height()), _TOP, mark)
+            right -= width + SMALL
+        painter.setPen(colors.muted)
+        room = text.width() - (metrics.horizontalAdvance(entry.use) + SMALL if entry.use else 0)
+        painter.drawText(text, _BOTTOM | _LEFT_SIDE, metrics.elidedText(entry.facts, Qt.TextElideMode.ElideRight, room))
+        painter.drawText(text, _BOTTOM | _RIGHT_SIDE, entry.use)
+        painter.setPen(getattr(colors, entry.color))
+        painter.setFont(self._title)
+        width = max(right - text.left(), _MIN_TITLE)  # elided in the middle: names of a family differ at the end
+        title = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideMiddle, width)
+        painter.drawText(text, _TOP | _LEFT_SIDE, title)
+
+
+class ModelList(QListWidget):
+    """The list. Up and Down go from entry to entry, Return and a double click open one, Delete deletes it.
+
+    Attributes:
+        entries: The entries that are shown.
+        chosen: Emitted with the Entry that the person selected.
+        more_requested: Emitted when the end of the list is near.
+    """
+
+    chosen = Signal(object)
+    opened = Signal()
+    delete_requested = Signal()
+    more_requested = Signal()
+
+    def __init__(self, theme: Theme, name: str) -> None:
+        super().__init__()
+        self.entries: list[Entry] = []
+        self.setItemDelegate(_Delegate(theme, self))
+        self.setAccessibleName(name)
+        self.setFrameShape(QFrame.Shape.NoFrame)
+        self.viewport().setAutoFillBackground(False)
+        self.setMouseTracking(True)  # hover
+        self.setVerticalScrollMode(QListWidget.ScrollMode.ScrollPerPixel)
+        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
+        self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
+        self.doubleClicked.connect(self.opened)
+        self.currentItemChanged.connect(self._choose)
+        bar = self.verticalScrollBar()
+        bar.valueChanged.connect(self._ask_for_more)
+        bar.rangeChanged.connect(self._ask_for_more)
+        theme.changed.connect(self.viewport().update)
+
+    @property
+    def current(self) -> Entry | None:
+        """The entry that is selected."""
+        return self.entries[self.currentRow()] if self.currentRow() >= 0 else None
+
+    def row_of(self, key: str) -> int:
+        """Return the row of an entry; -1 if it is not listed."""
+        return next((position for position, entry in enumerate(self.entries) if key and entry.key == key), -1)
+
+    def show_entries(self, entries: Sequence[Entry]) -> None:
+        """Show these entries; the selected one stays selected if it is among them."""
+        key, bar = self.current.key if self.current is not None else "", self.verticalScrollBar()
+        same_start = [entry.key for entry in entries[:1]] == [entry.key for entry in self.entries[:1]]
+        position = bar.value() if same_start else 0
+        self.setUniformItemSizes(all(entry.key for entry in entries))  # headings are lower
+        with QSignalBlocker(self):
+            self.clear()
+            self.entries = list(entries)
+            for entry in entries:
+                self.addItem(_item(entry))
+        self.select(key)
+        self.executeDelayedItemsLayout()  # so that the scroll bar says whether the list is full
+        bar.setValue(position)
+
+    def select(self, key: str) -> None:
+        """Select an entry, or none, without emitting `chosen`."""
+        if key != (self.current.key if self.current is not None else ""):
+            with QSignalBlocker(self):
+                self.setCurrentRow(self.row_of(key))
+
+    def choose_first(self) -> None:
+        """Take the focus, and go to the first entry if none is selected."""
+        self.setFocus(Qt.FocusReason.ShortcutFocusReason)
+        position = next((position for position, entry in enumerate(self.entries) if entry.key), None)
+        if self.current is None and position is not None:
+            self.setCurrentRow(position)
+
+    def keyPressEvent(self, event: QKeyEvent) -> None:
+        if event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter) and self.current is not None:
+            self.opened.emit()
+        elif event.key() in (Qt.Key.Key_Delete, Qt.Key.Key_Backspace) and self.current is not None:
+            self.delete_requested.emit()
+        else:
+            super().keyPressEvent(event)
+
+    def _choose(self) -> None:
+        if self.current is not None:
+            self.chosen.emit(self.current)
+
+    def _ask_for_more(self) -> None:
+        bar = self.verticalScrollBar()
+        if self.count() and bar.maximum() - bar.value() < _NEARLY:
+            self.more_requested.emit()
+
+
+def _item(entry: Entry) -> QListWidgetItem:
+    item = QListWidgetItem(entry.title)
+    if not entry.key:
+        item.setFlags(Qt.ItemFlag.NoItemFlags)
+    item.setData(_ENTRY, entry)
+    item.setToolTip(tip_text(entry.tip))
+    item.setData(Qt.ItemDataRole.AccessibleTextRole, entry.spoken)
+    return item
+
+
+def two_columns(theme: Theme, left: Sequence[Part], right: Sequence[Part]) -> QSplitter:
+    """Return two columns with a movable divider: a list at the left, its details at the right.
+
+    Args:
+        theme: The appearance to follow.
+        left: The parts of the left column.
+        right: The parts of the right column.
+    """
+    grounds = Ground(theme, "window"), Ground(theme, "surface")
+    for ground, parts in zip(grounds, (left, right), strict=True):
+        column(*parts, within=ground, spacing=0)
+        ground.setMinimumWidth(_MIN_WIDTH)
+    columns = splitter(Qt.Orientation.Horizontal, (grounds[0], _LEFT_WIDTH), (grounds[1], 10_000))
+    columns.setStretchFactor(1, 1)
+    return columns
 
 
 class PageLinks(QObject):
@@ -92,45 +301,3 @@ class StatusLine(QWidget):
         self.link.setText(link)
         self.link.setVisible(bool(link))
         self._act = act
-
-
-_MAX_LISTED = 300
-
-
-class FileList(ThemedLabel):
-    """Lists each file with its size or its progress, one on each line.
-
-    Attributes:
-        fold: The button that folds and unfolds the list; the owner places it.
-    """
-
-    def __init__(self, theme: Theme) -> None:
-        super().__init__(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True)
-        self._files: Sequence[DownloadFile] = ()
-        self._more = self._note = ""
-        self._open = False
-        self.fold = TextButton("", theme, self._turn)
-        self.show_files(())
-
-    def show_files(self, files: Sequence[DownloadFile], more: str = "", note: str = "") -> None:
-        """Show these files.
-
-        Args:
-            files: The files.
-            more: Follows the number of files on the button.
-            note: Shown below the list.
-        """
-        self._files, self._more, self._note = files, more, note
-        self.fold.setVisible(bool(files))
-        self._show()
-
-    def _turn(self) -> None:
-        self._open = not self._open
-        self._show()
-
-    def _show(self) -> None:
-        self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
-        listed = self._files[:_MAX_LISTED] if self._open else ()
-        lines = [f"{file.name}: {file.note or file_text(file)}" for file in listed]
-        more = len(self._files) - _MAX_LISTED
-        self.show_text("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")

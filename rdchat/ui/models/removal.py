@@ -6,9 +6,9 @@ from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.hub.deleting import TrashedFolder
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.installed.model_files import RemovalQuestion
-from rdchat.services.models.installed.removal import Removal, Removed
+from rdchat.services.models.model_files import RemovalQuestion
 from rdchat.services.models.models import Models
+from rdchat.services.models.removal import Removal, Removed
 from rdchat.ui.models.page_parts import StatusLine
 from rdchat.ui.models.texts import short_name
 from rdchat.ui.style.formatting import file_size
@@ -64,7 +64,7 @@ def ask_to_delete(models: Models, window: QWidget, model: ModelCard) -> None:
     def show(question: RemovalQuestion) -> None:
         loaded, name = models.library.is_loaded(model), short_name(model.name)
         drafts_for = targets_of(model, models.settings.values)
-        sentences = deletion_text(question, loaded or models.shelf.is_used(model), drafts_for)
+        sentences = deletion_text(question, loaded or models.library.is_used(model), drafts_for)
         title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
         title = f"Delete the download of {name}?" if model.is_unfinished else title
         answer = "Unload and Delete" if loaded else "Delete"

@@ -18,11 +18,11 @@ from rdchat.inference.api.model_facts import (
     fit_of,
     gigabytes,
 )
-from rdchat.services.models.discover.fit import Machine, sizes_read
-from rdchat.services.models.discover.newcomers import Checked, Suggestion
-from rdchat.services.models.downloads.downloads import DownloadTotals
+from rdchat.services.models.downloads import DownloadTotals
+from rdchat.services.models.fit import Machine, sizes_read
 from rdchat.services.models.model import Model
-from rdchat.ui.models.model_list import Entry
+from rdchat.services.models.newcomers import Checked, Suggestion
+from rdchat.ui.models.page_parts import Entry
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, part_size, time_left
 

@@ -8,13 +8,12 @@ from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.models import Models
 from rdchat.ui.files.file_drops import FileDrops
-from rdchat.ui.models.discover.page import DiscoverPage
-from rdchat.ui.models.downloads.page import DownloadsPage
-from rdchat.ui.models.drafters.page import DraftersPage
-from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.discover_page import DiscoverPage
+from rdchat.ui.models.downloads_page import DownloadsPage, TokenDialog
+from rdchat.ui.models.drafters_page import DraftersPage
+from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.texts import totals_text
-from rdchat.ui.models.token_dialog import TokenDialog
 from rdchat.ui.style.formatting import percent
 from rdchat.ui.style.labels import Separator, tip_text
 from rdchat.ui.style.layouts import column, row

@@ -10,7 +10,7 @@ from PySide6.QtWidgets import QApplication, QMainWindow, QWidget
 
 from rdchat.chat.settings import Appearance, Settings
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.model_service import ModelSources
 from rdchat.ui.conversation.conversation_view import ConversationView
 from rdchat.ui.settings.chat_options import ChatOptions
 from rdchat.ui.settings.settings_window import SettingsWindow

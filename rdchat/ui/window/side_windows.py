@@ -14,7 +14,7 @@ from rdchat.chat.settings import WindowGeometry
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.services.chat_controller import ChatController
-from rdchat.services.models.sources import DeviceMemory, ModelSources
+from rdchat.services.models.model_service import DeviceMemory, ModelSources
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.style.labels import Ground
 from rdchat.ui.style.layouts import column, scrolled
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rdchat.ui.benchmark.race_window import RaceWindow
     from rdchat.ui.benchmark.window import BenchmarkWindow
     from rdchat.ui.drafts.window import DraftsWindow
-    from rdchat.ui.models import ModelsWindow
+    from rdchat.ui.models.window import ModelsWindow
     from rdchat.ui.speed.ledger_window import LedgerWindow
 
 
@@ -225,11 +225,11 @@ class SideWindows:
     @cached_property
     def models(self) -> "ModelsWindow":
         """Models on this machine and on the hub."""
-        from rdchat.ui.models import ModelsWindow  # noqa: PLC0415
+        from rdchat.ui.models.window import ModelsWindow  # noqa: PLC0415
 
         models = self.model_services
         window = self.restore_geometry("models", ModelsWindow(models, self._theme, self._sources.problem, self._parent))
-        models.shelf.race_requested.connect(self.try_in_race)
+        models.library.race_requested.connect(self.try_in_race)
         return window
 
     def show_training(self) -> None:
@@ -249,7 +249,7 @@ class SideWindows:
 
     def ask_for_token(self, parent: QWidget) -> None:
         """Open the dialog of the hub's token in front of a window."""
-        from rdchat.ui.models.token_dialog import TokenDialog  # noqa: PLC0415
+        from rdchat.ui.models.downloads_page import TokenDialog  # noqa: PLC0415
 
         dialog = TokenDialog(self.model_services.account, self._theme, parent)
         dialog.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)

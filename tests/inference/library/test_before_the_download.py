@@ -15,7 +15,7 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles
 from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom, ModelSizes
 from rdchat.inference.api.requests import Dtype
 from rdchat.inference.library.model_library import read_facts
-from rdchat.services.models.discover.fit import Machine, sizes_of_files, sizes_read
+from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
 
 GB = 2**30
 LAYERS, HIDDEN, INNER, KV, VOCABULARY = 36, 4096, 12288, 1024, 151936  # Qwen3 8B

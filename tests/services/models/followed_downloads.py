@@ -8,7 +8,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState
 from rdchat.hub.endpoint import Tokens
-from rdchat.services.models.downloads.downloads import Downloads
+from rdchat.services.models.downloads import Downloads
 from tests.hub.downloading import LIMITS
 
 WAIT_MS = 60_000

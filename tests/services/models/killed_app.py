@@ -14,7 +14,7 @@ from rdchat import app as app_module
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.downloads.download_record import has_unfinished
 from rdchat.hub.endpoint import Tokens
-from rdchat.services.models.downloads.downloads import Downloads
+from rdchat.services.models.downloads import Downloads
 from tests.hub.downloading import LIMITS
 from tests.services.fakes import ScriptedEngine
 

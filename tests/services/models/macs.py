@@ -3,8 +3,8 @@
 import pytest
 
 from rdchat.inference.api.model_facts import MachineMemory, MemoryRoom
-from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.fit import Machine
+from rdchat.services.models.model_service import ModelSources
 
 GB = 2**30
 

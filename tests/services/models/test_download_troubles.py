@@ -11,7 +11,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloads.hub_account import HubAccount
+from rdchat.services.models.downloads import HubAccount
 from tests.disks import small_disk
 from tests.hub.downloading import (
     NAME,

@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind, ModelCard, TargetMatch
-from rdchat.services.models.installed.draft_advice import DraftAction, Drafts, draft_advice
+from rdchat.services.models.draft_advice import DraftAction, Drafts, draft_advice
 from tests.services.models.library_samples import library_model
 
 TARGET = library_model("org/Large-8B", 8_000_000_000)

@@ -6,9 +6,8 @@ from pathlib import Path
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import ModelCard, TargetMatch
-from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
-from rdchat.services.models.installed.library import Library
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.library import Library
+from rdchat.services.models.model_service import ModelSources
 from tests.services.window import Window
 
 HEAD = ModelCard("head", "/head", "Your own", Path("/head"), match=TargetMatch(True))
@@ -25,14 +24,13 @@ def test_what_nobody_could_tell_at_first_is_asked_again(qtbot: QtBot, window: Wi
         return (HEAD, unsure) if begun[0] else None
 
     slot, settings = controller.model_slot, controller.settings
-    library = Library(ModelSources(models=lambda _chosen: (OTHER,)), slot, settings)
-    shelf = DrafterShelf(slot, controller.drafting, settings, library, find)
-    shelf.choose(OTHER)
+    sources = ModelSources(models=lambda _chosen: (OTHER,), drafters=find)
+    library = Library(sources, slot, settings, controller.drafting)
+    library.choose(OTHER)
     qtbot.waitUntil(lambda: bool(asked))
-    assert shelf.fitting == ()
+    assert library.fitting == ()
     begun[0] = True
     controller.model_slot.load("/models/another")
-    qtbot.waitUntil(lambda: [each.model for each in shelf.fitting] == [HEAD.model])
+    qtbot.waitUntil(lambda: [each.model for each in library.fitting] == [HEAD.model])
     assert set(asked) == {OTHER.path}
-    shelf.close()
     library.close()

@@ -8,7 +8,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.endpoint import HOST_VARIABLE, Tokens, TokenSource
-from rdchat.services.models.downloads.hub_account import HubAccount
+from rdchat.services.models.downloads import HubAccount
 from tests.hub.hub_server import HubServer
 from tests.hub.keychains import Keychain, SlowKeychain
 from tests.services.models.followed_downloads import WAIT_MS

@@ -6,7 +6,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.endpoint import HOST_VARIABLE, Tokens
-from rdchat.services.models.discover.hub_search import HubDetails, ModelDetails
+from rdchat.services.models.hub_search import HubDetails, ModelDetails
 from tests.hub.downloading import NAME, download, small_files
 from tests.hub.hub_server import Fault, HubServer
 

@@ -7,7 +7,7 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.endpoint import Tokens
-from rdchat.services.models.discover.hub_search import STEPS, HubQuery, HubSearch
+from rdchat.services.models.hub_search import STEPS, HubQuery, HubSearch
 from tests.hub.hub_server import Fault, HubServer
 
 UNREACHABLE = "Check the network connection, and the proxy, if you use one."

@@ -9,8 +9,9 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.model_facts import ModelCard, TargetMatch
-from rdchat.services.models.installed.library import Library
-from rdchat.services.models.sources import ModelSources
+from rdchat.services.models.draft_advice import draft_models
+from rdchat.services.models.library import Library
+from rdchat.services.models.model_service import ModelSources
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.services.window import Window
 
@@ -46,7 +47,8 @@ def disk() -> Disk:
 def library(disk: Disk, window: Window) -> Iterator[Library]:
     heads = (ModelCard("head", "/head", "Your own", match=TargetMatch(True), weights_bytes=7),)
     sources = ModelSources(disk.find, lambda: MEMORY, lambda _folder: heads)
-    library = Library(sources, window.controller.model_slot, window.controller.settings)
+    controller = window.controller
+    library = Library(sources, controller.model_slot, controller.settings, controller.drafting)
     yield library
     disk.pass_on.release(1000)
     library.close()
@@ -113,8 +115,8 @@ def test_draft_models_are_smaller_and_know_the_same_tokens(qtbot: QtBot, disk: D
     ]
     with qtbot.waitSignal(library.changed):
         library.look()
-    assert library.draft_models(target) == [tiny, small]
-    assert library.draft_models(library_model("org/none", tokens="")) == []
+    assert draft_models(target, library.models) == [tiny, small]
+    assert draft_models(library_model("org/none", tokens=""), library.models) == []
 
 
 def test_the_loaded_model_is_known_by_its_folder_or_its_file(window: Window, qtbot: QtBot, library: Library) -> None:

@@ -4,8 +4,8 @@ import pytest
 
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
-from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.discover.newcomers import for_machine, suggestions
+from rdchat.services.models.fit import Machine
+from rdchat.services.models.newcomers import for_machine, suggestions
 from tests.services.models.macs import GB, mac
 
 SIZES = (8, 16, 24, 36, 64, 128)

@@ -10,8 +10,8 @@ from rdchat import paths
 from rdchat.errors import RdchatError
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.installed.model_files import RemovalQuestion, reason_not_to_delete
-from rdchat.services.models.installed.removal import Removal, Removed
+from rdchat.services.models.model_files import RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.removal import Removal, Removed
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

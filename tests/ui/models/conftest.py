@@ -8,10 +8,10 @@ import pytest
 from pytestqt.qtbot import QtBot
 
 from rdchat.inference.api.model_facts import MachineMemory, ModelCard
+from rdchat.services.models.model_service import ModelSources
 from rdchat.services.models.models import Models
-from rdchat.services.models.sources import ModelSources
-from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.installed_page import InstalledPage
+from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow

@@ -4,7 +4,7 @@ from PySide6.QtWidgets import QMessageBox, QPushButton, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.services.models.models import Models
-from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.installed_page import InstalledPage
 
 
 def names(page: InstalledPage) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import Lack
-from rdchat.services.models.downloads.downloads import DownloadTotals, totals_of
+from rdchat.services.models.downloads import DownloadTotals, totals_of
 from rdchat.ui.models import texts
 from rdchat.ui.style import formatting
 

@@ -18,11 +18,11 @@ from rdchat.inference.api.model_facts import DrafterFit, HeadKind, ModelCard, Ta
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.api.training import DRAFTER, RESULT, ComparedGroup, Comparison, TrainingOrder
 from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.models.model_service import ModelSources
 from rdchat.services.models.models import Models
-from rdchat.services.models.sources import ModelSources
 from rdchat.services.models.training.job_folder import JobFolder, TrainingRecord
 from rdchat.services.models.training.training_control import TrainingState
-from rdchat.ui.models.drafters.page import DraftersPage
+from rdchat.ui.models.drafters_page import DraftersPage
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import download
@@ -127,7 +127,7 @@ def test_a_drafter_is_tried_in_a_race_without_being_used(
     qtbot: QtBot, chat: Chat, models: Models, page: DraftersPage, own: ModelCard
 ) -> None:
     have(chat, models, qtbot, own)
-    with qtbot.waitSignal(models.shelf.race_requested) as requested:
+    with qtbot.waitSignal(models.library.race_requested) as requested:
         click(qtbot, page.list.rows[own.model].other)
     assert requested.args == [DraftSettings(Mode.DRAFTER, drafter=own.model)]
     assert chat.controller.drafting.settings.drafter is None
@@ -229,7 +229,7 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
         return (replace(own, match=TargetMatch(True)),)
 
     here.models, here.drafters = (ModelCard("org/big", "org/big", "Hugging Face", Path("/big")),), fitting
-    models.shelf.look()
+    models.library.look_for_all()
     qtbot.waitUntil(lambda: page.model.count() == 2)
     assert page.model.currentText() == "tiny (loaded)"
     page.model.setCurrentIndex(1)
@@ -341,7 +341,7 @@ def test_a_training_by_clicks_from_the_form_to_its_use(
 ) -> None:
     have(chat, models, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: models.shelf.loaded is not None and models.shelf.loaded.path == small_model)
+    qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     click(qtbot, page.train)
     view, main = page.training.form, page.training.main
     view.tokens.setValue(1000)
@@ -414,7 +414,7 @@ def test_discarding_asks_first(
 ) -> None:
     have(chat, models, qtbot)
     chat.controller.model_slot.load(str(small_model))
-    qtbot.waitUntil(lambda: models.shelf.loaded is not None and models.shelf.loaded.path == small_model)
+    qtbot.waitUntil(lambda: models.library.loaded is not None and models.library.loaded.path == small_model)
     page.show_training()
     models.training.start(page.training.form.order())  # type: ignore[arg-type]
     wait_for(qtbot, models.training, TrainingState.TRAINING)

@@ -10,13 +10,13 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import HeadKind, ModelCard, TargetMatch
-from rdchat.services.models.discover.hub_search import ModelDetails
+from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
-from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.installed.page import InstalledPage
+from rdchat.ui.models.installed_page import InstalledPage
 from rdchat.ui.models.model_row import ModelRow
 from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.services.models.library_samples import library_model
 from tests.ui.hovering import Pipe, check_tips, rich_labels, shown_tips, watched_pipe

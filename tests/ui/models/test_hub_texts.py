@@ -6,8 +6,8 @@ import pytest
 
 from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
-from rdchat.services.models.discover.fit import Machine, sizes_of
-from rdchat.services.models.discover.newcomers import Checked, suggestions
+from rdchat.services.models.fit import Machine, sizes_of
+from rdchat.services.models.newcomers import Checked, suggestions
 from rdchat.ui.models import texts
 from rdchat.ui.style.formatting import MACHINE
 from tests.services.models.macs import GB, MAC_16

@@ -12,11 +12,10 @@ from pytestqt.qtbot import QtBot
 from rdchat.app import find_mtp_layers
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.models.model_service import ModelSources
 from rdchat.services.models.models import Models
-from rdchat.services.models.sources import ModelSources
 from rdchat.ui.models import texts
-from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
-from rdchat.ui.models.drafters.page import DraftersPage
+from rdchat.ui.models.drafters_page import DraftersPage, MtpSheet
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
@@ -49,7 +48,7 @@ def page(qtbot: QtBot, models: Models, theme: Theme, links: PageLinks, model: Mo
     qtbot.addWidget(page)
     page.resize(1000, 640)
     page.show()
-    models.shelf.choose(model)
+    models.library.choose(model)
     return page
 
 
@@ -121,7 +120,7 @@ def test_only_a_model_that_says_it_has_layers_is_asked_for_its_original_without_
 
 @pytest.mark.parametrize("says", [False, True])
 def test_layers_are_offered_where_the_model_speaks_of_them(page: DraftersPage, model: ModelCard, says: bool) -> None:
-    page._shelf.choose(replace(model, states_mtp=says))
+    page._library.choose(replace(model, states_mtp=says))
     assert page.mtp.isVisible() is says
 
 

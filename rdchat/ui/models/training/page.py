@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QRadioButton, QSpinBox, QW
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode
 from rdchat.inference.api.training import DEFAULT_TOKENS, DRAFTER, Comparison, TrainingOrder
-from rdchat.services.models.drafters.drafter_shelf import DrafterShelf
+from rdchat.services.models.library import Library
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.benchmark.results import TableCell, TableView
@@ -53,13 +53,13 @@ class TrainingForm(QWidget):
     """The fields of a training.
 
     Args:
-        shelf: Knows for which model.
+        library: Knows for which model.
         theme: The appearance to follow.
     """
 
-    def __init__(self, shelf: DrafterShelf, theme: Theme) -> None:
+    def __init__(self, library: Library, theme: Theme) -> None:
         super().__init__()
-        self._shelf, self._theme = shelf, theme
+        self._library, self._theme = library, theme
         self.kinds = {kind: QRadioButton(name) for kind, (name, _) in _KINDS.items()}
         self.tokens = QSpinBox(
             minimum=1000, maximum=100_000_000, singleStep=50_000, value=DEFAULT_TOKENS, suffix=" tokens"
@@ -97,7 +97,7 @@ class TrainingForm(QWidget):
 
     def order(self) -> TrainingOrder | None:
         """Return the chosen training; None where there is no model to train for."""
-        chosen = self._shelf.chosen
+        chosen = self._library.chosen
         if chosen is None:
             return None
         return TrainingOrder(
@@ -106,8 +106,8 @@ class TrainingForm(QWidget):
             kind=next(kind for kind, button in self.kinds.items() if button.isChecked()),
             tokens=self.tokens.value(),
             with_chats=self.chats.isChecked(),
-            dtype=self._shelf.dtype if chosen.is_loaded else "auto",
-            old=self._shelf.settings.drafter if chosen.is_loaded else None,
+            dtype=self._library.dtype if chosen.is_loaded else "auto",
+            old=self._library.settings.drafter if chosen.is_loaded else None,
         )
 
 
@@ -129,18 +129,18 @@ class TrainingPage(QWidget):
 
     Args:
         training: The app's one training.
-        shelf: The chosen model, which a training is for.
+        library: The chosen model, which a training is for.
         theme: The appearance to follow.
     """
 
     left = Signal()
 
-    def __init__(self, training: TrainingControl, shelf: DrafterShelf, theme: Theme) -> None:
+    def __init__(self, training: TrainingControl, library: Library, theme: Theme) -> None:
         super().__init__()
-        self._training, self._shelf = training, shelf
+        self._training, self._library = training, library
         self._state = training.state
         self._points: list[CurvePoint] = []
-        self.form = TrainingForm(shelf, theme)
+        self.form = TrainingForm(library, theme)
         self.back = IconButton("previous", "Back to the drafters", theme, act=self.left.emit)
         self.heading = ElidedLabel(theme, "", bold=True)
         self.title = ThemedLabel(theme, "", points_more=3, bold=True, wraps=True)
@@ -158,7 +158,7 @@ class TrainingPage(QWidget):
         self._throttle = Throttle(self)
         self._throttle.due.connect(self._show_state)
         training.changed.connect(self._throttle.note)
-        shelf.changed.connect(self._show_state)
+        library.drafters_changed.connect(self._show_state)
         self._show_state()
 
     def _lay_out(self, theme: Theme) -> None:
@@ -174,7 +174,7 @@ class TrainingPage(QWidget):
         column(*parts, within=self, spacing=0)
 
     def _show_state(self) -> None:
-        training, chosen = self._training, self._shelf.chosen
+        training, chosen = self._training, self._library.chosen
         self._state, order, result = training.state, training.order, training.comparison
         fresh = self._state is TrainingState.NOTHING or order is None
         model = order or chosen
@@ -196,7 +196,7 @@ class TrainingPage(QWidget):
             self._show_progress()
 
     def _show_form(self) -> None:
-        chosen, training = self._shelf.chosen, self._training
+        chosen, training = self._library.chosen, self._training
         free = chosen is not None and self._state is TrainingState.NOTHING
         self.form.setEnabled(free)
         for label in (self.title, self.step, self.figures, self.notes, self.problem):
@@ -246,7 +246,7 @@ class TrainingPage(QWidget):
         header.setSectionResizeMode(QHeaderView.ResizeMode.Stretch)
         self.table.setFixedHeight(header.sizeHint().height() + self.table.verticalHeader().length())
         self._offer("Use Drafter", not texts.is_worse(result))
-        loaded, record = self._shelf.loaded, training.record
+        loaded, record = self._library.loaded, training.record
         can_race = loaded is not None and record is not None and str(loaded.path) == record.model_folder
         self.race.setEnabled(can_race)
         set_tip(self.race, "" if can_race else "Load the model first.")
@@ -276,4 +276,4 @@ class TrainingPage(QWidget):
 
     def _race(self) -> None:
         drafter = str(self._training.folder / DRAFTER)
-        self._shelf.race_requested.emit(replace(self._shelf.settings, mode=Mode.DRAFTER, drafter=drafter))
+        self._library.race_requested.emit(replace(self._library.settings, mode=Mode.DRAFTER, drafter=drafter))

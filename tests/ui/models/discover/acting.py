@@ -4,7 +4,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QWidget
 from pytestqt.qtbot import QtBot
 
-from rdchat.ui.models.discover.page import DiscoverPage
+from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.style.labels import ThemedLabel
 
 WAIT_MS = 60_000

@@ -11,8 +11,8 @@ from PySide6.QtWidgets import QApplication, QWidget
 from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download
-from rdchat.ui.models import ModelsWindow
-from rdchat.ui.models.discover.page import DiscoverPage
+from rdchat.ui.models.discover_page import DiscoverPage
+from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import small_files
 from tests.hub.hub_server import Fault, HubServer

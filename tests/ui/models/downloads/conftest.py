@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import pytest
 from pytestqt.qtbot import QtBot
 
+from rdchat.services.models.model_service import ModelSources
 from rdchat.services.models.models import Models
-from rdchat.services.models.sources import ModelSources
-from rdchat.ui.models import ModelsWindow
+from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.theme import Theme
 from tests.hub.hub_server import HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only

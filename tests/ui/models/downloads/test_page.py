@@ -11,10 +11,10 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.installed.removal import Removed
 from rdchat.services.models.models import Models
-from rdchat.ui.models import ModelsWindow
+from rdchat.services.models.removal import Removed
 from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.models.window import ModelsWindow
 from tests.hub.downloading import NAME, cached, check_whole, small_files
 from tests.hub.hub_server import HubServer
 from tests.services.models.library_samples import library_model

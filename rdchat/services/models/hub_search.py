@@ -16,8 +16,8 @@ from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.hub_model import HubModel, SortBy
 from rdchat.hub.known_files import HubFile, RepositoryFiles, chosen_files, readable_ggufs
 from rdchat.inference.api.model_facts import Fit
-from rdchat.services.models.discover.card_text import plain_card
-from rdchat.services.models.discover.fit import Machine, sizes_read
+from rdchat.services.models.card_text import plain_card
+from rdchat.services.models.fit import Machine, sizes_read
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 

@@ -8,14 +8,14 @@ from PySide6.QtWidgets import QScrollArea, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.inference.api.model_facts import ModelSizes
-from rdchat.services.models.discover.fit import Machine, sizes_of_files, sizes_read
-from rdchat.services.models.discover.hub_search import ModelDetails
-from rdchat.services.models.discover.newcomers import Source, Suggestion, suggestions
+from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
+from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
+from rdchat.services.models.newcomers import Source, Suggestion, suggestions
 from rdchat.ui.models import texts
-from rdchat.ui.models.model_row import ModelRow
-from rdchat.ui.models.page_parts import FileList, NoticeView, PageLinks
+from rdchat.ui.models.model_row import FileList, ModelRow
+from rdchat.ui.models.page_parts import NoticeView, PageLinks
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.labels import Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled

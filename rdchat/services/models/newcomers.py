@@ -15,8 +15,8 @@ from PySide6.QtCore import QObject, Signal
 from rdchat.inference.api.model_facts import Fit, ModelSizes
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.discover.fit import Machine, sizes_of
-from rdchat.services.models.sources import DeviceMemory
+from rdchat.services.models.fit import Machine, sizes_of
+from rdchat.services.models.model_service import DeviceMemory
 
 _ALMOST = 0.97  # a Mac of 16 GB may report a little less
 

@@ -8,8 +8,8 @@ from PySide6.QtCore import Qt, Signal
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from rdchat.inference.api.model_facts import GATE_TOKENS, ModelCard, gigabytes, memory_need
-from rdchat.services.models.discover.fit import Machine
-from rdchat.services.models.installed.draft_advice import DraftAdvice
+from rdchat.services.models.draft_advice import DraftAdvice
+from rdchat.services.models.fit import Machine
 from rdchat.ui.models.texts import drafter_name, facts_of, judge, short_name, support_text
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart

@@ -7,12 +7,11 @@ from PySide6.QtWidgets import QCheckBox, QComboBox, QStackedWidget, QWidget
 from rdchat.errors import RdchatError
 from rdchat.hub.endpoint import find_endpoint, proxy_of
 from rdchat.hub.hub_model import SortBy
-from rdchat.services.models.discover.hub_search import STEPS, HubQuery, SearchFilters, choices_among
-from rdchat.services.models.discover.newcomers import for_machine, suggestions
+from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.models import Models
-from rdchat.ui.models.discover.details_view import DetailsView
-from rdchat.ui.models.model_list import Entry, ModelList, two_columns
-from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.services.models.newcomers import for_machine, suggestions
+from rdchat.ui.models.hub_details import DetailsView
+from rdchat.ui.models.page_parts import Entry, ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.models.texts import newcomer_entries, results_listed
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton

@@ -1,74 +1,148 @@
-"""The drafters on this machine for a chosen model: lists them, and makes the loaded model use one."""
+"""The models on this machine, and the drafters for a chosen one."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.hub.hub_model import HubModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.model_slot import ModelSlot
-from rdchat.services.models.installed.library import Library
+from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models
 from rdchat.services.models.model import Model
-from rdchat.services.models.model_service import ModelService
+from rdchat.services.models.model_service import ModelService, ModelSources
 
 _CARD = "card.md"
 _MAX_BYTES = 200_000
 _ROW = re.compile(r"\| (W\d+ L\d+(?: \+ lookup)?) \| \d+ \| (\d+\.\d+) \|")
 
 
-class DrafterShelf(ModelService):
-    """Lists the drafters of one model.
+class Library(ModelService):
+    """The models on this machine, the drafters that fit one, and those of the chosen one.
 
     Args:
-        slot: The loaded model.
-        drafting: Its drafters, and the one in use.
-        settings: The drafters of other models.
-        library: The models on this machine.
-        find: Returns the drafters that fit the model in a folder; may read files. None before the engine has started.
+        sources: Read models.
+        slot: Knows the loaded model.
+        settings: Have the person's own folder, and the drafters of other models.
+        drafting: The drafters of the loaded model, and the one in use.
         parent: The Qt parent.
 
     Attributes:
+        drafters_listed: Emitted with a matched model, and the heads that fit it.
         chosen: The model whose drafters are shown; None while none is chosen or loaded.
     """
 
+    drafters_listed = Signal(ModelCard, tuple)
+    drafters_changed = Signal()
     race_requested = Signal(DraftSettings)
 
     def __init__(
         self,
+        sources: ModelSources,
         slot: ModelSlot,
-        drafting: DraftControl,
         settings: SettingsControl,
-        library: Library,
-        find: Callable[[Path], tuple[ModelCard, ...] | None],
-        *,
+        drafting: DraftControl,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent=parent)
-        self._slot, self._drafting, self._settings, self._library = slot, drafting, settings, library
-        self._matches = FolderSearch(find, self)
+        self._sources, self._slot, self._settings, self._drafting = sources, slot, settings, drafting
+        self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)  # for a tuple of models
+        self._search.changed.connect(self.changed)
+        # A model, the heads that fit it, and the measured time of its calls by rows, in plain steps.
+        self._heads = FolderSearch(self._fitting_heads, self)
+        self._heads.changed.connect(self._on_heads)
+        self._matches = FolderSearch(sources.drafters, self)  # that fit the chosen model
         self._other: ModelCard | None = None  # chosen though it is not loaded
+        slot.loaded.connect(self._on_loaded)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self._on_model)
-        drafting.changed.connect(self.changed)
-        library.changed.connect(self.changed)
-        self._matches.changed.connect(self.changed)
+        for changed in (drafting.changed, self.changed, self._matches.changed):
+            changed.connect(self.drafters_changed)
+
+    @property
+    def models(self) -> tuple[ModelCard, ...]:
+        """The models found last."""
+        return self._search.results[0] if self._search.results else ()
+
+    @property
+    def problem(self) -> str:
+        """Why the last search failed, a sentence; empty if it did not."""
+        return self._search.problem
+
+    @property
+    def looked(self) -> bool:
+        """Whether a search has ended."""
+        return bool(self._search.results or self.problem)
 
     def look(self) -> None:
-        """Search this machine again."""
-        self._library.look()
+        """Search again; emits `changed` if the list differs. A search that is running is followed by another one."""
+        self._search.look(self._settings.values.models_folder)
+
+    def look_for_all(self) -> None:
+        """Search again for models and drafters."""
+        self.look()
         self._drafting.look_for_drafters()
         self._look_for_chosen()
 
     def _look_for_chosen(self) -> None:
         if self._other is not None:
             self._matches.look(self._other.path)
+
+    def match(self, model: ModelCard) -> None:
+        """Find the drafter heads that fit a model; `drafters_listed` follows, or not if another model is matched."""
+        if self._heads.results and self._heads.results[0] == model:
+            self._on_heads()
+        self._heads.look(model)
+
+    def _fitting_heads(self, model: ModelCard) -> tuple[ModelCard, tuple[ModelCard, ...], Mapping[int, float]] | None:
+        heads = self._sources.drafters(model.path)
+        return None if heads is None else (model, heads, self._sources.calls(model.path) or {})
+
+    def _on_heads(self) -> None:
+        model, heads, _ = self._heads.results
+        unfit = {each.model for each in self._drafting.drafters if each.problem} if self.is_loaded(model) else set()
+        self.drafters_listed.emit(model, tuple(head for head in heads if head.model not in unfit))
+
+    def advice(self, model: ModelCard, heads: Sequence[ModelCard], published: Sequence[HubModel] | None) -> DraftAdvice:
+        """Return what would make the matched model faster; see `Drafts`."""
+        used = self.settings.draft_model or self.settings.drafter if self.is_loaded(model) else None
+        drafts = Drafts(heads, draft_models(model, self.models), published, used)
+        advice = draft_advice(model, drafts, self._heads.results[2])
+        if advice.action is DraftAction.USE and not self.is_loaded(model):
+            return replace(advice, text=f"{advice.text} Load the model to use it.", action=DraftAction.NONE)
+        return advice
+
+    def is_loaded(self, model: ModelCard) -> bool:
+        """Return whether a model is the one that answers; a GGUF file answers as the folder it was converted into."""
+        info = self._slot.info
+        if info is None or not model.can_be_loaded:
+            return False
+        return info.path == model.path or (model.is_gguf and self._slot.chosen == model.model)
+
+    def is_loading(self, model: ModelCard) -> bool:
+        """Return whether a model is being loaded."""
+        return self._slot.loading and model.can_be_loaded and self._slot.chosen == (model.model or None)
+
+    def is_in_use(self, model: ModelCard) -> bool:
+        """Return whether a model is loaded or being loaded."""
+        return self.is_loaded(model) or self.is_loading(model)
+
+    def forget(self, model: ModelCard) -> None:
+        """Take a model off the list at once, before it is looked for again."""
+        self._search.results = (tuple(other for other in self.models if other != model),)
+        self.changed.emit()
+
+    def _on_loaded(self) -> None:
+        """Search again after a load, since it is known now what the model verifies."""
+        if self.looked:
+            self.look()
 
     @property
     def loaded(self) -> ModelCard | None:
@@ -91,15 +165,15 @@ class DrafterShelf(ModelService):
     @property
     def others(self) -> tuple[ModelCard, ...]:
         """Installed models that are not the loaded one."""
-        return tuple(each for each in self._library.models if each.can_be_loaded and not self._is_loaded(each))
+        return tuple(each for each in self.models if each.can_be_loaded and not self._is_chosen_or_loaded(each))
 
     def choose(self, model: ModelCard | None) -> None:
         """Show the drafters of another model; None shows the loaded one's."""
         self._other = None
-        if model is not None and not self._is_loaded(model):
+        if model is not None and not self._is_chosen_or_loaded(model):
             self._other = model
             self._look_for_chosen()
-        self.changed.emit()
+        self.drafters_changed.emit()
 
     def load_chosen(self) -> None:
         """Load the chosen model."""
@@ -122,7 +196,7 @@ class DrafterShelf(ModelService):
     @property
     def here(self) -> frozenset[str]:
         """Names of the drafters and models on this machine."""
-        models = [each.model for each in self._library.models if each.can_be_loaded]
+        models = [each.model for each in self.models if each.can_be_loaded]
         return frozenset([each.model for each in self._drafting.drafters] + models)
 
     def problem_of(self, model: Model) -> str:
@@ -185,16 +259,16 @@ class DrafterShelf(ModelService):
         if self._drafting.settings.drafter in {model.model, str(model.path)}:
             self._drafting.change(replace(self._drafting.settings, drafter=None))
 
-    def _is_loaded(self, model: ModelCard) -> bool:
+    def _is_chosen_or_loaded(self, model: ModelCard) -> bool:
         info = self._slot.info
         chosen = info is not None and model.model in {self._slot.chosen, info.name, str(info.path)}
-        return chosen or self._library.is_loaded(model)
+        return chosen or self.is_loaded(model)
 
     def _on_model(self) -> None:
-        if self._other is not None and self._is_loaded(self._other):
+        if self._other is not None and self._is_chosen_or_loaded(self._other):
             self._other = None
         self._look_for_chosen()  # its drafters are unknown until the engine has started
-        self.changed.emit()
+        self.drafters_changed.emit()
 
 
 @cache

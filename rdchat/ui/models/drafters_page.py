@@ -1,26 +1,137 @@
-"""The Drafters page: drafters on this machine and on the hub for one model, and training."""
+"""The Drafters page: drafters on this machine and on the hub for one model, its MTP layers, and training."""
 
 from pathlib import Path
 
-from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QSizePolicy, QStackedWidget, QWidget
+from PySide6.QtGui import QHideEvent, QShowEvent
+from PySide6.QtWidgets import QDialog, QLineEdit, QSizePolicy, QStackedWidget, QWidget
 
+from rdchat.hub.hub_errors import HubError, for_window
+from rdchat.hub.known_files import is_repository
 from rdchat.hub.published_drafters import LinkedModel
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.models.hub_drafters import MtpSearch
 from rdchat.services.models.models import Models
 from rdchat.services.models.training.training_control import TrainingState
-from rdchat.ui.models.drafters.mtp_sheet import MtpSheet
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.models.removal import ResultLine
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.texts import state_title
 from rdchat.ui.speed.fields import CalmComboBox
-from rdchat.ui.style.buttons import TextButton, push_button
-from rdchat.ui.style.formatting import counted
+from rdchat.ui.style.buttons import TextButton, dialog_buttons, push_button
+from rdchat.ui.style.formatting import counted, file_size
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, fill_box, row, scrolled
+from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
+
+_WIDTH = 480
+_EXPLANATION = (
+    "Multi-token-prediction layers are a drafter that the model's authors trained with it. Most quantised versions "
+    "leave them out."
+)
+_SOURCE = "{size} from {repository}. rdchat keeps them with its drafters; the model's own files stay as they are."
+_PARTLY_HERE = "{size} from {repository}, partly downloaded."
+_UNKNOWN = "Neither {host} nor the model's card says which model it was quantised from. Name that model:"
+_DOUBTFUL = "{name} does not say that it was published with MTP layers. If it was, name its original:"
+
+
+class MtpSheet(QDialog):
+    """Looks for the layers when it opens; downloads them after a click.
+
+    Args:
+        search: Asks the hub.
+        links: Lead to the downloads and to the token.
+        theme: The appearance to follow.
+        parent: The window that it stands in front of.
+    """
+
+    def __init__(self, search: MtpSearch, links: PageLinks, theme: Theme, parent: QWidget) -> None:
+        super().__init__(parent)
+        self._search, self._links = search, links
+        self.setWindowTitle("MTP Layers")
+        self.setFixedWidth(_WIDTH)
+        self.heading = ThemedLabel(theme, "", points_more=2, bold=True, wraps=True)
+        explanation = ThemedLabel(theme, _EXPLANATION, "muted", -1, wraps=True)
+        self.label = ThemedLabel(theme, "", wraps=True, selectable=True)
+        self.problem = ThemedLabel(theme, "", "danger", wraps=True, selectable=True)
+        self.field = QLineEdit()
+        self.field.setAccessibleName("Original model")
+        self.field.setPlaceholderText("ORG/NAME")
+        self.field.textChanged.connect(self._show)
+        self.page = push_button("Open Web Page", "", self._open_page)
+        self.token = push_button("Enter Token…", "", links.token_requested.emit)
+        self.cancel = push_button("Cancel", "", self.reject)
+        self.go = push_button("", "", self._go)
+        self.go.setDefault(True)
+        ends = dialog_buttons(reject=self.cancel, accept=self.go)
+        helps = row(self.page, self.token, None)
+        parts = (self.heading, explanation, MEDIUM, self.label, self.problem, helps, self.field, MEDIUM, ends)
+        self._column = column(*parts, within=self, margins=LARGE)
+        search.changed.connect(self._show)
+
+    def open_for(self, model: ModelCard) -> None:
+        """Open the sheet for a model, and ask the hub."""
+        self.field.clear()
+        self.field.hide()
+        self._search.look(model)
+        self.open()
+
+    def hideEvent(self, event: QHideEvent) -> None:
+        super().hideEvent(event)
+        self._search.forget()
+
+    @property
+    def _original(self) -> str:
+        return self.field.text().strip()
+
+    def _go(self) -> None:
+        model = self._search.model
+        if self._search.plan is not None:
+            self._search.begin()
+        elif model is not None:
+            self._search.look(model, self._original)
+
+    def _open_page(self) -> None:
+        if isinstance(self._search.problem, HubError):
+            open_page(self._search.problem.page)
+
+    def _show(self) -> None:
+        search = self._search
+        if search.model is None:
+            return
+        if search.started:
+            self.accept()
+            self._links.downloads_requested.emit()
+            return
+        original = self._original
+        plan, problem = search.plan, for_window(search.problem) if search.problem is not None else None
+        self.heading.setText(f"MTP layers for {search.model.name}")
+        if plan is not None:
+            text = _PARTLY_HERE if plan.is_saved else _SOURCE
+            self.label.show_text(text.format(size=file_size(plan.size), repository=plan.files.repository))
+            self.go.setText("Resume" if plan.is_saved else f"Get {file_size(plan.size)}")
+        else:
+            unknown = (_UNKNOWN if search.model.states_mtp else _DOUBTFUL).format(
+                host=search.host, name=search.model.name
+            )
+            answered = "" if problem is not None else unknown
+            self.label.show_text(f"Asking {search.host}…" if search.searching else answered)
+            self.go.setText("Look There" if original or problem is None else "Try Again")
+        self.problem.show_text(str(problem) if problem is not None else "")
+        self.page.setVisible(problem is not None and bool(problem.page))
+        self.token.setVisible(problem is not None and problem.wants_token)
+        if plan is None and not search.searching and self.field.isHidden():
+            self.field.show()
+            self.field.setFocus()
+        elif plan is not None:
+            self.field.hide()
+        self.field.setEnabled(not search.searching)
+        may_look = is_repository(original) if original else problem is not None
+        self.go.setEnabled(plan is not None or (may_look and not search.searching))
+        self._column.activate()
+        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
+
 
 _WIDEST = 820
 _NOT_GOING = {TrainingState.LOOKING, TrainingState.NOTHING, TrainingState.ENDING}
@@ -45,14 +156,14 @@ class DraftersPage(QWidget):
 
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
-        self._models, self._shelf, self._hub = models, models.shelf, models.hub_drafters
+        self._models, self._library, self._hub = models, models.library, models.hub_drafters
         self._taken = ""  # the message after a trained drafter was taken into use
         self.model = CalmComboBox()
         self.model.setAccessibleName("Model")
         self.model.setPlaceholderText("Choose a model")
         self.model.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.model.setMaximumWidth(400)
-        self.load = push_button("Load", "", models.shelf.load_chosen)
+        self.load = push_button("Load", "", models.library.load_chosen)
         self.train = push_button("Train a Drafter…", "", self.show_training)
         self.note = ThemedLabel(theme, "", "success", wraps=True)
         self.list, self.hub_list = (RowList(lambda: ModelRow(models, links, theme)) for _ in range(2))
@@ -64,12 +175,12 @@ class DraftersPage(QWidget):
         self.search = push_button("Search for Drafters", "", self._search)
         self.mtp = push_button("Get This Model's MTP Layers…", _MTP, self.get_mtp)
         self.sheet = MtpSheet(models.mtp, links, theme, self)
-        self.training = TrainingPage(models.training, models.shelf, theme)
+        self.training = TrainingPage(models.training, models.library, theme)
         self._lay_out(theme)
         self.model.activated.connect(lambda: self.choose(self.model.currentData()))
         self.training.left.connect(self.show_drafters)
         downloads = models.downloads
-        for changed in (models.shelf.changed, models.training.changed, self._hub.changed):
+        for changed in (models.library.drafters_changed, models.training.changed, self._hub.changed):
             changed.connect(self._show_state)
         for changed in (downloads.progressed, downloads.removed):
             changed.connect(self._show_published)
@@ -96,7 +207,7 @@ class DraftersPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         """Search this machine again: something may have been downloaded."""
         super().showEvent(event)
-        self._shelf.look()
+        self._library.look_for_all()
 
     def show_training(self) -> None:
         """Show the training, or the form to start one."""
@@ -105,17 +216,17 @@ class DraftersPage(QWidget):
 
     def show_drafters(self) -> None:
         """Show the list."""
-        self._shelf.look()
+        self._library.look_for_all()
         self._stack.setCurrentWidget(self._list)
         self.train.setFocus()
 
     def choose(self, model: ModelCard) -> None:
         """Show the drafters of a model."""
-        if self._shelf.chosen is None or self._shelf.chosen.path != model.path:
+        if self._library.chosen is None or self._library.chosen.path != model.path:
             self._hub.forget()
             self.result.show_text("")
             self._taken = ""
-            self._shelf.choose(model)
+            self._library.choose(model)
 
     def search_once(self) -> None:
         """Ask the hub, unless it was asked for this model."""
@@ -123,18 +234,18 @@ class DraftersPage(QWidget):
             self._search()
 
     def _search(self) -> None:
-        if (chosen := self._shelf.chosen) is not None:
+        if (chosen := self._library.chosen) is not None:
             self._hub.search(LinkedModel(chosen.name, chosen.path))
 
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""
-        if (chosen := self._shelf.chosen) is not None:
+        if (chosen := self._library.chosen) is not None:
             self.sheet.open_for(chosen)
 
     def _show_models(self) -> None:
         """List the loaded model and the others."""
-        shelf, chosen = self._shelf, self._shelf.chosen
-        models = [*([shelf.loaded] if shelf.loaded else []), *shelf.others]
+        library, chosen = self._library, self._library.chosen
+        models = [*([library.loaded] if library.loaded else []), *library.others]
         named = ((f"{each.name} (loaded)" if each.is_loaded else each.name, each) for each in models)
         name = chosen.model if chosen is not None else None
         fill_box(self.model, named, next((each for each in models if each.model == name), None))
@@ -144,7 +255,7 @@ class DraftersPage(QWidget):
         self._show_models()
         self._show_installed()
         self._show_published()
-        training, chosen = self._models.training, self._shelf.chosen
+        training, chosen = self._models.training, self._library.chosen
         self.load.setVisible(chosen is not None and not chosen.is_loaded)
         going = training.order is not None and training.state not in _NOT_GOING
         self.train.setText("Show Training…" if going else "Train a Drafter…")
@@ -154,7 +265,7 @@ class DraftersPage(QWidget):
         self.note.show_text(text or self._taken, "muted" if text else "success")
 
     def _show_installed(self) -> None:
-        shelf, chosen, drafters = self._shelf, self._shelf.chosen, self._models.drafters
+        library, chosen, drafters = self._library, self._library.chosen, self._models.drafters
         self.list.show_models(drafters)
         if chosen is None:
             self.list_text.show_text(_NO_MODEL)
@@ -162,7 +273,7 @@ class DraftersPage(QWidget):
             self.list_text.show_text("" if drafters else _NONE_HERE.format(name=chosen.name))
         else:
             self.list_text.show_text(_OTHER.format(name=chosen.name))
-        unfit = shelf.unfit
+        unfit = library.unfit
         self.unfit.setVisible(bool(unfit))
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} cannot be used with this model")
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MAX_REASONS]]
@@ -170,7 +281,7 @@ class DraftersPage(QWidget):
         self.reasons.setText("\n".join([*reasons, *more]))
 
     def _show_published(self) -> None:
-        hub, chosen = self._hub, self._shelf.chosen
+        hub, chosen = self._hub, self._library.chosen
         searched, published = self._models.was_searched, self._models.published
         before = _BEFORE.format(host=hub.host)
         self.search.setEnabled(chosen is not None and not hub.searching)
@@ -189,10 +300,10 @@ class DraftersPage(QWidget):
     def _on_taken(self, drafter: str, model: str) -> None:
         """Make the model use the drafter that was trained for it."""
         self._taken = f"{Path(drafter).name} is used from the next reply on."
-        loaded = self._shelf.loaded
+        loaded = self._library.loaded
         if loaded is not None and str(loaded.path) == model:
-            self._shelf.use(drafter)
+            self._library.use(drafter)
         else:
-            self._shelf.prefer(drafter, model)
+            self._library.prefer(drafter, model)
         self.show_drafters()
         self._show_state()

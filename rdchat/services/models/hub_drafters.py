@@ -1,43 +1,59 @@
-"""Looks at the hub for the MTP layers of a model, and begins their download."""
-
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+"""Looks at the hub for drafters of a model, and for its MTP layers."""
 
 from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.endpoint import Tokens
-from rdchat.hub.known_files import RepositoryFiles
+from rdchat.hub.hub_model import HubModel
+from rdchat.hub.published_drafters import LinkedModel, find_published
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.downloads.downloads import Downloads
-from rdchat.services.models.model_service import ModelService
-
-if TYPE_CHECKING:  # its client is slow to import
-    from rdchat.hub.hub_api import HubApi
+from rdchat.services.models.downloads import Downloads
+from rdchat.services.models.model_service import Find, ModelService, MtpPlan
+from rdchat.work.job import Job
 
 
-class MtpPlan(Protocol):
-    """Layers to be fetched. `inference.models.mtp_source` makes plans; it reads model files, which services do not."""
+class HubDrafters(ModelService):
+    """Searches for one model at a time; asks nothing before `search`.
 
-    @property
-    def files(self) -> RepositoryFiles:
-        """The drafter's files."""
+    Attributes:
+        model: The model that was searched for last; empty before that.
+        searching: Whether the hub is being asked.
+        found: The drafters found so far.
+        problem: Why the hub could not be asked, and what to do about it.
+    """
 
-    @property
-    def is_saved(self) -> bool:
-        """Whether its record is on disk, from a download that was not finished."""
+    close_s = 0.5
 
-    @property
-    def size(self) -> int:
-        """Bytes to store."""
+    def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
+        super().__init__(tokens, parent)
+        self._set()
 
-    def begin(self) -> Download:
-        """Write the record, and return the download to start. Raises StorageError."""
+    def search(self, model: LinkedModel) -> None:
+        """Ask the hub; `changed` follows as things are found."""
+        self._work.replace(
+            lambda job: self._ask(model, job),
+            lambda _: self._set(self.model, self.results),
+            failed=lambda error: self._set(self.model, self.results, problem=str(error)),
+            on_progress=lambda results: self._set(model.name, results, searching=True),
+        )
+        self._set(model.name, searching=True)
 
+    def forget(self) -> None:
+        """Stop, and forget the results: they were for another model."""
+        self._work.forget()
+        self._set()
 
-type Find = Callable[[HubApi, ModelCard, str], MtpPlan | None]
-"""Takes the hub, the model and its original's hub id, empty to find it; None if the original is unknown."""
+    def _ask(self, model: LinkedModel, job: Job[None]) -> None:
+        """Ask the hub; not on the main thread."""
+        for results in find_published(self._hub(), model):
+            job.report_progress(results)
+
+    def _set(
+        self, model: str = "", results: tuple[HubModel, ...] = (), *, searching: bool = False, problem: str = ""
+    ) -> None:
+        self.model, self.results, self.searching, self.problem = model, results, searching, problem
+        self.changed.emit()
 
 
 class MtpSearch(ModelService):

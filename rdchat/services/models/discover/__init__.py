@@ -1,1 +1,0 @@
-"""Models of the hub: search, details, and whether they fit this machine."""

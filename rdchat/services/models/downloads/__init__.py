@@ -1,1 +1,0 @@
-"""Downloads, and the hub account that they use."""

@@ -1,1 +1,0 @@
-"""Drafters for a model, on this machine and on the hub."""

@@ -1,1 +1,0 @@
-"""Models on this machine: listing, deleting and verifying them, and dropped ones."""

@@ -1,1 +1,0 @@
-"""Models of the Hugging Face hub, and their cards."""
