@@ -60,7 +60,7 @@ def test_while_it_looks_one_more_look_waits(qtbot: QtBot, disk: Disk, library: L
         library.look()
     disk.models = disk.models[:2]
     disk.pass_on.release(100)
-    qtbot.waitUntil(lambda: disk.looked == 2 and not library._search._work.busy)
+    qtbot.waitUntil(lambda: disk.looked == 2 and not library._search.busy)
     assert len(library.models) == 2
     assert MAIN not in disk.threads
 
@@ -74,7 +74,7 @@ def test_a_second_look_changes_nothing_before_its_end(qtbot: QtBot, disk: Disk, 
         pass
     assert len(library.models) == 4
     disk.pass_on.release(10)
-    qtbot.waitUntil(lambda: not library._search._work.busy)
+    qtbot.waitUntil(lambda: not library._search.busy)
 
 
 def test_no_models_is_news_the_first_time(qtbot: QtBot, disk: Disk, library: Library) -> None:
