@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 import mlx.core as mx
 import pytest
@@ -15,7 +16,7 @@ from rdchat.inference.session import ChatSession
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.verification.memory_errors import is_device_error
 from rdchat.inference.verification.target import PrefillPace
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.fakes import ask, positions, shared_llama, tiny_llama
 from tests.inference.metal_words import FAILED, WORDS
 from tests.inference.plain_replies import plain
@@ -120,7 +121,7 @@ class UntimedPace(PrefillPace):
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "calls"), grid(list(STOPPED), [Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20], one_in=3)
+    ("name", "mode", "calls"), share(product(STOPPED, [Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20]), 7)
 )  # while the prompt is read in chunks of 8, and while the reply is written
 @pytest.mark.across_rows
 def test_work_that_the_system_stopped_can_be_tried_again(device: Device, name: str, mode: Mode, calls: int) -> None:

@@ -16,7 +16,7 @@ from rdchat.inference.verification import prefix_caches
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_caches import PrefixCaches, usual_limit
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.fakes import ask, positions, shared_family, shared_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
@@ -113,7 +113,7 @@ def check_rows(model: LoadedModel, cache: KVCache) -> None:
     assert mx.allclose(model.network(following, cache=copy.layers), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", share(range(6)))
 def test_whatever_prompts_come_every_cache_holds_what_its_prompt_begins_with(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

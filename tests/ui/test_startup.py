@@ -1,39 +1,52 @@
+"""What the app imports before its window stands, seen in a process of its own."""
+
 import subprocess
 import sys
 
+import pytest
+
 from rdchat.services.engine.engine_client import SWITCH_INTERVAL_S
 
+# Each line tells of the imports up to it.
+_START = """
+import sys, rdchat.services.models.models, rdchat.ui.models
+print({'mlx', 'huggingface_hub', 'httpx2', 'keyring', 'numpy'} & set(sys.modules))
+import rdchat.app as app
+print({'mlx', 'mlx_lm', 'transformers', 'huggingface_hub', 'numpy', 'gguf'} & set(sys.modules))
+from pathlib import Path
+answers = [app.machine_memory(), app.installed_drafters(Path())]
+print(answers, app.fitting_drafters(Path()), {'mlx', 'mlx_lm'} & set(sys.modules))
+app.host.has_display = lambda: True
+app.application = lambda: sys.exit(f'{sys.getswitchinterval():g}')
+app.main()
+"""
 
-def test_the_window_is_imported_without_mlx() -> None:
-    """MLX takes seconds to import: the window stands before the engine thread does that."""
-    code = (
-        "import sys, rdchat.app\n"
-        "print({'mlx', 'mlx_lm', 'transformers', 'huggingface_hub', 'numpy', 'gguf'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("set()", "")
+
+@pytest.fixture(scope="module")
+def start() -> list[str]:
+    """Start the app up to its window; return what was printed, line by line, and the switch interval at the end."""
+    done = subprocess.run([sys.executable, "-c", _START], capture_output=True, text=True, timeout=120, check=False)
+    return [*done.stdout.splitlines(), done.stderr.strip()]
 
 
-def test_the_models_window_is_imported_without_the_hubs_client() -> None:
+def test_the_models_window_is_imported_without_the_hubs_client(start: list[str]) -> None:
     """Its client takes longer to import than the window may take to open; threads that ask the hub do that."""
-    code = (
-        "import sys, rdchat.services.models.models, rdchat.ui.models\n"
-        "print({'mlx', 'huggingface_hub', 'httpx2', 'keyring', 'numpy'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("set()", "")
+    assert start[0] == "set()"
 
 
-def test_before_the_engine_has_begun_nothing_else_imports_mlx() -> None:
+def test_the_window_is_imported_without_mlx(start: list[str]) -> None:
+    """MLX takes seconds to import: the window stands before the engine thread does that."""
+    assert start[1] == "set()"
+
+
+def test_before_the_engine_has_begun_nothing_else_imports_mlx(start: list[str]) -> None:
     """Two threads that import mlx-lm at once may block each other."""
-    code = (
-        "import sys, rdchat.app as side\n"
-        "from pathlib import Path\n"
-        "told = [side.machine_memory(), side.installed_drafters(Path())]\n"
-        "print(told, side.fitting_drafters(Path()), {'mlx', 'mlx_lm'} & set(sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
-    assert (done.stdout.strip(), done.stderr) == ("[None, None] None set()", "")
+    assert start[2] == "[None, None] None set()"
+
+
+def test_threads_take_turns_sooner_while_a_window_is_open(start: list[str]) -> None:
+    """The engine thread builds graphs in Python while the main thread draws."""
+    assert start[3:] == [f"{SWITCH_INTERVAL_S:g}"]
 
 
 def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
@@ -47,15 +60,3 @@ def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert (done.stdout.strip(), done.stderr) == ("[True, True] () {}", "")
-
-
-def test_threads_take_turns_sooner_while_a_window_is_open() -> None:
-    """The engine thread builds graphs in Python while the main thread draws."""
-    code = (
-        "import sys, rdchat.app as app\n"
-        "app.host.has_display = lambda: True\n"
-        "app.application = lambda: sys.exit(f'{sys.getswitchinterval():g}')\n"
-        "app.main()"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
-    assert done.stderr.strip() == f"{SWITCH_INTERVAL_S:g}"

@@ -11,6 +11,7 @@ import pytest
 
 from rdchat.chat.transfer import json_list
 from rdchat.chat.transfer.json_list import DamagedListError, JsonList, count_marks
+from tests.grids import share
 
 LETTERS = 'ab"\\[]{},:é\n漢😀'
 
@@ -32,7 +33,7 @@ def some_value(chance: random.Random, depth: int = 0) -> Any:
     return inner if kind == 6 else {str(some_value(chance, 9)): value for value in inner}
 
 
-@pytest.mark.parametrize("chunk", [1, 2, 3, 7, 64])
+@pytest.mark.parametrize("chunk", share([1, 2, 3, 7, 64], 4))
 def test_a_list_is_split_as_json_reads_it(monkeypatch: pytest.MonkeyPatch, chunk: int):
     monkeypatch.setattr(json_list, "_CHUNK", chunk)
     chance = random.Random(chunk)

@@ -86,7 +86,7 @@ def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.Monkey
     assert len(turns) < 2 * (2 + len(NEAR_ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
 
 
-@pytest.mark.parametrize("name", share(sorted(CHAINS)))
+@pytest.mark.parametrize("name", share(sorted(CHAINS), 9))
 def test_models_that_follow_chains_are_measured_too(name: str) -> None:
     family, options = CHAINS[name]
     model = loaded(network_of(family, {**options, "vocab_size": len(ALPHABET)}), context_length=200)

@@ -1,7 +1,7 @@
 """Reading the prompt in chunks sized by the time of the last one; the text does not depend on them."""
 
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 
 import mlx.core as mx
 import pytest
@@ -14,7 +14,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, PrefillPace
-from tests.grids import grid
+from tests.grids import share
 from tests.inference.fakes import ask, shared_family, shared_llama
 
 PROMPT = "the quick brown fox jumps over the lazy dog " * 4
@@ -29,7 +29,7 @@ def token_ids(found: list[GenerationEvent]) -> tuple[int, ...]:
     return found[-1].token_ids
 
 
-@pytest.mark.parametrize(("name", "temperature"), grid(["llama", "sliding", "gemma3", "lfm2"], [0, 1]))
+@pytest.mark.parametrize(("name", "temperature"), share(product(["llama", "sliding", "gemma3", "lfm2"], [0, 1]), 3))
 def test_the_text_is_the_same_in_chunks_of_any_length(name: str, temperature: float) -> None:
     makers = {"llama": shared_llama, "sliding": lambda: shared_llama(sliding_window=10)}
     model = makers[name]() if name in makers else shared_family(name)

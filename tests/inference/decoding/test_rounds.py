@@ -60,7 +60,7 @@ def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int |
     assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
 
 
-@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False), 5))
+@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False), 9))
 def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature: float) -> None:
     """Sliding windows, chunks, latent attention, experts, and recurrent and convolutional state."""
     model = shared_family(name)

@@ -3,6 +3,7 @@
 import importlib
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 
 import mlx.core as mx
 import numpy as np
@@ -15,7 +16,7 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.verification.round_cache import RoundKVCache, RoundRows, RowBuffer
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import share
 from tests.inference.drafting.draft_pairs import CHAIN, SIZE, TREE, Pair, shared_near
 from tests.inference.fakes import ask, loaded, positions, shared_llama
 from tests.inference.plain_replies import ENDING_SEEDS, plain
@@ -23,7 +24,7 @@ from tests.inference.plain_replies import ENDING_SEEDS, plain
 pytestmark = pytest.mark.across_rows
 
 
-@pytest.mark.parametrize(("max_tokens", "draft"), grid(range(1, 13), [shared_llama, shared_near]))
+@pytest.mark.parametrize(("max_tokens", "draft"), share(product(range(1, 13), [shared_llama, shared_near]), 5))
 def test_the_caches_are_in_step_after_a_cut_at_every_place_of_a_round(
     max_tokens: int, draft: Callable[[], LoadedModel]
 ) -> None:
@@ -49,7 +50,7 @@ def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> 
     assert ends >= {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
-@pytest.mark.parametrize(("events", "by"), grid(range(20), ["cancel", "close"], one_in=4))
+@pytest.mark.parametrize(("events", "by"), share(product(range(20), ["cancel", "close"]), 7))
 def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: int) -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 
 import pytest
 
@@ -16,7 +17,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.drafting.reply_index import ReplyIndex
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid, share
+from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ALPHABET, ask, random_drafter, shared_family, shared_llama
 from tests.inference.families import CHAINS
@@ -52,7 +53,7 @@ def index_with(*replies: Sequence[int]) -> ReplyIndex:
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize(("way", "temperature"), grid(WAYS, [0.0, 0.9]))
+@pytest.mark.parametrize(("way", "temperature"), share(product(WAYS, [0.0, 0.9]), 3))
 def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> None:
     model = shared_llama()
     draft = DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=4, trace=True)
@@ -69,7 +70,7 @@ def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> Non
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize("name", share(CHAINS))
+@pytest.mark.parametrize("name", share(CHAINS, 8))
 def test_a_target_that_takes_chains_gets_chains(name: str) -> None:
     model, request = shared_family(name), ask("abcabcabc", seed=SEED, max_tokens=40, temperature=0.7)
     expected = plain(model, request)

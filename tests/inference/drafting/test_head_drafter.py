@@ -1,5 +1,7 @@
 """Drafting in the loop: the same text as plain decoding, and drafts made from the right state, position and noise."""
 
+from itertools import product
+
 import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
@@ -16,7 +18,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.plain_replies import plain
 
 pytestmark = pytest.mark.across_rows
@@ -34,7 +36,7 @@ def reply(
     return end
 
 
-@pytest.mark.parametrize(("branch", "width", "length"), grid([False, True], [1, 3, 8], [2, 5, 9]))
+@pytest.mark.parametrize(("branch", "width", "length"), share(product([False, True], [1, 3, 8], [2, 5, 9]), 5))
 def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: bool) -> None:
     """Each temperature meets each width, each length, and both kinds of branches."""
     model = fakes.shared_llama()

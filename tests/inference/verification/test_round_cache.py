@@ -1,6 +1,6 @@
 """After a round every cache is in the state of one that saw only the accepted tokens."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from types import SimpleNamespace
 from typing import cast
 
@@ -21,7 +21,7 @@ from rdchat.inference.verification.round_cache import (
     leaves,
     round_cache,
 )
-from tests.grids import grid
+from tests.grids import share
 
 HEADS, WIDTH, WINDOW = 2, 64, 16
 MAKERS = {
@@ -102,7 +102,7 @@ def test_the_worked_example_of_make_mask(window: int | None, mask: list[list[int
     assert np.array(cache.make_mask(3)).astype(int).tolist() == mask
 
 
-@pytest.mark.parametrize(("name", "prompt"), grid(list(MAKERS), [0, 5, 15, 16, 17, 40], one_in=3))
+@pytest.mark.parametrize(("name", "prompt"), share(product(MAKERS, [0, 5, 15, 16, 17, 40]), 7))
 def test_random_rounds_leave_what_one_by_one_leaves(name: str, prompt: int) -> None:
     make = MAKERS[name]
     rng = np.random.default_rng(prompt)

@@ -15,6 +15,7 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.unsaved_question import detail_text, question_text
 from tests.disks import small_disk
+from tests.grids import share
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
@@ -184,7 +185,9 @@ def test_words_name_chats_and_characters() -> None:
     assert many[-1] == "and 2 more replies"
 
 
-@pytest.mark.parametrize("part", ["server", "earlier", "titles", "context", "chats", "recorder", "traces", "_engine"])
+@pytest.mark.parametrize(
+    "part", share(["server", "earlier", "titles", "context", "chats", "recorder", "traces", "_engine"])
+)
 def test_an_error_while_quitting_does_not_keep_the_text_from_being_rescued(
     locked: None, chat: Chat, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:

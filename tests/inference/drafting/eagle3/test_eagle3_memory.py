@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import mlx.core as mx
@@ -19,7 +19,7 @@ from rdchat.inference.drafting.head_drafter import HeadDrafter
 from rdchat.inference.drafting.heads.eagle3_head import Eagle3Memory
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.kv_cache import KVCache
-from tests.grids import grid
+from tests.grids import share
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound, features_of_a_text
 from tests.inference.fakes import ask, shared_llama, with_beams
 from tests.inference.plain_replies import plain
@@ -93,7 +93,7 @@ ENDS: dict[str, Callable[[RoundIterator], object]] = {
 }
 
 
-@pytest.mark.parametrize(("end", "shape"), grid(list(ENDS), [TREE, CHAIN]))
+@pytest.mark.parametrize(("end", "shape"), share(product(ENDS, [TREE, CHAIN]), 3))
 def test_after_each_kind_of_end_the_memory_is_that_of_the_committed_tokens(end: str, shape: BeamShape) -> None:
     chat = Chat()
     ENDS[end](chat.begin(ask("hello there", max_tokens=20, temperature=1.3), shape))

@@ -24,7 +24,7 @@ __all__ = ["hub", "no_keychain", "this_machine_only"]
 pytestmark = pytest.mark.across_rows
 
 
-@pytest.mark.parametrize("case", share(CASES))
+@pytest.mark.parametrize("case", share(CASES, 9))
 def test_fetched_layers_draft_for_their_model(case: str, hub: HubServer, tmp_path: Path) -> None:
     model = target_in(tmp_path / "model", case)
     layers = (golden_folder(case) / "model.safetensors").read_bytes()

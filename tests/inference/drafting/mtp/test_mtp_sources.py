@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
 from rdchat.inference.models.model_files import BINDING, TargetBinding
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import share
 from tests.inference.drafting.drafter_folders import saved_random_drafter
 from tests.inference.drafting.mtp.mtp_targets import golden_config, golden_folder, reply, target_in
 from tests.inference.fakes import ask
@@ -78,7 +79,7 @@ def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> Mode
     return next(each for each in options if each.mode is mode)
 
 
-@pytest.mark.parametrize(("place", "case"), grid(PLACES, ["mimo", "glm4_moe", "qwen3_5"]))
+@pytest.mark.parametrize(("place", "case"), share(product(PLACES, ["mimo", "glm4_moe", "qwen3_5"]), 7))
 def test_a_model_drafts_with_its_own_layers(place: str, case: str, tmp_path: Path) -> None:
     model = target_in(tmp_path / "model", case)
     folder = put_layers(model, case, place)

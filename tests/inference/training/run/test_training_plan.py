@@ -266,7 +266,7 @@ def of_family(name: str) -> LoadedModel:
 FAMILIES = ["deepseek_v3", "gemma3", "qwen2", "mistral4", "phi3", "gpt_oss", "gpt2", "cohere2"]
 
 
-@pytest.mark.parametrize("name", share(FAMILIES))
+@pytest.mark.parametrize("name", share(FAMILIES, 8))
 def test_drafters_can_be_trained_for_many_families(name: str, settings: TrainingSettings) -> None:
     """What each sequence says is compared with what it says alone; DeepSeek's masks are numbers."""
     make_plan(of_family(name), settings, resume=False)
