@@ -22,7 +22,6 @@ class UpdateCheck(QObject):
         settings: Keep the answer and the day of the last look.
         address: See `updates_address`; empty hides all of this.
         today: Returns the day.
-        parent: The Qt parent.
 
     Attributes:
         address: As given.
@@ -30,14 +29,8 @@ class UpdateCheck(QObject):
 
     found = Signal(Update)
 
-    def __init__(
-        self,
-        settings: SettingsControl,
-        address: str,
-        today: Callable[[], date] = date.today,
-        parent: QObject | None = None,
-    ) -> None:
-        super().__init__(parent)
+    def __init__(self, settings: SettingsControl, address: str, today: Callable[[], date] = date.today) -> None:
+        super().__init__()
         self._settings, self.address, self._today = settings, address, today
         self._work = BackgroundWork("updates", self)
         self._again = QTimer(self, interval=_LOOK_AGAIN_MS)

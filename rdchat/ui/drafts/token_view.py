@@ -146,13 +146,6 @@ class TokenView(OfflineBrowser):
 
     # --- positions in the document
 
-    def _selected(self, first: int, last: int) -> QTextCursor:
-        """Return a cursor that selects some tokens."""
-        cursor = QTextCursor(self.document())
-        cursor.setPosition(self._ends[first])
-        cursor.setPosition(self._ends[last + 1], QTextCursor.MoveMode.KeepAnchor)
-        return cursor
-
     def _token_at(self, point: QPoint) -> int | None:
         """Return the token at a point, the nearest one next to a line; None below the text."""
         if not self._trace.tokens or point.y() + self.verticalScrollBar().value() > self.document().size().height():
@@ -223,7 +216,9 @@ class TokenView(OfflineBrowser):
         selections = []
         for first, end, opacity in marked:
             selection = QTextEdit.ExtraSelection()
-            selection.cursor = self._selected(first, end)
+            selection.cursor = QTextCursor(self.document())
+            selection.cursor.setPosition(self._ends[first])
+            selection.cursor.setPosition(self._ends[end + 1], QTextCursor.MoveMode.KeepAnchor)
             color.setAlpha(opacity)
             selection.format = text_look(ground=color)
             selections.append(selection)

@@ -16,6 +16,14 @@ _FEW_DRAFTED = 20  # tokens, of which a percentage says nothing
 _FEW_READ = 8  # tokens, which are one call, whose rate says nothing
 
 
+_TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
+STAGES: Mapping[str, str] = _TEXTS.pop("Stages")
+LEDGER_COLUMNS: Mapping[str, str] = _TEXTS.pop("Ledger columns")
+DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
+TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
+ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
+
+
 class FigureSource(NamedTuple):
     """A reply, its model and the engine's state.
 
@@ -109,7 +117,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Reading speed": _of_reply(_reading_speed),
         "Time to first token": _of_reply(lambda s: duration(s.ttft_ms)),
         "Writing time": _of_reply(lambda s: duration(s.decode_ms)),
-        "Ended": lambda source: formatting.FINISHES[source.finish][0] if source.finish else NONE,
+        "Ended": lambda source: ENDS[source.finish][0] if source.finish else NONE,
     },
     "Memory": {
         "Context": _context,
@@ -125,9 +133,5 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
 }
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}
 
-_TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
-STAGES: Mapping[str, str] = _TEXTS.pop("Stages")
-DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
-TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
-_ENDS = "".join(f"\n{text}: {reason}" for text, reason in formatting.FINISHES.values())
-DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_ENDS}"}
+_REASONS = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
+DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_REASONS}"}

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetIt
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv, ledger_note
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
 from rdchat.services.chat.draft_control import DraftControl, ProfileCost, TimeLedger
-from rdchat.ui.speed.figures import STAGES
+from rdchat.ui.speed.figures import LEDGER_COLUMNS, STAGES
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import ThemedLabel, set_tip, tip_text
@@ -19,13 +19,6 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, Theme
 from rdchat.ui.style.throttle import Throttle
 
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
-_HEADERS = (
-    ("Stage", "What the time was spent on, and its parts."),
-    ("Times", "How often it ran."),
-    ("Mean", "Mean time, with all parts."),
-    ("Total", "Total time, with all parts."),
-    ("% of parent", "Share of the time of the stage above it."),
-)
 _NOTHING = "The times of the next reply appear here while it is written."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
@@ -38,11 +31,11 @@ class LedgerTree(QTreeWidget):
     """A tree of `LedgerRow`; rows that are already there stay where they are, and unfolded."""
 
     def __init__(self, theme: Theme) -> None:
-        super().__init__(columnCount=len(_HEADERS))
+        super().__init__(columnCount=len(LEDGER_COLUMNS))
         self._theme = theme
         self.rows: tuple[LedgerRow, ...] = ()
         self._items: dict[str, QTreeWidgetItem] = {}
-        _fill(self.headerItem(), [name for name, _ in _HEADERS], [tip for _, tip in _HEADERS])
+        _fill(self.headerItem(), list(LEDGER_COLUMNS), list(LEDGER_COLUMNS.values()))
         self.setUniformRowHeights(True)
         self.setAlternatingRowColors(True)
         self.setAllColumnsShowFocus(True)

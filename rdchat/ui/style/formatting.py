@@ -6,21 +6,12 @@ from datetime import datetime
 
 from rdchat import host, paths
 from rdchat.files.sizes import part_text, size_text
-from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.inference.api.requests import Dtype, Mode
 
 NONE = "\N{EN DASH}"
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
-
-# How each reason is shown, and its explanation
-FINISHES = {
-    FinishReason.EOS: ("Complete", "The model ended its answer."),
-    FinishReason.LENGTH: ("Token limit", "The reply reached its token limit."),
-    FinishReason.STOP_STRING: ("Stop string", "The model wrote a stop string."),
-    FinishReason.CONTEXT_FULL: ("Context full", "Prompt and reply filled the model's context."),
-    FinishReason.CANCELLED: ("Stopped", "You stopped the reply."),
-}
 
 _SAME_TEXT = "The text stays the same, up to rounding."
 MODE_EXPLANATIONS = {

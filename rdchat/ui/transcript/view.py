@@ -17,8 +17,7 @@ from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import MEDIUM, Theme
 from rdchat.ui.transcript.markdown.copying import as_markdown
 from rdchat.ui.transcript.markdown.text_body import TextBody, Work
-from rdchat.ui.transcript.message_column import MessageColumn
-from rdchat.ui.transcript.message_range import FIRST
+from rdchat.ui.transcript.message_column import FIRST, MessageColumn
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import ReplyMessage
 

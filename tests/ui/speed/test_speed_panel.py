@@ -12,6 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.models.training.texts import short_text
+from rdchat.ui.speed.figures import ENDS
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
@@ -104,7 +105,7 @@ def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: Sp
     chat.engine.replies = [Reply(finish_reason=reason)]
     chat.start()
     chat.say("Hello")
-    words, explanation = formatting.FINISHES[reason]
+    words, explanation = ENDS[reason]
     chat.qtbot.waitUntil(lambda: panel.reply.rows["Ended"].value.text() == words)
     assert explanation in panel.reply.rows["Ended"].toolTip()
     chat.controller.chat.start_new()

@@ -2,7 +2,7 @@ from datetime import datetime
 
 import pytest
 
-from rdchat.inference.api.events import FinishReason, LoadProgress, PrefillProgress
+from rdchat.inference.api.events import LoadProgress, PrefillProgress
 from rdchat.ui.style import formatting
 
 
@@ -40,10 +40,6 @@ def test_states_in_words() -> None:
     )
     assert formatting.load_text(LoadProgress("Warming up...", None)) == "Warming up…"
     assert formatting.prefill_text(PrefillProgress(1, 512, 2048, 0)) == "Reading the prompt: 512 of 2,048 tokens"
-
-
-def test_every_finish_reason_has_words() -> None:
-    assert set(formatting.FINISHES) == set(FinishReason)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,7 @@ import pytest
 from rdchat.ui.transcript.markdown import block_stream
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind, Run
-from rdchat.ui.transcript.markdown.inline_runs import merged
-from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser
+from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser, merged
 from tests.ui.transcript.samples import RICH
 
 

@@ -1,4 +1,4 @@
-from rdchat.ui.transcript.message_range import FIRST, MAX, OPENED, STEP, MessageRange
+from rdchat.ui.transcript.message_column import FIRST, MAX, OPENED, STEP, MessageRange
 
 
 def test_a_long_conversation_opens_at_its_end() -> None:

@@ -9,7 +9,7 @@ from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.storage.reader_notes import ReadingPosition
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
-from rdchat.ui.transcript.message_range import MAX, OPENED
+from rdchat.ui.transcript.message_column import MAX, OPENED
 from rdchat.ui.transcript.view import TranscriptView
 from tests.grids import share
 from tests.ui.transcript.conftest import (
