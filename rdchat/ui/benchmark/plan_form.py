@@ -13,6 +13,7 @@ from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION
+from rdchat.ui.speed.figures import MODES
 from rdchat.ui.style import formatting
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, form_layout
@@ -208,7 +209,7 @@ class PlanForm(QWidget):
         for mode, box in self.modes.items():
             reason = self._reason(mode)
             box.setEnabled(not reason)
-            explanation = PLAIN_EXPLANATION if mode is Mode.OFF else formatting.MODE_EXPLANATIONS[mode]
+            explanation = PLAIN_EXPLANATION if mode is Mode.OFF else MODES[mode]
             set_tip(box, reason or explanation)
             box.setAccessibleDescription(reason or explanation)
         self._show_sizes()

@@ -15,7 +15,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.replay import Playback, ReplayView
-from rdchat.ui.style import formatting
+from rdchat.ui.speed.figures import MODES
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, row, text_field
@@ -204,7 +204,7 @@ class RaceWindow(SideWindow):
     def _show_state(self) -> None:
         running = self._race.running
         mode = Mode(self.mode.currentData())
-        set_tip(self.mode, self._problem(mode) or formatting.MODE_EXPLANATIONS[mode])
+        set_tip(self.mode, self._problem(mode) or MODES[mode])
         for part in (self.prompt, self.mode, self.token_limit):
             part.setEnabled(not running)
         missing = "" if self.prompt.toPlainText().strip() else "Type a prompt first."

@@ -14,7 +14,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, size_text
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
-from rdchat.ui.speed.figures import DRAFT_SETTINGS
+from rdchat.ui.speed.figures import DRAFT_SETTINGS, MODES
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
@@ -182,7 +182,7 @@ class DraftControls(Section):
         """Explain the mode, or show what the automatic mode does."""
         mode = self._drafting.settings.mode
         auto = mode is Mode.AUTO
-        self.explanation.setText((auto and self._note) or formatting.MODE_EXPLANATIONS[mode])
+        self.explanation.setText((auto and self._note) or MODES[mode])
         set_tip(self.explanation, self._more if auto else "")
 
     def _problem(self, option: ModeOption | None) -> tuple[str, bool]:

@@ -21,6 +21,8 @@ STAGES: Mapping[str, str] = _TEXTS.pop("Stages")
 LEDGER_COLUMNS: Mapping[str, str] = _TEXTS.pop("Ledger columns")
 DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
 TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
+MODES: Mapping[str, str] = _TEXTS.pop("Modes")
+ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
 ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
 
 

@@ -9,7 +9,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
-from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, SECTIONS, STAGES, FigureSource
+from rdchat.ui.speed.figures import DEFINITIONS, ENGINE_STATES, FIGURES, SECTIONS, STAGES, FigureSource
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import FlatButton, push_button
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
@@ -203,15 +203,6 @@ class TimeRow(FigureRow):
         self.show_value(formatting.duration(milliseconds), more)
 
 
-_STATE_TEXT = {
-    EngineState.LOADING: "Loading the model…",
-    EngineState.IDLE: "Ready",
-    EngineState.PREFILL: "Reading the prompt…",
-    EngineState.WRITING: "Writing…",
-    EngineState.NO_MODEL: "No model loaded",
-}
-
-
 _LENGTHS = (
     "Steps with a draft by the number of drafted tokens they kept. The model itself adds one more token in each step."
 )
@@ -340,7 +331,7 @@ class StatusLine(QWidget):
     def show_state(self, state: EngineState) -> None:
         # The model that is loaded is shown already.
         if state is not EngineState.LOADING or state is not self._state:
-            self._show(_STATE_TEXT[state], 0, 0)
+            self._show(ENGINE_STATES[state], 0, 0)
         self._state = state
         self.progress.setVisible(state in (EngineState.LOADING, EngineState.PREFILL))
 

@@ -7,20 +7,11 @@ from datetime import datetime
 from rdchat import host, paths
 from rdchat.files.sizes import part_text, size_text
 from rdchat.inference.api.events import LoadProgress, PrefillProgress
-from rdchat.inference.api.requests import Dtype, Mode
+from rdchat.inference.api.requests import Dtype
 
 NONE = "\N{EN DASH}"
 MACHINE = "this Mac" if host.MACOS else "this machine"
 DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
-
-_SAME_TEXT = "The text stays the same, up to rounding."
-MODE_EXPLANATIONS = {
-    Mode.AUTO: f"Uses whatever is fastest at each moment, or nothing. {_SAME_TEXT}",
-    Mode.OFF: "The model writes one token at a time.",
-    Mode.SPECULATIVE: f"A smaller model guesses the next tokens; the model checks them in one step. {_SAME_TEXT}",
-    Mode.DRAFTER: f"A small network made for this model guesses the next tokens. {_SAME_TEXT}",
-    Mode.LOOKUP: f"Proposes text that repeats from this chat or an earlier reply. {_SAME_TEXT}",
-}
 
 
 def dtype_text(dtype: str) -> str:

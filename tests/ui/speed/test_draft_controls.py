@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.style import formatting
+from rdchat.ui.speed.figures import MODES
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
@@ -49,7 +49,7 @@ def test_each_mode_shows_what_it_uses_and_no_dead_row(
     chat.start()
     _choose(controls, mode)
     assert chat.controller.drafting.settings.mode is mode
-    assert controls.explanation.text() == formatting.MODE_EXPLANATIONS[mode]
+    assert controls.explanation.text() == MODES[mode]
     assert _shown(controls) == used
     assert controls.advanced.isVisible() == (len(used) > 0 and mode is not Mode.AUTO)
 

@@ -5,7 +5,9 @@ from dataclasses import replace
 from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.ledger_view import Spent
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.ui.speed.figures import DEFINITIONS, ENDS, FIGURES, STAGES, FigureSource
+from rdchat.inference.api.requests import Mode
+from rdchat.services.engine.engine_request import EngineState
+from rdchat.ui.speed.figures import DEFINITIONS, ENDS, ENGINE_STATES, FIGURES, MODES, STAGES, FigureSource
 from rdchat.ui.style.formatting import NONE
 
 
@@ -21,6 +23,9 @@ def test_a_few_tokens_left_to_read_have_no_speed() -> None:
     assert speed(FigureSource(replace(read, cached_prompt_tokens=99))) == NONE
 
 
-def test_every_use_of_time_and_every_end_is_explained() -> None:
+def test_every_kind_has_its_text() -> None:
+    """These tables are data, which no type checker reads."""
     assert {*Spent} < STAGES.keys()
     assert {*FinishReason} == ENDS.keys()
+    assert {*Mode} == MODES.keys()
+    assert {*EngineState} == ENGINE_STATES.keys()
