@@ -12,7 +12,7 @@ from rdchat.ui.drafts import texts
 from rdchat.ui.drafts.texts import STYLES, Alternative, probability, spelt
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.speed.figures import TOKEN_FACTS
+from rdchat.ui.speed.figures import LEGENDS, TOKEN_FACTS
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton
@@ -25,14 +25,6 @@ from rdchat.ui.style.throttle import Throttle
 _NOT_RECORDED = "The tokens of this reply were not recorded."
 _NO_TREE = "The draft of this step was not recorded."
 _NO_DRAFT = "Nothing was drafted here. The model wrote this token alone."
-_LEGEND = (
-    "Accepted drafted tokens are underlined in the colour of their drafter. The model chose all others itself, one in "
-    "each step. In the text, Left and Right go from token to token, Up and Down from draft to draft."
-)
-_TREE_LEGEND = (
-    "Filled: accepted. Outlined: not accepted. Double frame: the model's own token. "
-    "Colour and dashes: who drafted. %: probability."
-)
 
 
 class TokenDetails(QScrollArea):
@@ -53,7 +45,7 @@ class TokenDetails(QScrollArea):
         self._alternatives = column(spacing=TIGHT)
         counts = ThemedLabel(theme, "Tokens by drafter", points_more=-0.5, bold=True)
         self.legend = {
-            drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), _LEGEND, drafter or "text")
+            drafter: FigureRow(theme, f"{style.line} {style.name}".strip(), LEGENDS["Tokens"], drafter or "text")
             for drafter, style in STYLES.items()
         }
         self.none = ThemedLabel(theme, "", "muted", -1, wraps=True)
@@ -126,7 +118,7 @@ class DraftsWindow(SideWindow):
         self.previous = IconButton("previous", "Previous draft", theme, act=lambda: self._step(-1))
         self.next = IconButton("next", "Next draft", theme, act=lambda: self._step(1))
         self.tree = TreeView(theme)
-        self.tree_legend = ThemedLabel(theme, _TREE_LEGEND, "muted", -1, wraps=True)
+        self.tree_legend = ThemedLabel(theme, LEGENDS["Tree"], "muted", -1, wraps=True)
         self.tree_legend.setContentsMargins(MEDIUM, 0, MEDIUM, SMALL)
         self._throttle = Throttle(self)
         self._lay_out(theme)

@@ -23,6 +23,8 @@ DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
 TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
 MODES: Mapping[str, str] = _TEXTS.pop("Modes")
 ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
+REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
+LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
 ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
 
 

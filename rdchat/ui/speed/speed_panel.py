@@ -21,7 +21,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figures import DEFINITIONS, FigureSource
+from rdchat.ui.speed.figures import DEFINITIONS, REQUEST_PHASES, FigureSource
 from rdchat.ui.speed.sections import (
     DraftFigures,
     FigureRow,
@@ -45,12 +45,6 @@ if TYPE_CHECKING:
 
 _BUSY = (EngineState.PREFILL, EngineState.WRITING)
 _WAITING = "Requests that wait for this one to end. Clients take turns."
-_PHASES = {
-    Phase.WAITING: "Waiting",
-    Phase.LOADING: "Loading a model",
-    Phase.READING: "Reading the prompt",
-    Phase.WRITING: "Writing",
-}
 
 
 class ServerSection(Section):
@@ -107,7 +101,7 @@ class ServerSection(Section):
     def _doing(self, running: RequestFacts) -> str:
         """Return what a request does, such as `Writing · smollm2-135m-instruct · 120 tokens`."""
         paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
-        phase = "Waits for your reply" if paused else _PHASES[running.phase]
+        phase = "Waits for your reply" if paused else REQUEST_PHASES[running.phase]
         tokens = [formatting.counted(running.tokens, "token")] if running.tokens else []
         return "  ·  ".join([phase, *tokens])
 

@@ -6,8 +6,18 @@ from rdchat.inference.api.events import FinishReason
 from rdchat.inference.api.ledger_view import Spent
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
+from rdchat.server.facts import Phase
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.speed.figures import DEFINITIONS, ENDS, ENGINE_STATES, FIGURES, MODES, STAGES, FigureSource
+from rdchat.ui.speed.figures import (
+    DEFINITIONS,
+    ENDS,
+    ENGINE_STATES,
+    FIGURES,
+    MODES,
+    REQUEST_PHASES,
+    STAGES,
+    FigureSource,
+)
 from rdchat.ui.style.formatting import NONE
 
 
@@ -27,5 +37,6 @@ def test_every_kind_has_its_text() -> None:
     """These tables are data, which no type checker reads."""
     assert {*Spent} < STAGES.keys()
     assert {*FinishReason} == ENDS.keys()
+    assert {*Phase} == REQUEST_PHASES.keys()
     assert {*Mode} == MODES.keys()
     assert {*EngineState} == ENGINE_STATES.keys()
