@@ -86,7 +86,7 @@ def test_chains_of_any_scores_change_no_token(harm: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("harm", "temperature", "shape"), share(product(HARMS, TEMPERATURES, [DraftShape(4), DraftShape(4, (2, 1))]), 5)
+    ("harm", "temperature", "shape"), share(product(HARMS, TEMPERATURES, [DraftShape(4), DraftShape(4, (2, 1))]), 11)
 )
 def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, shape: DraftShape) -> None:
     model, request = shared_llama(), request_at(temperature)
@@ -106,7 +106,7 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm", "temperature"), share(product([*HEADS, "draft model"], HARMS, TEMPERATURES), 13)
+    ("kind", "harm", "temperature"), share(product([*HEADS, "draft model"], HARMS, TEMPERATURES), 23)
 )
 def test_the_automatic_mode_takes_any_scores(kind: str, harm: str, temperature: float) -> None:
     model, request = shared_llama(), request_at(temperature)
