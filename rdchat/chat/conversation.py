@@ -228,6 +228,19 @@ class Notice:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadingPosition:
+    """A reading position in a chat.
+
+    Attributes:
+        message_id: The first message in view.
+        above: Pixels of it that are above the view.
+    """
+
+    message_id: int
+    above: int
+
+
 _PAGE = 128
 """Messages that are read together."""
 _TAIL = 16
@@ -354,19 +367,15 @@ class MessagePath(Sequence[Message]):
 
 def uncut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets."""
-    return path[_cut_index(path) + 1 :]
+    return path[MessagePath.of(path).cut_index + 1 :]
 
 
 def from_cut(path: Sequence[Message]) -> Sequence[Message]:
     """Return the messages of a path that the model gets, with the summary's message first."""
-    return path[max(0, _cut_index(path)) :]
+    return path[max(0, MessagePath.of(path).cut_index) :]
 
 
 def cut_of(path: Sequence[Message]) -> Message | None:
     """Return the message with the last context cut; None where the model gets all of the path."""
-    index = _cut_index(path)
+    index = MessagePath.of(path).cut_index
     return path[index] if index >= 0 else None
-
-
-def _cut_index(path: Sequence[Message]) -> int:
-    return (path if isinstance(path, MessagePath) else MessagePath.of(path)).cut_index

@@ -89,7 +89,7 @@ class ReplyTrace:
         written = self.missing + sum(len(token.text) for token in self.tokens)
         self.missing += max(0, onward.begins_at - written) + onward.missing
         first, number = len(self.tokens), len(self.rounds)
-        self.tokens += onward.tokens if not number else [_shifted(token, number) for token in onward.tokens]
+        self.tokens += [replace(each, round=each.round + number) if each.round else each for each in onward.tokens]
         self.rounds += [replace(each, first=each.first + first) for each in onward.rounds]
         self._in_round = onward._in_round
 
@@ -97,10 +97,6 @@ class ReplyTrace:
         """Return the round of the token at this index."""
         number = self.tokens[token].round
         return self.rounds[number - 1] if number else None
-
-
-def _shifted(token: TracedToken, rounds: int) -> TracedToken:
-    return replace(token, round=token.round + rounds) if token.round else token
 
 
 def encode(trace: ReplyTrace) -> bytes:

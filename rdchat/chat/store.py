@@ -17,6 +17,7 @@ from rdchat.chat.conversation import (
     MessagePath,
     MessageStatus,
     Notice,
+    ReadingPosition,
     Thinking,
 )
 from rdchat.chat.listing import ChatSpans
@@ -33,7 +34,6 @@ from rdchat.chat.storage.message_tree import (
     MessageTree,
     repair_tree,
 )
-from rdchat.chat.storage.reader_notes import ReadingPositions, UnsentTexts
 from rdchat.chat.storage.rows import (
     END_OF_DATES,
     NO_DATE,
@@ -79,8 +79,6 @@ class ConversationStore(Database):
         organiser: Pins, folders, the archive, the bin and copies.
         message_bin: Deleted messages.
         spans: The parts of the sidebar's list.
-        reading_positions: Reading positions.
-        unsent: Typed texts that were not sent.
         reply_tokens: Token ids of replies, to draft from.
     """
 
@@ -89,8 +87,6 @@ class ConversationStore(Database):
         self.organiser = ChatOrganiser(self, clock)
         self.message_bin = MessageBin(self, clock)
         self.spans = ChatSpans(self)
-        self.reading_positions = ReadingPositions(self)
-        self.unsent = UnsentTexts(self)
         self.reply_tokens = ReplyTokens(self)
         super().__init__(path, wait=wait)
 
@@ -324,6 +320,50 @@ class ConversationStore(Database):
         """Return how many replies a prompt ever had, including deleted ones."""
         sql = "SELECT count(*) FROM messages WHERE parent_id = ? AND role = 'assistant'"
         return int(self.rows(sql, prompt_id)[0][0])
+
+    # Where the person was reading and typing
+
+    def reading_position(self, conversation_id: int) -> ReadingPosition | None:
+        """Return the reading position in a chat; None for its end."""
+        rows = self.rows("SELECT message_id, above FROM reading_positions WHERE conversation_id = ?", conversation_id)
+        return ReadingPosition(*rows[0]) if rows else None
+
+    def save_reading_position(self, conversation_id: int, position: ReadingPosition | None) -> None:
+        """Store a position; None for the chat's end. Nothing is stored for a message that no longer exists."""
+        message_id, above = (position.message_id, position.above) if position else (None, 0)
+
+        def save(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM reading_positions WHERE conversation_id = ?", (conversation_id,))
+            sql = "SELECT conversation_id, id, ? FROM messages WHERE id = ? AND conversation_id = ?"
+            connection.execute(f"INSERT INTO reading_positions {sql}", (above, message_id, conversation_id))
+
+        self.write(save)
+
+    def unsent_text(self, conversation_id: int | None, message_id: int | None) -> str:
+        """Return a text that was typed and not sent; empty where there is none.
+
+        Args:
+            conversation_id: The chat; None for a new one, which only has a message field.
+            message_id: The message being edited; None for the chat's message field.
+        """
+        sql = "SELECT text FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?"
+        rows = self.rows(sql, conversation_id, message_id)
+        return rows[0][0] if rows else ""
+
+    def save_unsent_text(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
+        """Replace the stored text. It is not stored if it is empty, or its chat or message no longer exists."""
+        sql = """
+            INSERT INTO unsent_texts (conversation_id, message_id, text) SELECT ?1, ?2, ?3
+            WHERE ?3 <> '' AND (?1 IS NULL OR EXISTS (SELECT 1 FROM conversations WHERE id = ?1))
+                AND (?2 IS NULL OR EXISTS (SELECT 1 FROM messages WHERE id = ?2))
+        """
+        key = (conversation_id, message_id)
+
+        def save(connection: sqlite3.Connection) -> None:
+            connection.execute("DELETE FROM unsent_texts WHERE conversation_id IS ? AND message_id IS ?", key)
+            connection.execute(sql, (*key, text_column(text)))
+
+        self.write(save)
 
 
 def _options(chat: Conversation) -> tuple[object, ...]:

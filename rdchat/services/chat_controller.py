@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import USUAL_OPTIONS, MadeWith, Notice
 from rdchat.chat.settings import SettingsStore
@@ -60,8 +60,7 @@ class ChatController(QObject):
         self.storage = StorageWatch(self)
         control = self.settings = SettingsControl(settings, self.storage, self)
         model = self.model_slot = ModelSlot(engine, settings.settings, self)
-        self.drafting = DraftControl(model, lambda: control.values, control.change)
-        control.changed.connect(self.drafting.read_settings)
+        self.drafting = DraftControl(model, control)
         self.prefix_caches = PrefixCacheControl(model, control, self)
         self.server = ServerControl(model, self.drafting, control, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
@@ -140,7 +139,6 @@ class ChatController(QObject):
         self._store.on_notice = lambda notice: _LOG.warning("%s: %s", notice.title, notice.detail)
         return ended
 
-    @Slot()
     def _remember_chat(self) -> None:
         """Store which chat is open, for the next start."""
         if self.settings.values.last_chat != self.chat.id:
@@ -169,7 +167,6 @@ class ChatController(QObject):
             self.storage.report(error)
             self.prompt_refused.emit(text, str(error))
 
-    @Slot()
     def _send_next(self) -> None:
         """Send the first message that waits, if the engine is free. One that cannot be stored is typed again."""
         unsent = self.chat.unsent
@@ -189,7 +186,6 @@ class ChatController(QObject):
         if self.replies.state is EngineState.NO_MODEL:
             self.model_slot.retry()
 
-    @Slot()
     def stop(self) -> None:
         """Stop the open chat's reply that is being written, or that waits for the model.
 
@@ -200,7 +196,6 @@ class ChatController(QObject):
                 self.chat.take_back(message)
             self.replies.stop(self.chat.id)
 
-    @Slot(int, str)
     def edit_message(self, message_id: int, text: str) -> None:
         """Add another version of a message, and have a prompt answered; the old one is kept as an alternative."""
         if not text.strip():
@@ -220,7 +215,6 @@ class ChatController(QObject):
             if not is_reply:
                 self.chat.answer(self.chat.conversation, self.chat.path)
 
-    @Slot(int)
     def regenerate(self, message_id: int, options: MadeWith = USUAL_OPTIONS, other: OtherModel | None = None) -> None:
         """Have another reply written; the old one stays as an alternative. A prompt without a reply gets one.
 
@@ -244,7 +238,6 @@ class ChatController(QObject):
                 self.borrowed.borrow(other, reply.id)
             self.chat.write(reply, self.chat.conversation, path)
 
-    @Slot(int)
     def continue_reply(self, message_id: int) -> None:
         """Have the reply at the end of the path written on, once it has ended."""
         path = self.chat.path
@@ -263,7 +256,6 @@ class ChatController(QObject):
                 path.append(replace(reply, context_cut=None))
             self.chat.write(reply, self.chat.conversation, path)
 
-    @Slot(int)
     def delete_message(self, message_id: int) -> None:
         """Delete a message and all messages after it; `ChatList.undo` restores them."""
         if self.chat.id is None:
@@ -309,7 +301,6 @@ class ChatController(QObject):
         self.chats.order.history.add(undo)
         self.chat.read_path()
 
-    @Slot(int)
     def branch(self, message_id: int) -> None:
         """Copy the chat up to a message, with its settings and folder, and open the copy."""
         if (conversation := self.chat.stored_conversation) is not None:
@@ -327,7 +318,6 @@ class ChatController(QObject):
 
     # Models
 
-    @Slot()
     def _remember_model(self) -> None:
         """Store the chosen model for the next start, also one that did not load: another precision may mend it.
 
@@ -340,7 +330,6 @@ class ChatController(QObject):
         if remembered != self.settings.values:
             self.settings.change(remembered)
 
-    @Slot(ModelInfo)
     def _warn_of_memory(self, info: ModelInfo) -> None:
         if info.warning:
             self.notice_raised.emit(Notice("Memory is tight", info.warning))

@@ -20,14 +20,12 @@ from rdchat.chat.storage.file_check import (
     why_unusable,
 )
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
-from rdchat.chat.storage.set_aside import set_aside
+from rdchat.chat.storage.set_aside import COMPANIONS, set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 
 type Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a statement with its parameters and returns all rows."""
 
-COMPANIONS = ("-wal", "-shm", "-journal")
-"""Endings of a database's companion files."""
 _SQLITES_OWN = 2**31 - 1  # SQLite may be built with a lower limit
 _BUSY_S = 0.25  # another program, such as a backup, may lock the file briefly
 _APP_BUSY_S = 5.0  # the same, for a command in the terminal

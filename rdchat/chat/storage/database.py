@@ -10,7 +10,6 @@ from typing import Any
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.connections import (
-    COMPANIONS,
     connect,
     make_writable,
     open_reader,
@@ -263,7 +262,7 @@ class Database:
         if not self._lock.is_in_place():
             self._lock, lost = FileLock(self._companion(".lock")), self._lock
             lost.release()
-        notice = restore_file(self.connection, self.path, COMPANIONS, self._log)
+        notice = restore_file(self.connection, self.path, self._log)
         self._reconnect()
         self._notices.append(notice)
 

@@ -18,7 +18,7 @@ WRITE_CHECK = """
     INSERT INTO messages (id, conversation_id, activated, role, status, created_at, text, context_cut)
         VALUES (0, 0, 0, 'user', 'complete', 0, 'a', '{"summary":"a"}');
     INSERT INTO file_texts (digest, text) VALUES ('a', 'a');
-    INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)
+    INSERT INTO message_files (message_id, conversation_id, position, digest, kind, characters, taken, note, name)
         VALUES (0, 0, 0, 'a', 'text', 1, '', '', 'a');
     SAVEPOINT written;
     ROLLBACK TO write_check;

@@ -167,15 +167,11 @@ def _heads_of_cycles(parents: dict[int, int | None], strays: Iterable[int]) -> l
             walk_of[step] = start
             step = parents.get(step)
         if step is not None and walk_of[step] == start:
-            heads.append(_oldest_of_cycle(parents, step))
+            cycle = [step]
+            while (after := parents[cycle[-1]]) is not None and after != step:
+                cycle.append(after)
+            heads.append(min(cycle))
     return heads
-
-
-def _oldest_of_cycle(parents: dict[int, int | None], first: int) -> int:
-    oldest, step = first, parents[first]
-    while step is not None and step != first:
-        oldest, step = min(oldest, step), parents[step]
-    return oldest
 
 
 @dataclass(frozen=True, slots=True)

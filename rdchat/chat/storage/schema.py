@@ -9,29 +9,32 @@ _SUMMARY_CHARACTERS = 200_000
 """Limit of the indexed characters of a summary."""
 
 
-def _triggers(index: str, column: str, columns: str, *, condition: str, text: str, when: str = "") -> str:
-    """Return triggers that index the messages for which a condition holds.
+def _triggers(
+    index: str, column: str, columns: str, *, text: str, table: str = "messages", condition: str = "1", when: str = ""
+) -> str:
+    """Return triggers that index the rows of a table for which a condition holds.
 
     Args:
         index: Name of the index, without `_index`.
         column: Column of the index.
         columns: Columns whose change may change the text or the condition.
-        condition: SQL, with `{row}` for the row and its dot.
-        text: SQL of the text, with `{row}` as well.
+        text: SQL of the text, with `{row}` for the row and its dot.
+        table: The table.
+        condition: SQL, with `{row}` as well.
         when: SQL condition for changes that count.
     """
     new, old, is_in, was_in = (sql.format(row=row) for sql in (text, condition) for row in ("new.", "old."))
-    table = f"{index}_index"
+    words = f"{index}_index"
     return f"""
-CREATE TRIGGER {index}_added AFTER INSERT ON messages WHEN {is_in} BEGIN
-    INSERT INTO {table} (rowid, {column}) VALUES (new.id, {new});
+CREATE TRIGGER {index}_added AFTER INSERT ON {table} WHEN {is_in} BEGIN
+    INSERT INTO {words} (rowid, {column}) VALUES (new.id, {new});
 END;
-CREATE TRIGGER {index}_removed AFTER DELETE ON messages WHEN {was_in} BEGIN
-    INSERT INTO {table} ({table}, rowid, {column}) VALUES ('delete', old.id, {old});
+CREATE TRIGGER {index}_removed AFTER DELETE ON {table} WHEN {was_in} BEGIN
+    INSERT INTO {words} ({words}, rowid, {column}) VALUES ('delete', old.id, {old});
 END;
-CREATE TRIGGER {index}_changed AFTER UPDATE OF {columns} ON messages {when} BEGIN
-    INSERT INTO {table} ({table}, rowid, {column}) SELECT 'delete', old.id, {old} WHERE {was_in};
-    INSERT INTO {table} (rowid, {column}) SELECT new.id, {new} WHERE {is_in};
+CREATE TRIGGER {index}_changed AFTER UPDATE OF {columns} ON {table} {when} BEGIN
+    INSERT INTO {words} ({words}, rowid, {column}) SELECT 'delete', old.id, {old} WHERE {was_in};
+    INSERT INTO {words} (rowid, {column}) SELECT new.id, {new} WHERE {is_in};
 END;"""
 
 
@@ -170,7 +173,7 @@ CREATE TABLE message_files (
     id INTEGER PRIMARY KEY,
     message_id INTEGER NOT NULL REFERENCES messages (id) ON DELETE CASCADE,
     conversation_id INTEGER NOT NULL,
-    place INTEGER NOT NULL,
+    position INTEGER NOT NULL,
     digest TEXT NOT NULL REFERENCES file_texts (digest),
     kind TEXT NOT NULL,
     characters INTEGER NOT NULL,
@@ -178,13 +181,13 @@ CREATE TABLE message_files (
     note TEXT NOT NULL,
     name TEXT NOT NULL
 ) STRICT;
-CREATE INDEX message_files_in_order ON message_files (message_id, place);
+CREATE INDEX message_files_in_order ON message_files (message_id, position);
 CREATE INDEX message_files_by_chat ON message_files (conversation_id);
 CREATE INDEX message_files_by_text ON message_files (digest);
 
 -- The reading position: the first message in view, and how many pixels of it are above the view. A chat without a row
 -- opens at its end.
-CREATE TABLE reading_places (
+CREATE TABLE reading_positions (
     conversation_id INTEGER PRIMARY KEY REFERENCES conversations (id) ON DELETE CASCADE,
     message_id INTEGER NOT NULL,
     above INTEGER NOT NULL
@@ -203,16 +206,7 @@ CREATE INDEX unsent_texts_of_message ON unsent_texts (message_id);
 CREATE VIRTUAL TABLE titles_index USING fts5 (
     title, content = 'conversations', content_rowid = 'id', tokenize = 'unicode61 remove_diacritics 2'
 );
-CREATE TRIGGER titles_added AFTER INSERT ON conversations BEGIN
-    INSERT INTO titles_index (rowid, title) VALUES (new.id, new.title);
-END;
-CREATE TRIGGER titles_removed AFTER DELETE ON conversations BEGIN
-    INSERT INTO titles_index (titles_index, rowid, title) VALUES ('delete', old.id, old.title);
-END;
-CREATE TRIGGER titles_changed AFTER UPDATE OF title ON conversations BEGIN
-    INSERT INTO titles_index (titles_index, rowid, title) VALUES ('delete', old.id, old.title);
-    INSERT INTO titles_index (rowid, title) VALUES (new.id, new.title);
-END;
+{_triggers("titles", "title", "title", text="{row}title", table="conversations")}
 
 -- A reply is indexed for search when it is finished, not with each half second of its text.
 CREATE VIEW messages_searched AS SELECT id, text FROM messages WHERE status <> 'streaming';

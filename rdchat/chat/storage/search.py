@@ -146,12 +146,12 @@ def _fold(character: str) -> str:
 class SearchQuery:
     """A search. Fields that are empty or None do not filter."""
 
-    words: str = ""  # as typed
+    text: str = ""  # as typed
     model: str | None = None  # name of a model that wrote a message in the conversation
     folder_id: int | None = None  # a folder; its inner folders count too
 
     def __bool__(self) -> bool:
-        return bool(self.words.strip()) or self.model is not None or self.folder_id is not None
+        return bool(self.text.strip()) or self.model is not None or self.folder_id is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ class MessageMatches:
     """Ids of a conversation's messages with all words of a search, including alternatives."""
 
     conversation_id: int
-    words: str
+    text: str
     ids: tuple[int, ...] = ()
 
 
@@ -203,8 +203,8 @@ class SearchReader:
         if query.folder_id is not None:
             where.append(_IN_FOLDER)
             parameters += [query.folder_id, query.folder_id]
-        messages, words = _messages_with(query.words, _MAX_MESSAGES)
-        in_title, matches_title = _condition(query.words, "titles_index", "title")
+        messages, words = _messages_with(query.text, _MAX_MESSAGES)
+        in_title, matches_title = _condition(query.text, "titles_index", "title")
         with self._opened() as connection:
             if not words:
                 rows, found = _newest_chats(connection, where, parameters)
@@ -223,7 +223,7 @@ class SearchReader:
             # in JSON: the number of parameters is limited, and a read-only connection may not make a temporary table
             among = json.dumps([*(titled | counted.keys())])
             rows, found = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
-            matcher = WordMatcher(query.words)
+            matcher = WordMatcher(query.text)
             hits = []
             for row in rows:
                 message_id, count = counted.get(row[0], (None, 0))

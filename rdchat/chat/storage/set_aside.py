@@ -10,6 +10,8 @@ from rdchat.chat.conversation import Notice
 from rdchat.errors import file_error
 from rdchat.host import flush_to_disk
 
+COMPANIONS = ("-wal", "-shm", "-journal")
+"""Endings of a database's companion files."""
 _PAGES = 2000  # of a database, copied before the next check for cancelling
 
 
@@ -68,15 +70,12 @@ def file_id(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
-def restore_file(
-    connection: sqlite3.Connection, path: Path, companions: tuple[str, ...], log: tuple[int, int] | None
-) -> Notice:
+def restore_file(connection: sqlite3.Connection, path: Path, log: tuple[int, int] | None) -> Notice:
     """Write all data of `connection` to a new file at `path`, and close the connection.
 
     Args:
         connection: Connection to the file that was at `path`.
         path: Its folder exists.
-        companions: Endings of a database's companion files, such as `-wal`.
         log: The `file_id` of the connection's own `-wal` file.
 
     Returns:
@@ -97,7 +96,7 @@ def restore_file(
             wal.unlink(missing_ok=True)
         path.with_name(path.name + "-shm").unlink(missing_ok=True)
         replaced = path.exists()
-        other = set_aside(path, "replaced", companions)
+        other = set_aside(path, "replaced", COMPANIONS)
     except BaseException:
         copy.unlink(missing_ok=True)
         raise

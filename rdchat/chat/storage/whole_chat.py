@@ -106,7 +106,9 @@ def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
     files: dict[int, list[AttachedFile]] = {}
     for some in batched(messages, _AT_ONCE):
         marks = ", ".join("?" * len(some))
-        sql = f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.place"
+        sql = (
+            f"SELECT {_COLUMNS} FROM message_files f WHERE f.message_id IN ({marks}) ORDER BY f.message_id, f.position"
+        )
         for row in rows(sql, *(each.id for each in some)):
             files.setdefault(row[0], []).append(_file_from(row))
     return [replace(each, files=tuple(files[each.id])) if each.id in files else each for each in messages]
@@ -133,7 +135,7 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
         )
         connection.execute(
             "INSERT INTO message_files"
-            " (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
+            " (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
             " SELECT id, conversation_id, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ?",
             (position, file.digest, file.kind, file.characters, text_column(file.taken),
              text_column(file.note), text_column(file.name), message_id),
@@ -143,9 +145,9 @@ def add_files(connection: sqlite3.Connection, message_id: int, files: Iterable[t
 def copy_files(connection: sqlite3.Connection, message_id: int, copy_id: int) -> None:
     """Give a copy or another version of a message the same files."""
     connection.execute(
-        "INSERT INTO message_files (message_id, conversation_id, place, digest, kind, characters, taken, note, name)"
-        " SELECT m.id, m.conversation_id, f.place, f.digest, f.kind, f.characters, f.taken, f.note, f.name"
-        " FROM messages m CROSS JOIN message_files f WHERE m.id = ? AND f.message_id = ? ORDER BY f.place",
+        "INSERT INTO message_files (message_id, conversation_id, position, digest, kind, characters, taken, note, name)"
+        " SELECT m.id, m.conversation_id, f.position, f.digest, f.kind, f.characters, f.taken, f.note, f.name"
+        " FROM messages m CROSS JOIN message_files f WHERE m.id = ? AND f.message_id = ? ORDER BY f.position",
         (copy_id, message_id),
     )
 

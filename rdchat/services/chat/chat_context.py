@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import partial
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import ContextCut, Notice, uncut
@@ -116,7 +116,6 @@ class ContextMeter(QObject):
         self._cancel()
         self._thread.close(_CLOSING_S)
 
-    @Slot()
     def refresh(self) -> None:
         """Count again soon, after a change of the chat, its options or the model."""
         self.current = False
@@ -128,13 +127,11 @@ class ContextMeter(QObject):
             self._job.cancel()
         self._job = None
 
-    @Slot()
     def _begin_anew(self) -> None:
         """Discard the last count, which was of another chat or model."""
         self._show(None)
         self.refresh()
 
-    @Slot()
     def _count(self) -> None:
         self._cancel()
         info = self._model.info
@@ -241,17 +238,14 @@ class ChatContext(QObject):
         use = self.outgrown
         return use is not None and self.meter.current and use.typed == text.strip()
 
-    @Slot()
     def leave_out(self) -> None:
         """Leave the oldest turns out of the prompt; they stay in the chat."""
         self._start(Doing.LEAVING_OUT, cut_position)
 
-    @Slot()
     def summarise(self) -> None:
         """Replace the oldest turns in the prompt with a summary; they stay in the chat."""
         self._start(Doing.SUMMARISING, partial(plan_summary, whole=False))
 
-    @Slot()
     def start_anew(self) -> None:
         """Begin a new chat with a summary of this one."""
         self._start(Doing.STARTING_ANEW, partial(plan_summary, whole=True))
@@ -272,12 +266,10 @@ class ChatContext(QObject):
             failed=lambda error: self._fail(Notice(error.message, error.hint)),
         )
 
-    @Slot(int)
     def undo(self, message_id: int) -> None:
         """Remove a cut: its messages are in the prompt again."""
         self._chat.set_cut(message_id, None)
 
-    @Slot()
     def stop(self) -> None:
         """Cancel the work; the chat stays as it is."""
         self._task.forget()

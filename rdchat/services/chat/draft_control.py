@@ -1,18 +1,19 @@
 """The draft settings of the loaded model, when a change takes effect, and where the time of replies goes."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.settings import ModelDraft, Settings
+from rdchat.chat.settings import ModelDraft
 from rdchat.inference.api.events import DraftOptions, LoadProgress, ModelInfo, ModeOption, ReplyEnd
 from rdchat.inference.api.ledger_view import LedgerRow, added_up, grouped_entries, ledger_rows
 from rdchat.inference.api.model_facts import DrafterFit, ModelCard
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
+from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions
 from rdchat.services.engine.model_slot import ModelSlot
 
@@ -29,8 +30,7 @@ class DraftControl(QObject):
 
     Args:
         model: The loaded model.
-        read: Returns the app's settings.
-        save: Stores changed ones.
+        control: The app's settings.
 
     Attributes:
         settings: The loaded model's; the defaults where none is loaded or it has none of its own.
@@ -45,9 +45,9 @@ class DraftControl(QObject):
     exact_times_changed = Signal()
     loading_changed = Signal()
 
-    def __init__(self, model: ModelSlot, read: Callable[[], Settings], save: Callable[[Settings], None]) -> None:
+    def __init__(self, model: ModelSlot, control: SettingsControl) -> None:
         super().__init__(model)
-        self._model, self._read, self._save = model, read, save
+        self._model, self._control = model, control
         self.settings = DraftSettings()
         self._options: dict[Mode, ModeOption] = {}
         # The reply under way, and the settings that it began with.
@@ -61,6 +61,7 @@ class DraftControl(QObject):
         model.failed.connect(self._forget_options)
         model.unload_started.connect(self._forget_options)
         model.loaded.connect(self._on_loaded)
+        control.changed.connect(self.read_settings)
 
     @property
     def ready(self) -> bool:
@@ -85,14 +86,14 @@ class DraftControl(QObject):
     @property
     def recent_draft_models(self) -> tuple[str, ...]:
         """Draft models chosen before, and other models opened before, latest first."""
-        settings, own = self._read(), self._model_name()
+        settings, own = self._control.values, self._model_name()
         named = [*(item.draft.draft_model for item in settings.drafts), *settings.recent_models]
         return _distinct(name for name in named if name != own)
 
     @property
     def recent_drafters(self) -> tuple[str, ...]:
         """Drafters chosen before, folders or hub ids, latest first."""
-        return _distinct(item.draft.drafter for item in self._read().drafts)
+        return _distinct(item.draft.drafter for item in self._control.values.drafts)
 
     def offer(self, search: FolderSearch) -> None:
         """Offer the drafters that a search finds on this machine."""
@@ -121,21 +122,20 @@ class DraftControl(QObject):
         """Return whether a mode can run; None before the engine has answered."""
         return self._options.get(mode)
 
-    @Slot()
     def read_settings(self) -> None:
         """Read the settings again, after another model was loaded or the app's settings were changed."""
-        model = self._model_name()
-        self.settings = next((item.draft for item in self._read().drafts if item.model == model), DraftSettings())
+        model, drafts = self._model_name(), self._control.values.drafts
+        self.settings = next((each.draft for each in drafts if each.model == model), DraftSettings())
 
     def change(self, settings: DraftSettings) -> None:
         """Use these settings from now on, as far as a running reply allows."""
         settings, before = replace(settings, profile=False, trace=False), self.settings
         if not self.ready or settings == before:
             return
-        all_settings, model = self._read(), self._model_name()
+        all_settings, model = self._control.values, self._model_name()
         others = tuple(item for item in all_settings.drafts if item.model != model)
         self.last_problem = ""
-        self._save(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
+        self._control.change(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
         self.settings = settings
         self._update_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
@@ -151,7 +151,6 @@ class DraftControl(QObject):
             self._update_running()
             self.exact_times_changed.emit()
 
-    @Slot()
     def refresh_options(self, *, load: bool = False) -> None:
         """Ask the engine again, as a drafter may have been trained since. Its last answer holds until then.
 
@@ -216,7 +215,6 @@ class DraftControl(QObject):
             self.loading = loading
             self.loading_changed.emit()
 
-    @Slot()
     def _forget_options(self) -> None:
         self._set_loading(False)
         self.read_settings()
@@ -224,7 +222,6 @@ class DraftControl(QObject):
         self._running = None
         self.changed.emit()
 
-    @Slot(ModelInfo)
     def _on_loaded(self, _info: ModelInfo) -> None:
         self.read_settings()
         self.changed.emit()
@@ -294,24 +291,20 @@ class TimeLedger(QObject):
         """Tokens a second of the loaded model's last reply; None before there was one."""
         return self._rates.get((self._mode, self._drafting.exact_times))
 
-    @Slot()
     def reset(self) -> None:
         """Count from now on."""
         self._before = tuple(LedgerEntry(each.name, each.parent, -each.calls, -each.total_ms) for each in self._running)
         self.changed.emit()
 
-    @Slot()
     def _begin_other_kind(self) -> None:
         self._mixed = bool(self._running)
         self.reset()
 
-    @Slot(Statistics)
     def add_statistics(self, statistics: Statistics) -> None:
         """Take the counters of the reply under way."""
         self._running = statistics.ledger
         self.changed.emit()
 
-    @Slot(Message)
     def add_end(self, reply: Message) -> None:
         """Take the end of the reply under way."""
         statistics, drafting = reply.statistics, reply.drafting
@@ -322,7 +315,6 @@ class TimeLedger(QObject):
         self._before, self._running, self._mixed = self.entries, (), False
         self.changed.emit()
 
-    @Slot()
     def forget_rates(self) -> None:
         """Forget the speeds of the last model, after another one was loaded."""
         self._rates = {}

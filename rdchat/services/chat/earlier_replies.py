@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.reply_tokens import ALL, ReplyTokens
 from rdchat.chat.settings import Settings
@@ -77,19 +77,16 @@ class EarlierReplyIndex(QObject):
                 self.index.add(message_id, ids)
                 self.changed.emit()
 
-    @Slot()
     def check_soon(self) -> None:
         """Check soon whether the index has the replies of the chats."""
         if not self._timer.isActive():
             self._timer.start()
 
-    @Slot()
     def check(self) -> None:
         """Check now, and build the index again where it is out of date. An earlier check ends; what it stored stays."""
         work = partial(_updated, self._tokens, self._model.info, self._after, self.index)
         self._work.replace(work, self._use, self._on_failed)
 
-    @Slot()
     def rebuild(self) -> None:
         """Build the index again, and use none meanwhile."""
         self._use(None)
@@ -185,13 +182,11 @@ class PrefixCacheControl(QObject):
         slot.loaded.connect(self.look)
         settings.changed.connect(self._on_settings)
 
-    @Slot()
     def look(self) -> None:
         """Set the engine's limit and ask how much memory the caches have; `changed` follows."""
         if self._slot.info is not None:
             self._slot.engine.submit(LimitPrefixCaches(self._limit), self._take)
 
-    @Slot(Settings)
     def _on_settings(self, settings: Settings) -> None:
         if settings.prefix_cache_bytes != self._limit:
             self._limit = settings.prefix_cache_bytes

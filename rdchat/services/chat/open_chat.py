@@ -4,7 +4,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.chat.conversation import (
@@ -15,9 +15,9 @@ from rdchat.chat.conversation import (
     Message,
     MessagePath,
     MessageStatus,
+    ReadingPosition,
     from_cut,
 )
-from rdchat.chat.storage.reader_notes import ReadingPosition, UnsentTexts
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.titles import title_from_prompt
 from rdchat.errors import StorageError
@@ -58,7 +58,7 @@ class UnsentMemory(QObject):
 
     waiting_changed = Signal()
 
-    def __init__(self, stored: UnsentTexts | None = None, parent: QObject | None = None) -> None:
+    def __init__(self, stored: ConversationStore | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._stored = stored
         self.waiting: list[WaitingMessage] = []
@@ -74,7 +74,7 @@ class UnsentMemory(QObject):
         key = conversation_id, message_id
         if key not in self._texts and self._stored is not None:
             with suppress(StorageError):
-                return self._stored.find(*key)
+                return self._stored.unsent_text(*key)
         return self._texts.get(key, "")
 
     def save(self, conversation_id: int | None, message_id: int | None, text: str) -> None:
@@ -119,7 +119,7 @@ class UnsentMemory(QObject):
         for key in list(self._changed):
             waiting = [] if key[1] is not None else [message.text for message in self.waiting_in(key[0])]
             with suppress(StorageError):
-                self._stored.save(*key, "\n\n".join(text for text in (*waiting, self._texts[key]) if text))
+                self._stored.save_unsent_text(*key, "\n\n".join(text for text in (*waiting, self._texts[key]) if text))
                 self._changed.remove(key)
                 if not waiting:
                     del self._texts[key]
@@ -170,7 +170,7 @@ class OpenChat(QObject):
         super().__init__(replies)
         self._store, self._storage, self._settings, self.replies = store, storage, settings, replies
         self.files = PendingFiles(replies.model.engine, replies.model, self)
-        self.unsent = UnsentMemory(store.unsent, self)
+        self.unsent = UnsentMemory(store, self)
         self.conversation = NEW_CHAT
         self.path = MessagePath()
         replies.grew.connect(self._on_reply_grew)
@@ -218,15 +218,14 @@ class OpenChat(QObject):
     def reading_position(self) -> ReadingPosition | None:
         """Where the person was reading in this chat; None for its end."""
         with suppress(StorageError):
-            return None if self.id is None else self._store.reading_positions.find(self.id)
+            return None if self.id is None else self._store.reading_position(self.id)
         return None
 
-    @Slot(int, object)
     def save_reading_position(self, conversation_id: int, position: ReadingPosition | None) -> None:
         """Store where the person is reading in a chat; a position that cannot be stored is forgotten."""
         with suppress(StorageError):
-            if self._store.reading_positions.find(conversation_id) != position:
-                self._store.reading_positions.save(conversation_id, position)
+            if self._store.reading_position(conversation_id) != position:
+                self._store.save_reading_position(conversation_id, position)
 
     def alternatives(self, message_id: int) -> list[Message]:
         """Return a message and its alternatives, oldest first, with text that is not stored yet."""
@@ -426,13 +425,11 @@ class OpenChat(QObject):
 
     # The reply that is being written
 
-    @Slot(Message, str)
     def _on_reply_grew(self, reply: Message, text: str) -> None:
         if self.has(reply.id):
             self._replace(reply)
             self.reply_grew.emit(reply.id, text)
 
-    @Slot(Message)
     def _on_reply_changed(self, reply: Message) -> None:
         if self.has(reply.id):
             self.message_changed.emit(self._replace(reply))

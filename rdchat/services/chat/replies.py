@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtCore import QObject, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, QTimer, Signal
 
 from rdchat.chat.conversation import Conversation, Message, MessageStatus
 from rdchat.chat.store import ConversationStore
@@ -117,7 +117,6 @@ class Replies(QObject):
         self._send(live)
         self.state_changed.emit()
 
-    @Slot(int)
     def stop(self, conversation_id: int | None = None) -> None:
         """Stop the replies of one conversation, or all; each ends in its own time."""
         for live in self.live:
@@ -211,7 +210,6 @@ class Replies(QObject):
         self.recorder.save()
         self.ended.emit(live.message)
 
-    @Slot()
     def _on_model_changed(self) -> None:
         """Send the replies that waited for the model, or end them where none comes."""
         for live in self.live:
@@ -295,24 +293,20 @@ class BorrowedModel(QObject):
             self._set(None)
             self.stayed.emit()
 
-    @Slot()
     def give_back(self) -> None:
         """Load the chat's own model again, if another one is borrowed."""
         if (loan := self.loan) is not None:
             self._set(None)
             self._slot.load(*loan.own)
 
-    @Slot(Message)
     def _on_reply_begun(self, reply: Message) -> None:
         if self.loan is not None and reply.id != self.loan.reply_id:
             self.give_back()
 
-    @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:
         if self.loan is not None and reply.id == self.loan.reply_id:
             QTimer.singleShot(0, self, self.give_back)  # Behind all others that follow the model or the reply.
 
-    @Slot()
     def _on_load(self) -> None:
         if self.loan is not None and self._slot.chosen != self.loan.borrowed.model:
             self._set(None)

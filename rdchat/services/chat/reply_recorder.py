@@ -11,7 +11,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Qt, QTimer, Signal, Slot
+from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from rdchat.chat.conversation import (
     NEW_CHAT,
@@ -215,7 +215,6 @@ class ReplyRecorder(QObject):
         elif not self._timer.isActive():
             self._timer.start(math.ceil(left_s * 1000))
 
-    @Slot()
     def save(self) -> bool:
         """Bring the store up to date, or try again later; return whether it has all texts."""
         try:
@@ -378,7 +377,6 @@ class TraceRecorder(QObject):
             joined.join(part)
         return joined
 
-    @Slot()
     def save(self) -> None:
         """Store the packed traces, oldest first, until one fails."""
         try:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.settings import Settings
 from rdchat.inference.api.events import LoadProgress, ModelInfo
@@ -93,12 +93,10 @@ class ModelSlot(QObject):
         self.unload_started.emit()
         self.engine.submit(UnloadModel(), self._on_event)
 
-    @Slot()
     def retry(self) -> None:
         """Load the model that was chosen last."""
         self.load(self.chosen)
 
-    @Slot()
     def load_anyway(self) -> None:
         """Load the model that was chosen last, although it seems too large for the memory."""
         self.load(self.chosen, anyway=True)
@@ -115,7 +113,6 @@ class ModelSlot(QObject):
             recent = (model, *(name for name in recent if name != model))[:_RECENT_MODELS]
         return replace(settings, model=model, dtype=self.dtype, recent_models=recent)
 
-    @Slot(Failure)
     def _on_event(self, event: EngineEvent) -> None:
         match event:
             case LoadProgress():

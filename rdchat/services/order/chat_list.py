@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject, Signal, Slot
+from PySide6.QtCore import QObject, Signal
 
 from rdchat.chat.conversation import Conversation
 from rdchat.chat.listing import ChatRow, FolderRow, Listing, chats_listing
@@ -28,6 +28,7 @@ class ChatSearch(QObject):
 
     Args:
         path: The database of the store that is open.
+        storage: Reports a search that fails.
         parent: The Qt parent.
 
     Attributes:
@@ -37,12 +38,10 @@ class ChatSearch(QObject):
     answered = Signal(SearchAnswer)
     messages_matched = Signal(MessageMatches)
     models_listed = Signal()
-    # Why a search was not answered.
-    failed = Signal(str)
 
-    def __init__(self, path: Path, parent: QObject | None = None) -> None:
+    def __init__(self, path: Path, storage: StorageWatch, parent: QObject) -> None:
         super().__init__(parent)
-        self._reader = SearchReader(path)
+        self._reader, self._storage = SearchReader(path), storage
         self._work = BackgroundWork("chat search", self)
         # The newest of each kind.
         self._jobs: dict[str, Job[Any]] = {}
@@ -71,7 +70,10 @@ class ChatSearch(QObject):
             self._jobs[kind].forget()
 
         def end(result: Any) -> None:
-            self.failed.emit(result.message) if isinstance(result, RdchatError) else then(result)
+            if isinstance(result, RdchatError):
+                self._storage.report(StorageError(f"Search failed: {result.message}.", "Try again."))
+            else:
+                then(result)
 
         self._jobs[kind] = self._work.run(partial(_result, self._reader, search), end)
 
@@ -139,7 +141,7 @@ class ChatList(QObject):
         super().__init__(chat)
         self.store, self.storage, self.chat = store, storage, chat
         self.order = ChatOrder(store, storage, self)
-        self.finder = ChatSearch(store.path, self)
+        self.finder = ChatSearch(store.path, storage, self)
         self.location = Location.CHATS
         self.query = SearchQuery()
         self.answer: SearchAnswer | None = None
@@ -150,7 +152,6 @@ class ChatList(QObject):
         for changed in (chat.replies.state_changed, chat.unsent.waiting_changed):
             changed.connect(self.activity_changed)
         self.finder.answered.connect(self._on_answered)
-        self.finder.failed.connect(self._on_search_failed)
 
     def start(self, last: int | None = None) -> None:
         """List the conversations, open the one viewed last, else the newest, and empty the bin of old items."""
@@ -229,17 +230,12 @@ class ChatList(QObject):
             self.answer = None
         self.refresh()
 
-    @Slot(SearchAnswer)
     def _on_answered(self, answer: SearchAnswer) -> None:
         if answer.query == self.query:
             self.answer = answer
             with self.storage.reading():
                 self._read_rows()
             self.conversations_changed.emit()
-
-    @Slot(str)
-    def _on_search_failed(self, why: str) -> None:
-        self.storage.report(StorageError(f"Search failed: {why}.", "Try again."))
 
     # Commands
 

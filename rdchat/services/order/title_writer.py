@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 
-from PySide6.QtCore import QObject, QTimer, Slot
+from PySide6.QtCore import QObject, QTimer
 
 from rdchat.chat.conversation import Message, MessageStatus
 from rdchat.chat.store import ConversationStore
@@ -74,7 +74,6 @@ class TitleWriter(QObject):
         """Whether a title is being written."""
         return self._request is not None
 
-    @Slot()
     def wait(self) -> None:
         """Begin when nothing has happened for a while."""
         if not self._closed and self._settings.values.titles_by_model:
@@ -87,7 +86,6 @@ class TitleWriter(QObject):
         self._closed = True
         self.quiet.stop()
 
-    @Slot()
     def _begin(self) -> None:
         """Request the next title if the engine is idle; its end calls `wait` again."""
         if self.writing or self._replies.state is not EngineState.IDLE or self._engine.measuring:
@@ -126,11 +124,9 @@ class TitleWriter(QObject):
             generation, lambda event: self._on_event(conversation_id, event, in_thought), background=True
         )
 
-    @Slot(Message)
     def _on_reply_ended(self, reply: Message) -> None:
         self._last_chat = reply.conversation_id
 
-    @Slot()
     def _forget_last_chat(self) -> None:
         self._last_chat = None
 

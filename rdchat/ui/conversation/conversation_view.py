@@ -159,7 +159,7 @@ class ConversationView(Ground):
         for changed in (chat.opened, chat.options_changed):
             changed.connect(lambda: self.composer.shape.show_shape(chat.conversation.answer_shape))
         chats.store_replaced.connect(self._forget_messages)
-        chats.conversations_changed.connect(lambda: None if chats.query.words else self._find_searched())
+        chats.conversations_changed.connect(lambda: None if chats.query.text else self._find_searched())
         self._controller.replies.state_changed.connect(self._show_state)
         for changed in (chat.opened, chat.unsent.waiting_changed, self._controller.replies.state_changed):
             changed.connect(self._show_waiting_messages)
@@ -230,7 +230,7 @@ class ConversationView(Ground):
 
     def _find_searched(self) -> None:
         """Find the words of the sidebar's search in the open chat."""
-        self.find_bar.follow(self._controller.chats.query.words.strip())
+        self.find_bar.follow(self._controller.chats.query.text.strip())
 
     def _show_messages(self) -> None:
         self._show_page()  # First: the transcript gets its width, for which messages are laid out.

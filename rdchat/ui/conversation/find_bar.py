@@ -139,11 +139,7 @@ class FindBar(Ground):
             self._finder.find_in(self._chat, text)
 
     def _show_matches(self, matches: MessageMatches) -> None:
-        if (
-            matches.conversation_id != (self._chat or 0)
-            or matches.words != self.field.text().strip()
-            or self.isHidden()
-        ):
+        if matches.conversation_id != (self._chat or 0) or matches.text != self.field.text().strip() or self.isHidden():
             return
         path = self._transcript.messages.ids
         ids, current = set(matches.ids), self._here[self._index] if 0 <= self._index < len(self._here) else None

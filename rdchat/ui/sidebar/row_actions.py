@@ -60,7 +60,7 @@ class RowActions:
     def open(self, conversation_id: int) -> None:
         """Open a chat; during a search also the one that is open, to show its hits."""
         current = self._chats.chat.stored_conversation
-        if current is None or current.id != conversation_id or self._chats.query.words:
+        if current is None or current.id != conversation_id or self._chats.query.text:
             self._chats.chat.open(conversation_id)
 
     def set_title(self, row: Row, title: str) -> None:

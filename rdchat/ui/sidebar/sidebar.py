@@ -47,7 +47,7 @@ class FilterButton(IconButton):
             self.changed.emit()
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """The filter, such as `Work, tiny`; empty if there is none."""
         folder = self._chats.order.folder(self.chosen.folder_id)
         return ", ".join(part for part in (folder.name if folder else "", self.chosen.model or "") if part)
@@ -180,7 +180,7 @@ class Sidebar(Ground):
         chats, in_bin = self._chats, self.row_actions.in_bin
         searching, rows = bool(chats.query), chats.rows
         matcher = self.list.painter.matcher
-        if matcher.search != (words := " ".join(chats.query.words.split())):
+        if matcher.search != (words := " ".join(chats.query.text.split())):
             matcher = WordMatcher(words)
         self.list.show_rows(rows, matcher, in_bin)
         self.mark_open()
@@ -197,7 +197,7 @@ class Sidebar(Ground):
         self._enable_bin_buttons()
         self.empty.setText("No chat contains these words." if searching else _EMPTY[chats.location])
         self.empty.setVisible(not rows and (answered or not searching))
-        self.filter_text.setText(f"Only {self.filter.words}")
+        self.filter_text.setText(f"Only {self.filter.label}")
         self.filter_line.setVisible(bool(self.filter.chosen))
 
     def mark_open(self) -> None:
@@ -249,7 +249,7 @@ class Sidebar(Ground):
 
     def _ask(self) -> None:
         self.search.typing.stop()
-        self._chats.search(replace(self.filter.chosen, words=self.search.text().strip()))
+        self._chats.search(replace(self.filter.chosen, text=self.search.text().strip()))
 
     def _erase_current(self) -> None:
         if (thing := thing_of(self.list.current_row)) is not None:

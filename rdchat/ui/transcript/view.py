@@ -7,8 +7,7 @@ from PySide6.QtCore import QPoint, QRect, Qt, QTimer, Signal
 from PySide6.QtGui import QHideEvent, QKeyEvent, QResizeEvent
 from PySide6.QtWidgets import QWidget
 
-from rdchat.chat.conversation import Message, MessagePath
-from rdchat.chat.storage.reader_notes import ReadingPosition
+from rdchat.chat.conversation import Message, MessagePath, ReadingPosition
 from rdchat.chat.storage.search import WordMatcher
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.open_chat import UnsentMemory

@@ -1,16 +1,18 @@
 """Ledgers of several replies added up, reset midway, and the cost of exact times."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from rdchat.chat.conversation import Drafting, Message, MessageStatus
-from rdchat.chat.settings import Settings
+from rdchat.chat.settings import Settings, SettingsStore
 from rdchat.inference.api.ledger_view import added_up
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
+from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.engine.engine_client import EngineClient
 from rdchat.services.engine.model_slot import ModelSlot
 
@@ -20,7 +22,7 @@ class WrittenReplies:
 
     def __init__(self, engine: EngineClient) -> None:
         self.model = ModelSlot(engine, Settings())
-        self.drafting = DraftControl(self.model, Settings, lambda _settings: None)
+        self.drafting = DraftControl(self.model, SettingsControl(SettingsStore(Path("no settings")), StorageWatch()))
         self.ledger = TimeLedger(self.drafting)
 
     def progress(self, rounds: int, verify_ms: float) -> None:

@@ -135,11 +135,11 @@ def test_a_crash_finds_a_waiting_message_stored(window: Window, engine: Scripted
     chat = window.controller.chat
     chat.start_new()
     window.controller.send("Two")
-    assert window.store.unsent.find(chat.id, None) == "Two"
+    assert window.store.unsent_text(chat.id, None) == "Two"
     assert chat.typed == ""
     engine.gate.open()
     wait_for_replies(window, engine, 2)
-    assert window.store.unsent.find(chat.id, None) == ""
+    assert window.store.unsent_text(chat.id, None) == ""
 
 
 def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Window, engine: ScriptedEngine) -> None:
@@ -154,7 +154,7 @@ def test_a_message_of_a_chat_that_was_deleted_meanwhile_is_not_sent(window: Wind
     engine.gate.open()
     window.qtbot.waitUntil(lambda: not waiting(window), timeout=WAIT_MS)
     assert prompts(engine) == ["First"]
-    assert window.store.unsent.find(second, None) == "Second"
+    assert window.store.unsent_text(second, None) == "Second"
 
 
 def test_a_message_waits_for_the_end_of_a_benchmark(window: Window, engine: ScriptedEngine) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.storage.reader_notes import ReadingPosition
+from rdchat.chat.conversation import ReadingPosition
 from rdchat.chat.store import ConversationStore
 from rdchat.errors import RdchatError, StorageError
 from rdchat.inference.api.messages import Role

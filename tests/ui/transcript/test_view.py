@@ -5,8 +5,7 @@ from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel
 from pytestqt.qtbot import QtBot
 
-from rdchat.chat.conversation import Message, MessageStatus
-from rdchat.chat.storage.reader_notes import ReadingPosition
+from rdchat.chat.conversation import Message, MessageStatus, ReadingPosition
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.message_column import MAX, OPENED

@@ -23,7 +23,7 @@ def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> No
     before = bar.value()
     assert before > 0
     desk.chat.open(other.id)  # before its timer
-    assert chat.store.reading_positions.find(first.id) is not None
+    assert chat.store.reading_position(first.id) is not None
     desk.chat.open(first.id)
     wait_until_drawn(chat.qtbot, view)
     assert abs(bar.value() - before) <= 2
