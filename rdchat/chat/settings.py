@@ -9,7 +9,7 @@ from typing import Any
 
 from rdchat import paths
 from rdchat.chat.conversation import Notice
-from rdchat.chat.storage.set_aside import set_aside
+from rdchat.chat.storage.file_check import set_aside
 from rdchat.errors import file_error
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
@@ -86,10 +86,8 @@ class Settings:
     def __post_init__(self) -> None:
         sizes = f"from {MIN_TEXT_SIZE} to {MAX_TEXT_SIZE}"
         require(MIN_TEXT_SIZE <= self.text_size <= MAX_TEXT_SIZE, "text size", self.text_size, sizes)
-        maximum = MAX_DOWNLOADS
-        require(
-            1 <= self.downloads_at_once <= maximum, "downloads at once", self.downloads_at_once, f"from 1 to {maximum}"
-        )
+        downloads = self.downloads_at_once
+        require(1 <= downloads <= MAX_DOWNLOADS, "downloads at once", downloads, f"from 1 to {MAX_DOWNLOADS}")
         require(1 <= self.server_port < 2**16, "server port", self.server_port, "from 1 to 65535")
         cache_bytes = self.prefix_cache_bytes
         require(cache_bytes is None or cache_bytes >= 0, "kept chats bytes", cache_bytes, "at least 0")

@@ -22,9 +22,8 @@ from rdchat.server.server import Server
 from rdchat.server.server_key import find_key
 from rdchat.server.settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings, host_names
 from rdchat.services.app.event_loop import QuitSignals
-from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import Failure
-from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.engine.shared_engine import SharedEngine
 
 

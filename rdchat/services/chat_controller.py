@@ -23,9 +23,8 @@ from rdchat.services.chat.replies import BorrowedModel, OtherModel, Replies
 from rdchat.services.chat.reply_recorder import rescued_notice
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.engine.benchmark import Benchmark, Race
-from rdchat.services.engine.engine_client import EngineClient
+from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.services.order.chat_list import ChatList
 from rdchat.services.order.title_writer import TitleWriter
 from rdchat.services.server.server_control import ServerControl
@@ -64,7 +63,7 @@ class ChatController(QObject):
         self.prefix_caches = PrefixCacheControl(model, control, self)
         self.server = ServerControl(model, self.drafting, control, self)
         self.earlier = EarlierReplyIndex(store.reply_tokens, self.storage, control, model)
-        replies = self.replies = Replies(store, self.storage, model, self.drafting, control, earlier=self.earlier)
+        replies = self.replies = Replies(store, self.storage, self.drafting, self.earlier)
         self.recorder, self.traces = replies.recorder, replies.traces
         self.chat = OpenChat(store, self.storage, control, replies)
         self.chats = ChatList(store, self.chat, self.storage)

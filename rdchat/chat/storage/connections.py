@@ -11,16 +11,17 @@ from typing import Any
 
 from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.file_check import (
+    COMPANIONS,
     LONGEST_VALUE,
     harden,
     has_schema,
     is_special,
     primary_code,
+    set_aside,
     trust,
     why_unusable,
 )
 from rdchat.chat.storage.schema import APPLICATION_ID, MIGRATIONS, migrate, schema_version
-from rdchat.chat.storage.set_aside import COMPANIONS, set_aside
 from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
 
 type Rows = Callable[..., list[tuple[Any, ...]]]

@@ -16,8 +16,8 @@ from rdchat.chat.storage.connections import (
     open_to_write,
     storage_errors,
 )
+from rdchat.chat.storage.file_check import file_id, restore_file
 from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.chat.storage.set_aside import file_id, restore_file
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_error
 from rdchat.files.file_lock import FileLock
 from rdchat.work.job import Job, SerialThread, outcome_of

@@ -114,11 +114,6 @@ def with_files(messages: Sequence[Message], rows: Rows) -> list[Message]:
     return [replace(each, files=tuple(files[each.id])) if each.id in files else each for each in messages]
 
 
-def file_texts(rows: Rows, conversation_id: int) -> dict[str, str]:
-    """Return the texts of all files of a chat, by digest."""
-    return dict(rows(_TEXTS, conversation_id))
-
-
 def _file_from(row: Sequence[Any]) -> AttachedFile:
     return AttachedFile(
         printable_name(row[1]), _KINDS.get(row[2], FileKind.TEXT), row[3], max(row[4], 0), row[5], row[6]
@@ -227,7 +222,7 @@ def read_chat(connection: sqlite3.Connection, conversation_id: int, last_id: int
             for each, index in indexes.items()
         ),
         traces={indexes[each]: trace for each, trace in rows(_TRACES, conversation_id) if each in indexes},
-        texts=file_texts(rows, conversation_id),
+        texts=dict(rows(_TEXTS, conversation_id)),
         folder=tuple(name for name in connection.execute(_FOLDER, (conversation.folder_id,)).fetchone() or () if name),
     )
 

@@ -30,9 +30,16 @@ from typing import Any
 from rdchat import __version__
 from rdchat.chat.reply_tokens import ALL
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.file_check import address_to_read, harden, is_special, why_unusable
+from rdchat.chat.storage.file_check import (
+    COMPANIONS,
+    address_to_read,
+    copy_database,
+    harden,
+    is_special,
+    set_aside,
+    why_unusable,
+)
 from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.chat.storage.set_aside import COMPANIONS, copy_database, set_aside
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.chat.transfer.reports import TaskProgress

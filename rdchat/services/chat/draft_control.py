@@ -14,8 +14,8 @@ from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, FindDraftOptions
-from rdchat.services.engine.model_slot import ModelSlot
 
 _REMEMBERED_MODELS = 50
 _RECENT = 8
@@ -47,7 +47,7 @@ class DraftControl(QObject):
 
     def __init__(self, model: ModelSlot, control: SettingsControl) -> None:
         super().__init__(model)
-        self._model, self._control = model, control
+        self.model, self.control = model, control
         self.settings = DraftSettings()
         self._options: dict[Mode, ModeOption] = {}
         # The reply under way, and the settings that it began with.
@@ -66,7 +66,7 @@ class DraftControl(QObject):
     @property
     def ready(self) -> bool:
         """Whether a model is loaded whose settings can be changed."""
-        return self._model.info is not None
+        return self.model.info is not None
 
     @property
     def reply_mode(self) -> Mode:
@@ -86,14 +86,14 @@ class DraftControl(QObject):
     @property
     def recent_draft_models(self) -> tuple[str, ...]:
         """Draft models chosen before, and other models opened before, latest first."""
-        settings, own = self._control.values, self._model_name()
+        settings, own = self.control.values, self._model_name()
         named = [*(item.draft.draft_model for item in settings.drafts), *settings.recent_models]
         return _distinct(name for name in named if name != own)
 
     @property
     def recent_drafters(self) -> tuple[str, ...]:
         """Drafters chosen before, folders or hub ids, latest first."""
-        return _distinct(item.draft.drafter for item in self._control.values.drafts)
+        return _distinct(item.draft.drafter for item in self.control.values.drafts)
 
     def offer(self, search: FolderSearch) -> None:
         """Offer the drafters that a search finds on this machine."""
@@ -103,8 +103,8 @@ class DraftControl(QObject):
 
     def look_for_drafters(self) -> None:
         """Search for drafters; `changed` follows once the engine has told which fit the model."""
-        if self._search is not None and self._model.info is not None:
-            self._search.look(self._model.info.path)
+        if self._search is not None and self.model.info is not None:
+            self._search.look(self.model.info.path)
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
@@ -124,7 +124,7 @@ class DraftControl(QObject):
 
     def read_settings(self) -> None:
         """Read the settings again, after another model was loaded or the app's settings were changed."""
-        model, drafts = self._model_name(), self._control.values.drafts
+        model, drafts = self._model_name(), self.control.values.drafts
         self.settings = next((each.draft for each in drafts if each.model == model), DraftSettings())
 
     def change(self, settings: DraftSettings) -> None:
@@ -132,10 +132,10 @@ class DraftControl(QObject):
         settings, before = replace(settings, profile=False, trace=False), self.settings
         if not self.ready or settings == before:
             return
-        all_settings, model = self._control.values, self._model_name()
+        all_settings, model = self.control.values, self._model_name()
         others = tuple(item for item in all_settings.drafts if item.model != model)
         self.last_problem = ""
-        self._control.change(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
+        self.control.change(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
         self.settings = settings
         self._update_running()
         if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
@@ -157,7 +157,7 @@ class DraftControl(QObject):
         It only reads small files, unless it is to load what drafts. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self._model.engine.submit(FindDraftOptions(self.settings, self._candidates, load), self._on_options)
+            self.model.engine.submit(FindDraftOptions(self.settings, self._candidates, load), self._on_options)
 
     def _check_options(self) -> None:
         """Ask about other drafters than before, and load what drafts."""
@@ -191,13 +191,13 @@ class DraftControl(QObject):
             self._running[0].draft = self.requested
 
     def _model_name(self) -> str:
-        return str(self._model.info.path) if self._model.info else ""
+        return str(self.model.info.path) if self.model.info else ""
 
     def _on_options(self, event: EngineEvent) -> None:
         self._set_loading(isinstance(event, LoadProgress))
         if isinstance(event, LoadProgress):
-            self._model.load_progressed.emit(event)
-        if not isinstance(event, DraftOptions) or self._model.info is None or event.model != self._model.info.path:
+            self.model.load_progressed.emit(event)
+        if not isinstance(event, DraftOptions) or self.model.info is None or event.model != self.model.info.path:
             return
         self.checking = False
         mode, before = self.settings.mode, self._options

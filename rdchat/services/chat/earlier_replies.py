@@ -17,8 +17,8 @@ from rdchat.files.foreign_files import read_bytes
 from rdchat.inference.api.events import ModelInfo, PrefixCacheFacts
 from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, LimitPrefixCaches
-from rdchat.services.engine.model_slot import ModelSlot
 from rdchat.work.job import Job
 
 if TYPE_CHECKING:

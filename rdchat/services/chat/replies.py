@@ -14,9 +14,8 @@ from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.earlier_replies import EarlierReplyIndex
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, TraceRecorder
-from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
+from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineEvent, EngineState, Failure, ReplyProgress, WriteReply
-from rdchat.services.engine.model_slot import ModelSlot
 
 
 class Replies(QObject):
@@ -25,9 +24,7 @@ class Replies(QObject):
     Args:
         store: The conversations.
         storage: Reports where replies cannot be stored.
-        model: Has the loaded model and its engine, which writes.
-        drafting: Has the draft settings, and learns how each reply was drafted.
-        settings: Have the person's sampling.
+        drafting: Has the loaded model, whose engine writes; learns how each reply was drafted.
         earlier: Has the earlier replies that drafts may come from.
 
     Attributes:
@@ -54,23 +51,15 @@ class Replies(QObject):
     state_changed = Signal()
 
     def __init__(
-        self,
-        store: ConversationStore,
-        storage: StorageWatch,
-        model: ModelSlot,
-        drafting: DraftControl,
-        settings: SettingsControl,
-        *,
-        earlier: EarlierReplyIndex,
+        self, store: ConversationStore, storage: StorageWatch, drafting: DraftControl, earlier: EarlierReplyIndex
     ) -> None:
         super().__init__(drafting)
-        self._earlier = earlier
-        self.model, self._drafting, self._settings = model, drafting, settings
+        self.model, self._drafting, self._earlier = drafting.model, drafting, earlier
         self.recorder, self.traces = ReplyRecorder(store, storage, self), TraceRecorder(store, self)
         self.file_text = store.file_text
         storage.recovered.connect(self.traces.save)
         drafting.loading_changed.connect(self.state_changed)
-        for changed in (model.load_started, model.loaded, model.failed, model.unload_started):
+        for changed in (self.model.load_started, self.model.loaded, self.model.failed, self.model.unload_started):
             changed.connect(self._on_model_changed)
 
     @property
@@ -101,7 +90,7 @@ class Replies(QObject):
     @property
     def usual_sampling(self) -> SamplingParams:
         """The sampling of a chat without one of its own: the person's values over the model's."""
-        return self._settings.values.sampling_for(self.model.sampling)
+        return self._drafting.control.values.sampling_for(self.model.sampling)
 
     def write(self, reply: Message, prompt: ChatPrompt, conversation: Conversation) -> None:
         """Have a reply written once its prompt is read and the model is there; without a model it fails.

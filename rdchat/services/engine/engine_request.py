@@ -5,7 +5,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from rdchat.inference.api.benchmark import BenchEvent, BenchPlan
 from rdchat.inference.api.events import (
@@ -150,13 +149,6 @@ Writing = WriteReply | GenerationRequest | BenchPlan
 Command = LoadModel | UnloadModel | WriteReply | GenerationRequest | BenchPlan | FindDraftOptions | LimitPrefixCaches
 
 
-class Cancellable(Protocol):
-    """A reply or a benchmark that runs."""
-
-    def cancel(self) -> None:
-        """Ask for an early end, from any thread; a second call does nothing."""
-
-
 @dataclass(slots=True, eq=False)
 class EngineRequest:
     """A submitted command. The main thread may cancel it at any time; the engine thread carries it out.
@@ -182,7 +174,7 @@ class EngineRequest:
     reason: str = ""
     ended: bool = False
     draft: DraftSettings | None = None
-    _running: Cancellable | None = None
+    _end_early: Callable[[], None] | None = None
 
     def cancel(self, reason: str = "") -> None:
         """End early, within a token. A reply or a benchmark still has its last event; others have no more events.
@@ -190,9 +182,9 @@ class EngineRequest:
         A direct request always has its last event: a `Failure` with the reason, where there is one.
         """
         self.reason = self.reason or reason
-        self.cancelled = True  # before `_running` is read: `attach` does both in the opposite order, so one sees it
-        if self._running is not None:
-            self._running.cancel()
+        self.cancelled = True  # before `_end_early` is read: `attach` does both in the opposite order, so one sees it
+        if self._end_early is not None:
+            self._end_early()
 
     @property
     def is_urgent(self) -> bool:
@@ -204,11 +196,14 @@ class EngineRequest:
         if self.cancelled:
             raise StoppedError
 
-    def attach(self, running: Cancellable) -> None:
-        """Set what carries the command out, and cancel it if the request was cancelled before."""
-        self._running = running
+    def attach(self, end_early: Callable[[], None]) -> None:
+        """Set what ends the running reply or benchmark, and call it if the request was cancelled before.
+
+        It is called on any thread, perhaps twice.
+        """
+        self._end_early = end_early
         if self.cancelled:
-            running.cancel()
+            end_early()
 
 
 Outbox = deque[tuple[EngineRequest, EngineEvent]]

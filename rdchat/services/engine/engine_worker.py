@@ -144,11 +144,11 @@ class EngineWorker(QObject):
                 generation = reply.read(request.check) if isinstance(reply, WriteReply) else reply
                 request.begun = True
                 with self._keep_awake(), closing(engine.generate(generation, lambda: request.cancelled)) as iterator:
-                    request.attach(iterator)
+                    request.attach(iterator.cancel)
                     return self._post_tokens(request, iterator)
             case BenchPlan() as plan:
                 with self._keep_awake(), closing(engine.benchmark(plan)) as runner:
-                    request.attach(runner)
+                    request.attach(runner.cancel)
                     for event in runner:
                         self._post(request, event)
                 return BenchEnd(request.cancelled)

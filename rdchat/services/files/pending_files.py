@@ -13,8 +13,7 @@ from rdchat.chat.attachments.choosing import Part, all_of
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.errors import RdchatError
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.files.part_choice import PartChoice, Room, TokenCount, tokens_of
 from rdchat.work.job import Job
 

@@ -14,7 +14,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, Drafts, draft_advice, draft_models
 from rdchat.services.models.model import Model
 from rdchat.services.models.model_service import ModelService, ModelSources

@@ -12,7 +12,7 @@ from rdchat.hub.endpoint import Tokens
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.models.downloads import LIMITS, Downloads, HubAccount
 from rdchat.services.models.fit import Machine
 from rdchat.services.models.hub_drafters import HubDrafters, MtpSearch

@@ -14,7 +14,7 @@ from PySide6.QtCore import QObject, Signal
 
 from rdchat.inference.api.model_facts import Fit, ModelSizes
 from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.models.fit import Machine, sizes_of
 from rdchat.services.models.model_service import DeviceMemory
 

@@ -19,7 +19,7 @@ from rdchat.server.settings import DEFAULT_HOST, ServerSettings, host_names
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.shared_engine import SharedEngine
 
 if TYPE_CHECKING:

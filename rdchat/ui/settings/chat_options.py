@@ -10,7 +10,7 @@ from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import AnswerShape, ShapeKind
 from rdchat.services.chat.open_chat import OpenChat
 from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.ui.settings.sampling_form import SamplingForm
 from rdchat.ui.style.buttons import push_button
 from rdchat.ui.style.labels import ThemedLabel, set_tip

@@ -11,7 +11,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.requests import Dtype
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.storage_watch import SettingsControl
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.ui.speed.fields import add_models
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import OpenMenu, add_action

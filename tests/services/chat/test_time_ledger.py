@@ -13,8 +13,7 @@ from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
-from rdchat.services.engine.engine_client import EngineClient
-from rdchat.services.engine.model_slot import ModelSlot
+from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 
 
 class WrittenReplies:
