@@ -75,7 +75,7 @@ class ReplyTrace:
         return len(self.rounds)
 
     def end(self, count: int, trailing_text: str = "") -> None:
-        """Keep only the first `kept` tokens, and give the last one the text that no event carried."""
+        """Keep only the first `count` tokens, and give the last one the text that no event carried."""
         del self.tokens[count:]
         while self.rounds and self.rounds[-1].first >= count:
             self.rounds.pop()

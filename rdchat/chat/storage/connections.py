@@ -13,6 +13,7 @@ from rdchat.chat.conversation import Notice
 from rdchat.chat.storage.file_check import (
     COMPANIONS,
     LONGEST_VALUE,
+    companion,
     harden,
     has_schema,
     is_special,
@@ -194,7 +195,7 @@ def _read_only(path: Path) -> str:
 @contextmanager
 def _readable_address(path: Path) -> Iterator[str]:
     """Yield the address by which SQLite can read a store, also in a folder without write permission."""
-    log, index = (path.with_name(path.name + ending) for ending in ("-wal", "-shm"))
+    log, index = (companion(path, ending) for ending in ("-wal", "-shm"))
     if os.access(path.parent, os.W_OK) or index.exists():
         yield _read_only(path)
     elif not log.exists() or not log.stat().st_size:

@@ -16,7 +16,7 @@ from rdchat.chat.storage.connections import (
     open_to_write,
     storage_errors,
 )
-from rdchat.chat.storage.file_check import file_id, restore_file
+from rdchat.chat.storage.file_check import companion, file_id, restore_file
 from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_error
 from rdchat.files.file_lock import FileLock
@@ -66,7 +66,7 @@ class Database:
         self._closed = self._is_open = False
         self._bulk: set[Job[Any]] = set()
         self._make_folder()
-        self._lock = FileLock(self._companion(".lock"))
+        self._lock = FileLock(companion(self.path, ".lock"))
         self._thread = SerialThread("store writer")
         self._opening = self._thread.do(lambda _job: self._open(migrations))
         if wait:
@@ -251,16 +251,16 @@ class Database:
 
     def _use(self, connection: sqlite3.Connection) -> None:
         self.connection, self._is_open = connection, True
-        self._file, self._log = file_id(self.path), file_id(self._companion("-wal"))
+        self._file, self._log = file_id(self.path), file_id(companion(self.path, "-wal"))
 
     def _keep_file(self) -> None:
         """Bring the file back if it was deleted or replaced: SQLite would go on writing to a file without a name."""
         if file_id(self.path) == self._file:
-            self._log = file_id(self._companion("-wal"))
+            self._log = file_id(companion(self.path, "-wal"))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self._lock.is_in_place():
-            self._lock, lost = FileLock(self._companion(".lock")), self._lock
+            self._lock, lost = FileLock(companion(self.path, ".lock")), self._lock
             lost.release()
         notice = restore_file(self.connection, self.path, self._log)
         self._reconnect()
@@ -291,6 +291,3 @@ class Database:
             raise file_error(
                 error, what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."
             ) from error
-
-    def _companion(self, ending: str) -> Path:
-        return self.path.with_name(self.path.name + ending)

@@ -77,7 +77,7 @@ def address_to_read(path: Path) -> str:
 
     With a log, the file alone may contain only a part of the data.
     """
-    has_log = any(path.with_name(f"{path.name}-{log}").exists() for log in ("wal", "journal"))
+    has_log = any(companion(path, log).exists() for log in ("-wal", "-journal"))
     return f"{path.absolute().as_uri()}?mode=ro{'' if has_log else '&immutable=1'}"
 
 
@@ -153,7 +153,7 @@ def _is_intact(connection: sqlite3.Connection, path: Path) -> bool:
 
     Half a page is normal if the app died during a checkpoint; then the log still has all of it.
     """
-    log = path.with_name(path.name + "-wal")
+    log = companion(path, "-wal")
     if log.exists() and log.stat().st_size > 0:
         return True
     return bool(path.stat().st_size % connection.execute("PRAGMA page_size").fetchone()[0] == 0)
@@ -190,7 +190,7 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
     """
     target = _free_name(path, label, companions)
     # the file itself comes last: if the process dies in between, the next start moves the rest
-    moves = [(_with_ending(path, ending), _with_ending(target, ending)) for ending in (*companions, "")]
+    moves = [(companion(path, ending), companion(target, ending)) for ending in (*companions, "")]
     done: list[tuple[Path, Path]] = []
     try:
         for source, destination in moves:
@@ -211,12 +211,13 @@ def _free_name(path: Path, label: str, companions: tuple[str, ...]) -> Path:
     while True:
         again = f"-{number}" if number > 1 else ""
         target = path.with_name(f"{path.stem}-{label}-{stamp}{again}{path.suffix}")
-        if not any(_with_ending(target, ending).exists() for ending in (*companions, "")):
+        if not any(companion(target, ending).exists() for ending in (*companions, "")):
             return target
         number += 1
 
 
-def _with_ending(path: Path, ending: str) -> Path:
+def companion(path: Path, ending: str) -> Path:
+    """Return the path of a companion file, such as `chats.db-wal`."""
     return path.with_name(path.name + ending)
 
 
@@ -250,10 +251,10 @@ def restore_file(connection: sqlite3.Connection, path: Path, log: tuple[int, int
         copy_database(connection, copy)
         flush_to_disk(copy)
         # the copy contains our own log, and SQLite would replay it into any file at its path
-        wal = path.with_name(path.name + "-wal")
+        wal = companion(path, "-wal")
         if file_id(wal) == log:
             wal.unlink(missing_ok=True)
-        path.with_name(path.name + "-shm").unlink(missing_ok=True)
+        companion(path, "-shm").unlink(missing_ok=True)
         replaced = path.exists()
         other = set_aside(path, "replaced", COMPANIONS)
     except BaseException:
@@ -272,7 +273,7 @@ def restore_file(connection: sqlite3.Connection, path: Path, log: tuple[int, int
 def copy_database(
     connection: sqlite3.Connection, path: Path, report: Callable[[float], object] = lambda _share: None
 ) -> None:
-    """Copy a database as it is at one moment; `tell` gets the share copied, and an exception from it ends the copy."""
+    """Copy a database as it is at one moment; an exception from `report`, which gets the share copied, ends it."""
 
     def step(_status: int, remaining: int, total: int) -> None:
         report(1 - remaining / max(total, 1))

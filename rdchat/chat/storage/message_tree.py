@@ -157,7 +157,7 @@ def repair_tree(connection: sqlite3.Connection) -> Notice | None:
 
 
 def _heads_of_cycles(parents: dict[int, int | None], strays: Iterable[int]) -> list[int]:
-    """Return the oldest message of every cycle; those in `loose` no longer have a parent."""
+    """Return the oldest message of every cycle; those in `strays` no longer have a parent."""
     parents = parents | dict.fromkeys(strays)
     heads: list[int] = []
     walk_of: dict[int, int] = {}  # the message whose walk visited it first

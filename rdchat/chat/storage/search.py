@@ -102,7 +102,7 @@ class WordMatcher:
         return all(pattern.search(folded) for pattern in self._each)
 
     def spans(self, text: str, limit: int = 1000) -> list[tuple[int, int]]:
-        """Return start and end of the words in the text, at most `most`."""
+        """Return start and end of the words in the text, at most `limit`."""
         if self._any is None:
             return []
         folded, indexes = _folded(text)
@@ -320,9 +320,9 @@ def search_condition(search: str) -> tuple[str, list[str]]:
 def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
     """Return SQL for `id` and `conversation_id` of the newest messages with these words, and its parameters.
 
-    A message is found by its text, by the name of one of its files, or by its summary. At most `most` texts are looked
-    at, the newest first: for a word that most messages have, the index alone would take time in proportion to their
-    number. ("", []) where `search` has no word.
+    A message is found by its text, by the name of one of its files, or by its summary. At most `limit_count` texts are
+    looked at, the newest first: for a word that most messages have, the index alone would take time in proportion to
+    their number. ("", []) where `search` has no word.
     """
     words, literal = _phrases(search)
     if not (words or literal):

@@ -74,15 +74,6 @@ class Reply:
     in_thought: bool = False
     thought_until: float | None = None
 
-    @classmethod
-    def continuing(cls, message: Message, **fields: Any) -> "Reply":
-        """Return a reply that continues the text that a message has."""
-        continued = message
-        if not message.text.strip():
-            continued = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
-        in_thought = continued.parts.open
-        return cls(continued, len(continued.text), saved_text=message.text, in_thought=in_thought, **fields)
-
     @property
     def missing(self) -> int:
         """Number of characters that the store does not have."""
@@ -194,7 +185,10 @@ class ReplyRecorder(QObject):
 
     def begin(self, message: Message, **fields: Any) -> Reply:
         """Return a reply, to be stored from now on, that continues the text that a message has."""
-        reply = Reply.continuing(message, **fields)
+        saved_text = message.text
+        if not saved_text.strip():
+            message = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
+        reply = Reply(message, len(message.text), saved_text=saved_text, in_thought=message.parts.open, **fields)
         self.held.append(reply)
         return reply
 

@@ -30,7 +30,7 @@ class RowActions:
     """Carries out actions on chats and folders.
 
     Args:
-        desk: The conversations.
+        chats: The conversations.
         rename: Opens the editor of a row.
         parent: The parent of menus and questions.
 
