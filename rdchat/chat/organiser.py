@@ -18,8 +18,6 @@ _WITHOUT_TITLE = """
     SELECT id FROM conversations WHERE title_by = 'prompt' AND deleted_at IS NULL AND unlisted = 0
     ORDER BY updated_at DESC LIMIT 20
 """
-_NO_FOLDER = "This folder no longer exists.", "Choose another one."
-_NESTED = "A folder in a folder cannot hold others.", "Move it out first."
 
 
 class ChatOrganiser:
@@ -168,13 +166,13 @@ class ChatOrganiser:
         """Return one folder; StorageError where it is deleted or never was."""
         folder = next((each for each in self.folders() if each.id == folder_id), None)
         if folder is None:
-            raise StorageError(*_NO_FOLDER)
+            raise StorageError("This folder no longer exists.", "Choose another one.")
         return folder
 
     def create_folder(self, name: str = NEW_FOLDER, parent_id: int | None = None) -> Folder:
         """Make a folder, at the top or in another one; StorageError if it would be nested twice."""
         if parent_id is not None and self.folder(parent_id).parent_id is not None:
-            raise StorageError(*_NESTED)
+            raise StorageError("A folder in a folder cannot hold others.", "Move it out first.")
         values = (parent_id, text_column(tidy_title(name)) or NEW_FOLDER, self._clock())
         sql = "INSERT INTO folders (parent_id, name, created_at) VALUES (?, ?, ?) RETURNING id"
         return self.folder(self._database.write(lambda connection: connection.execute(sql, values).fetchone()[0]))

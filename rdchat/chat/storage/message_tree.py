@@ -67,7 +67,6 @@ _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
 """
-_NO_MESSAGE = "This message no longer exists.", "Open the chat again."
 
 
 def messages_of(count: int) -> str:
@@ -202,7 +201,7 @@ class MessageBin:
                 f"SELECT conversation_id, parent_id FROM messages WHERE id = ? AND {NOT_DELETED}", (message_id,)
             ).fetchone()
             if row is None:
-                raise StorageError(*_NO_MESSAGE)
+                raise StorageError("This message no longer exists.", "Open the chat again.")
             conversation_id, parent_id = row
             (listed_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
             tree, count = MessageTree(rows_of(connection), conversation_id), 0

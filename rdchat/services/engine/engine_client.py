@@ -130,7 +130,7 @@ class EngineClient(QObject):
             self._cancel(self._open, _MODEL_CHANGED)
         elif not request.background and isinstance(command, Writing | LoadModel):
             self._cancel([each for each in self._open if each.background])
-            if _changes_precision(command):
+            if isinstance(command, BenchPlan) and any(cell.dtype is not Dtype.AUTO for cell in command.all_cells):
                 self._cancel([each for each in self._open if each.direct], _PRECISION_CHANGED)
         self._open.append(request)
         self.request_accepted.emit()
@@ -241,10 +241,6 @@ class _EngineThread(QThread):
         in a `threading.local` or a context variable.
         """
         self.exec()
-
-
-def _changes_precision(command: Command) -> bool:
-    return isinstance(command, BenchPlan) and any(cell.dtype is not Dtype.AUTO for cell in command.all_cells)
 
 
 def _ignore(_event: EngineEvent) -> None:
