@@ -21,7 +21,6 @@ CARRY_OUT = """
 import os, signal, sys
 from pathlib import Path
 from rdchat.chat.transfer import backups
-from rdchat.chat.storage import set_aside
 
 data, left = Path(sys.argv[1]), int(sys.argv[2])
 rename, rmtree = Path.rename, backups.shutil.rmtree
