@@ -151,7 +151,7 @@ def _report(args: argparse.Namespace, result: BenchResult) -> None:
 def _show(args: argparse.Namespace, result: BenchResult) -> None:
     options.print_result(args, result.as_json(), bench_table(result))
     if result.runs and args.picture:
-        from rdchat.ui.plots.pictures import save_picture  # noqa: PLC0415  only for pictures
+        from rdchat.ui.plots.drawing import save_picture  # noqa: PLC0415  only for pictures
         from rdchat.ui.plots.speedups import plots_of  # noqa: PLC0415
 
         for name in args.picture:
@@ -161,7 +161,7 @@ def _show(args: argparse.Namespace, result: BenchResult) -> None:
 def _check_pictures(names: Sequence[str]) -> None:
     """Check before measuring that the pictures can be written."""
     if names:
-        from rdchat.ui.plots.pictures import check_picture_name  # noqa: PLC0415  only for pictures
+        from rdchat.ui.plots.drawing import check_picture_name  # noqa: PLC0415  only for pictures
     for name in names:
         check_picture_name(Path(name))
         options.check_writable(Path(name))

@@ -33,7 +33,6 @@ class Facts:
         faster_mlx: The macOS of a build of MLX that is faster here; empty where there is none.
         engine_problem: Why MLX does not load; empty if it does.
         qt_problem: Why Qt does not load; empty if it does.
-        models: Each model's name, and what would make it faster.
         compiler: The C++ compiler that MLX's CPU backend calls on Linux; empty if there is none.
         drafters_left_out: A sentence for each damaged drafter of the person's own.
         data_writable: Whether chats can be stored.
@@ -44,7 +43,6 @@ class Facts:
     faster_mlx: str = ""
     engine_problem: str = ""
     qt_problem: str = ""
-    models: tuple[tuple[str, str], ...] = ()
     compiler: str = ""
     drafters_left_out: tuple[str, ...] = ()
     data_writable: bool = True
@@ -62,9 +60,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the state of this machine; the exit status is 0 whatever it is."""
     facts = gather()
     advice = advise(facts)
-    faster = [{"model": name, "advice": text} for name, text in facts.models]
-    report = {**facts.report, "models": faster, "advice": [asdict(item) for item in advice]}
-    options.print_result(args, report, as_text(facts.report, advice, facts.models))
+    report = {**facts.report, "advice": [asdict(item) for item in advice]}
+    options.print_result(args, report, as_text(facts.report, advice))
     return 0
 
 
@@ -92,6 +89,7 @@ def gather() -> Facts:
         "data_path": str(paths.data_dir()),
         "cache_path": str(paths.cache_dir()),
         "log_path": str(paths.log_path()),
+        "models": _advised() if engine else [],
     }
     return Facts(
         report,
@@ -99,7 +97,6 @@ def gather() -> Facts:
         faster_mlx=host.faster_mlx(host.mlx_variant(), str(engine.get("device", ""))),
         engine_problem=engine_problem,
         qt_problem=qt_problem,
-        models=_advised() if engine else (),
         compiler=shutil.which("g++") or "",
         drafters_left_out=left_out,
         data_writable=_writable(paths.data_dir()),
@@ -152,7 +149,7 @@ def advise(facts: Facts) -> list[Advice]:
     return [Advice(problem, remedy) for wrong, problem, remedy in checks if wrong]
 
 
-def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequence[tuple[str, str]] = ()) -> str:
+def as_text(report: Mapping[str, Any], advice: Sequence[Advice]) -> str:
     """Return the report for the terminal."""
     mlx, library, available = report["mlx"], report["blas_library"], report["memory_available_bytes"]
     variant = f" for macOS {report['mlx_variant']}" if report["mlx_variant"] else ""
@@ -173,8 +170,8 @@ def as_text(report: Mapping[str, Any], advice: Sequence[Advice], models: Sequenc
         *((name.capitalize(), report[f"{name}_path"]) for name in ("data", "cache", "log")),
     ]
     lines = [f"{name:<16}{value}" for name, value in rows]
-    if models:
-        lines += ["", "Models:", *(f"  {name}\n    {text}" for name, text in models)]
+    if report["models"]:
+        lines += ["", "Models:", *(f"  {each['model']}\n    {each['advice']}" for each in report["models"])]
     if not advice:
         return "\n".join([*lines, "", "All is well."])
     return "\n".join([*lines, "", "To fix:", *(f"  {item.problem}\n    {item.remedy}" for item in advice)])
@@ -206,7 +203,7 @@ def _drafters(model: Path | None) -> tuple[Path | None, tuple[str, ...]]:
     return drafters.folder, drafters.left_out
 
 
-def _advised() -> tuple[tuple[str, str], ...]:
+def _advised() -> list[dict[str, str]]:
     """Return each model on this machine, and what would make it faster. It opens no connection."""
     from rdchat.inference.auto.cost_model import measured_calls  # noqa: PLC0415  MLX
     from rdchat.inference.drafting.checkpoints.installed_drafters import fitting_drafters  # noqa: PLC0415  MLX
@@ -217,8 +214,8 @@ def _advised() -> tuple[tuple[str, str], ...]:
     for card in cards:
         drafts = Drafts(fitting_drafters(card.path), draft_models(card, cards))
         advice = draft_advice(card, drafts, measured_calls(card.path))
-        advised.append((one_line(card.name), one_line(advice.text)))
-    return tuple(advised)
+        advised.append({"model": one_line(card.name), "advice": one_line(advice.text)})
+    return advised
 
 
 def _writable(folder: Path) -> bool:

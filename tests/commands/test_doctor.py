@@ -37,6 +37,7 @@ REPORT: dict[str, Any] = {
     "data_path": "data",
     "cache_path": "cache",
     "log_path": "log",
+    "models": [],
 }
 WELL = doctor.Facts(REPORT, compiler="g++")
 NO_ENGINE = dict.fromkeys(("device", "backend", "blas", "blas_library", "matmul_gflops", "mlx", "mlx_lm"))

@@ -33,23 +33,18 @@ def read_prompts(path: Path) -> list[Prompt]:
     Raises:
         RdchatError: If the file cannot be read, holds no prompt, or has a broken line; the message names it.
     """
-    prompts = [_prompt(path, number, line) for number, line in _lines(path, "prompts")]
-    if not prompts:
-        raise RdchatError(f"The prompts file {path} has no prompts.", _HINT)
-    return prompts
+    return [_prompt(path, number, line) for number, line in _lines(path, "prompts", _HINT)]
 
 
 def read_replies(path: Path) -> list[str]:
     """Read a file of replies, a line of JSON such as `{"reply": "..."}` each; raises as `read_prompts` does."""
     replies = []
-    for number, line in _lines(path, "replies"):
+    for number, line in _lines(path, "replies", _REPLY_HINT):
         reply = _data(path, number, line, _REPLY_HINT).get("reply")
         if not isinstance(reply, str) or not reply.strip():
             raise RdchatError(f"Line {number} of {path} has no reply.", _REPLY_HINT)
         _check_characters(path, number, reply)
         replies.append(reply)
-    if not replies:
-        raise RdchatError(f"The replies file {path} has no replies.", _REPLY_HINT)
     return replies
 
 
@@ -74,15 +69,17 @@ def _prompt(path: Path, number: int, line: str) -> Prompt:
     return Prompt(text, "mt_bench" if turns and group in _MT_BENCH else group)
 
 
-def _lines(path: Path, what: str) -> list[tuple[int, str]]:
-    """Return the numbers and texts of the lines that are not empty."""
+def _lines(path: Path, what: str, hint: str) -> list[tuple[int, str]]:
+    """Return the numbers and texts of the lines that are not empty, at least one."""
     try:
         text = read_bytes(path, _FILE_HINT, _MAX_BYTES).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise RdchatError(f"The {what} file {path} is not UTF-8 text.", "Save it as UTF-8.") from error
     # A JSON text may hold U+2028 and other line separators, so `splitlines` would cut it.
-    lines = text.split("\n")
-    return [(number, line.strip()) for number, line in enumerate(lines, start=1) if line.strip()]
+    lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    if not lines:
+        raise RdchatError(f"The {what} file {path} has no {what}.", hint)
+    return lines
 
 
 def _data(path: Path, number: int, line: str, hint: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def _settings(plan: BenchPlan, run: BenchRun) -> dict[str, Any]:
 
 def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
     """Return the measured columns of a run, and of plain decoding and mlx-lm in its turn."""
-    counts, neighbours = run.statistics, result.neighbours(run)
+    counts, (plain, mlx_lm) = run.statistics, result.neighbours(run)
     columns = {
         "steps": counts.target_calls,
         "prompt_length": counts.prompt_tokens,
@@ -136,7 +136,7 @@ def _counts(result: BenchResult, run: BenchRun) -> dict[str, Any]:
         "comprehension_and_generation_time": counts.prefill_ms + counts.decode_ms,
         **{name: getattr(counts, name) for name in _COUNT_FIELDS},
     }
-    for whose, other in (("mlx", neighbours.mlx_lm), ("ours", neighbours.plain)):
+    for whose, other in (("mlx", mlx_lm), ("ours", plain)):
         if other:
             columns |= {f"comprehension_{whose}": other.statistics.prefill_ms}
             columns |= {f"generation_{whose}": other.statistics.decode_ms}

@@ -43,13 +43,6 @@ class Figure:
         return cls(median, low, high, len(known))
 
 
-class Neighbours(NamedTuple):
-    """The runs of the same prompt and trial with which a run is compared."""
-
-    plain: BenchRun | None
-    mlx_lm: BenchRun | None
-
-
 class FigureKind(NamedTuple):
     """A column of the results.
 
@@ -206,10 +199,10 @@ class BenchResult:
             "complete": self.complete,
         }
 
-    def neighbours(self, run: BenchRun) -> Neighbours:
+    def neighbours(self, run: BenchRun) -> tuple[BenchRun | None, BenchRun | None]:
         """Return plain decoding and mlx-lm of the same turn."""
         turn = run.baseline, run.prompt, run.trial
-        return Neighbours(self._by_turn.get((run.baseline, *turn)), self._by_turn.get((MLX_LM, *turn)))
+        return self._by_turn.get((run.baseline, *turn)), self._by_turn.get((MLX_LM, *turn))
 
     @cached_property
     def _by_turn(self) -> Mapping[tuple[int, int, int, int], BenchRun]:
@@ -241,12 +234,12 @@ class BenchResult:
 
     def _values(self, run: BenchRun) -> dict[str, float | None]:
         """Return one run's value for each name of `FIGURES`; None where it has no meaning or is unknown."""
-        counts, neighbours = run.statistics, self.neighbours(run)
+        counts, (plain, mlx_lm) = run.statistics, self.neighbours(run)
         syncs_known = counts.rounds and counts.host_syncs
         return {
             "decode_tps": counts.decode_tps,
-            "ratio_to_plain": speed_ratio(run, neighbours.plain),
-            "ratio_to_mlx_lm": speed_ratio(run, neighbours.mlx_lm),
+            "ratio_to_plain": speed_ratio(run, plain),
+            "ratio_to_mlx_lm": speed_ratio(run, mlx_lm),
             "tokens_per_target_call": counts.tokens_per_target_call,
             "acceptance_rate": counts.acceptance_rate,
             "nodes_per_target_call": counts.verified_nodes / counts.rounds if counts.rounds else None,

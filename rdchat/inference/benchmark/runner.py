@@ -104,16 +104,13 @@ class InterleavedRunner:
         if plan.mlx_lm:
             entries += [(MLX_LM, index) for index in baselines]
         turns = [(trial, prompt) for trial in range(plan.trials) for prompt in range(len(plan.prompts))]
-        self._total -= len(missing) * len(turns)
-        for trial, prompt in turns:
-            if (baselines[0], prompt, trial) in plan.finished:
-                self._total -= len(entries)
-        for trial, prompt in turns:
+        unmeasured = [turn for turn in turns if (baselines[0], turn[1], turn[0]) not in plan.finished]
+        self._total -= len(missing) * len(turns) + len(entries) * (len(turns) - len(unmeasured))
+        for trial, prompt in unmeasured:
             if self._cancelled.is_set():
                 return
-            if (baselines[0], prompt, trial) not in plan.finished:
-                first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
-                yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
+            first = (trial * len(plan.prompts) + prompt + plan.turn) % len(entries)
+            yield from self._take_turns(session, [*entries[first:], *entries[:first]], prompt, trial)
 
     def _warm_up(self, session: ChatSession, cells: Sequence[int]) -> list[BenchRun]:
         """Write a few tokens with each cell; return an empty run for each cell whose mode cannot run."""

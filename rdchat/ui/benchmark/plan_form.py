@@ -169,7 +169,8 @@ class PlanForm(QWidget):
     def _box(self, text: str, checked: bool) -> QCheckBox:
         box = QCheckBox(text)
         box.setChecked(checked)
-        box.toggled.connect(self._on_toggled)
+        box.toggled.connect(self._show_sizes)  # First: the plan depends on them.
+        box.toggled.connect(self.changed)
         return box
 
     def _add_field[F: QSpinBox | NumberField[Any]](self, name: str, text: str, field: F) -> F:
@@ -219,10 +220,6 @@ class PlanForm(QWidget):
         used = {name for mode in self._chosen() for name in BenchCell(DraftSettings(mode)).shape}
         for name, field in self.sizes.items():
             field.setEnabled(name in used)
-
-    def _on_toggled(self) -> None:
-        self._show_sizes()  # The plan depends on them.
-        self.changed.emit()
 
     def _reason(self, mode: Mode) -> str:
         if mode is Mode.SPECULATIVE and not self._drafting.settings.draft_model:

@@ -142,7 +142,9 @@ class RaceWindow(SideWindow):
         """Take a race's replies, and replay them if the window is visible."""
         self._show_state()
         self._load(result)
-        self._show_outcome()
+        self.speed_up.setText(result.speed_text)
+        parted = "muted" if result.parted_by_rounding else "warning"
+        self._show_verdict(result.verdict, "success" if result.difference is None else parted)
         if self.isVisible():
             self.playback.restart()
             self.playback.play.setFocus()
@@ -190,12 +192,6 @@ class RaceWindow(SideWindow):
         self.speed_up.setText("")
         self.verdict.setText("")
         self.playback.load(result.duration_ms if result else 0.0)
-
-    def _show_outcome(self) -> None:
-        if self._result is not None:
-            self.speed_up.setText(self._result.speed_text)
-            parted = "muted" if self._result.parted_by_rounding else "warning"
-            self._show_verdict(self._result.verdict, "success" if self._result.difference is None else parted)
 
     def _show_verdict(self, text: str, color: str) -> None:
         self.verdict.show_text(text, color)

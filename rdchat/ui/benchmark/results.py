@@ -21,7 +21,7 @@ from PySide6.QtWidgets import (
 from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.csv_file import write_csv
 from rdchat.inference.benchmark.result import FIGURES, BenchResult, CellReport, Figure, FigureKind, Figures
-from rdchat.ui.plots.pictures import PICTURE_TYPES, save_picture
+from rdchat.ui.plots.drawing import PICTURE_TYPES, save_picture
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import plots_of
 from rdchat.ui.style import formatting

@@ -205,22 +205,23 @@ class BenchmarkWindow(SideWindow):
 
     def open_files(self, names: list[str]) -> None:
         """Show the benchmark of one file, or of Apple's two, or say why that failed."""
-        try:
-            self.show_result(read_csv([Path(name) for name in names]))
-        except RdchatError as error:
-            self._show_outcome(str(error))
-        else:
-            self._show_outcome(f"From {', '.join(Path(name).name for name in names)}", "muted")
+        opened = f"From {', '.join(Path(name).name for name in names)}"
+        self._attempt(lambda: self.show_result(read_csv([Path(name) for name in names])), opened)
 
     def _choose_file(self) -> None:
         ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)
 
     def save(self, name: str) -> None:
         """Write the benchmark to a file, or say why that failed."""
-        assert self._result is not None, "there is nothing to export before"
+        result = self._result
+        assert result is not None, "there is nothing to export before"
+        self._attempt(lambda: export(result, Path(name)), f"Saved as {Path(name).name}")
+
+    def _attempt(self, action: Callable[[], object], done: str) -> None:
+        """Do something with a file, and show that it is done, or why not."""
         try:
-            export(self._result, Path(name))
+            action()
         except RdchatError as error:
             self._show_outcome(str(error))
         else:
-            self._show_outcome(f"Saved as {Path(name).name}", "muted")
+            self._show_outcome(done, "muted")

@@ -12,8 +12,7 @@ from rdchat.errors import InvalidSettingError, StorageError
 from rdchat.inference.benchmark.result import BenchResult, Figure
 from rdchat.ui.benchmark.results import ResultsView
 from rdchat.ui.plots.curves import Curve, CurvesPlot
-from rdchat.ui.plots.drawing import Box, Drawing, Plot, ink_on, luminance, speed_color
-from rdchat.ui.plots.pictures import save_picture
+from rdchat.ui.plots.drawing import Box, Drawing, Plot, ink_on, luminance, save_picture, speed_color
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.plots.speedups import LINES, HeatMap, SpeedBars, plots_of
 from rdchat.ui.style.theme import DARK, LIGHT, Theme

@@ -50,7 +50,7 @@ def write_drafter(folder: Path, drafter: PublishedDrafter, card: str) -> None:
     Args:
         folder: Created if it does not exist.
         drafter: The drafter.
-        card: Markdown, as `training.run.card` makes it.
+        card: Markdown, as `training.run.training_run` makes it.
 
     Raises:
         StorageFullError: If the disk is full.

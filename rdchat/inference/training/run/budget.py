@@ -62,7 +62,8 @@ def make_budget(
         StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    disk_bytes, room = tokens * _DATA_TOKEN_BYTES, _free_bytes(folder) - _SPARE_BYTES
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    disk_bytes, room = tokens * _DATA_TOKEN_BYTES, shutil.disk_usage(existing).free - _SPARE_BYTES
     if disk_bytes > room:
         raise StorageFullError(
             f"The training data needs {disk_bytes / 1e9:.1f} GB on the disk of {folder}, which has room for "
@@ -88,8 +89,3 @@ def make_budget(
             "Close other apps, train on fewer --tokens, or choose a smaller model.",
         )
     return Budget(sequences, disk_bytes, max(window_bytes // state_bytes, 1), memory_bytes)
-
-
-def _free_bytes(folder: Path) -> int:
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    return shutil.disk_usage(existing).free

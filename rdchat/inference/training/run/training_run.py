@@ -1,12 +1,9 @@
-"""Runs a training in phases, from the first question to the drafter's folder, and measures the drafter by decoding.
-
-Each phase can be interrupted.
-"""
+"""Runs a training in phases, each of which can be interrupted, and writes the drafter with its card."""
 
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import asdict
 from functools import partial
@@ -17,14 +14,15 @@ from rdchat import __version__
 from rdchat.errors import RdchatError, StorageError
 from rdchat.files.atomic_file import make_folder
 from rdchat.files.file_lock import FileLock
+from rdchat.inference.api.events import ModelInfo
+from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import WEIGHTS, read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import seed_prompt
-from rdchat.inference.training.data.shards import ShardFolder
-from rdchat.inference.training.run.card import card
+from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
-from rdchat.inference.training.run.phases import make_data, take_shipped, train_head
+from rdchat.inference.training.run.phases import OBJECTIVES, make_data, take_shipped, train_head
 from rdchat.inference.training.run.training_plan import TrainingPlan
 from rdchat.inference.verification.memory_errors import device_errors
 from rdchat.inference.verification.target import LoadedModel
@@ -98,7 +96,8 @@ class DrafterTraining:
         run_folder = self._plan.folder / f"recipe-{key}"
         drafter = run_folder / "drafter"
         if key not in record.trained:
-            yield TrainingProgress(Phase.PREPARE, 0.0, text=self._restart_text(run_folder))
+            learnt_before = not run_folder.exists() and any(self._plan.folder.glob("recipe-*/training.safetensors"))
+            yield TrainingProgress(Phase.PREPARE, 0.0, text=_RESTART if learnt_before else "")
             make_folder(run_folder)
             trained, steps = yield from train_head(self._model, self._plan, conversations, run_folder, self._now)
             write_drafter(drafter, trained, "")
@@ -108,7 +107,7 @@ class DrafterTraining:
         evaluation = yield from evaluate(self._model, questions, drafter, self._now)
         yield TrainingProgress(Phase.WRITE, 0.0)
         written = read_own_drafter(drafter)
-        text = card(
+        text = _card(
             self._plan,
             self._model.info,
             steps=record.trained[key],
@@ -118,11 +117,6 @@ class DrafterTraining:
         )
         write_drafter(settings.out, written, text)
         yield TrainingProgress(Phase.DONE, 1.0)
-
-    def _restart_text(self, run_folder: Path) -> str:
-        """Return a sentence if learning starts again with existing data; else an empty string."""
-        checkpoints = [path.parent for path in self._plan.folder.glob("recipe-*/training.safetensors")]
-        return _RESTART if checkpoints and not run_folder.exists() else ""
 
     def _recipe_key(self, shards: int) -> str:
         """Return a name for all that learning depends on, so that no other recipe continues it."""
@@ -138,3 +132,71 @@ def _check_files(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.exists() and not (path.is_file() or path.is_dir()):
             raise StorageError(f"{path} is not an ordinary file.", f"Delete {folder} to start again.")
+
+
+def _card(
+    plan: TrainingPlan,
+    model: ModelInfo,
+    *,
+    steps: Sequence[int],
+    conversations: Sequence[TrainingConversation],
+    prompts: int,
+    evaluation: Mapping[str, Statistics],
+) -> str:
+    """Return the card. It contains no text of any person.
+
+    Args:
+        plan: Settings and target of the training.
+        model: The target, as it was loaded.
+        steps: Steps done, and steps planned.
+        conversations: The data.
+        prompts: Number of questions decoded to evaluate the drafter.
+        evaluation: Their counts by setup; see `evaluate`.
+    """
+    settings, target = plan.settings, plan.binding
+    fields = {
+        "kind": settings.kind.value,
+        "target": target.name,
+        "target architecture": target.architecture,
+        "target hash": f"`{target.hash}`",
+        "target precision": model.dtype,
+        "answers": f"{len(conversations):,}",
+        "answer tokens": f"{answer_tokens(conversations):,}",
+        "own questions from a file": f"{len(settings.prompts):,}",
+        "own questions from chats": f"{len(settings.chat_questions):,}",
+        "trained further from": settings.start.name if settings.start else "no drafter",
+        "target layers read": ", ".join(map(str, plan.reads.layers)),
+        "epochs": settings.recipe.epochs,
+        "learning rate": settings.recipe.learning_rate,
+        "steps": f"{steps[0]:,} of {steps[1]:,}",
+        "seed": settings.seed,
+        "made with": f"rdchat {__version__} on {model.device}",
+    }
+    return f"""# {settings.kind.label} drafter for {target.name}
+
+| field | value |
+|---|---|
+{"\n".join(f"| {name} | {value} |" for name, value in fields.items())}
+
+The target wrote the answers itself. One answer of every 15 was not trained on.
+
+## Tokens per step
+Decoded greedily on questions that were not trained on, with the share of drafted tokens that was accepted at each
+position:
+
+| setup | prompts | tokens per step | accepted by position |
+|---|---|---|---|
+{_figures(prompts, evaluation)}
+
+## Licence
+{OBJECTIVES[settings.kind].licence} It was trained on the target's own answers: use it under the target's licence.
+"""
+
+
+def _figures(prompts: int, evaluation: Mapping[str, Statistics]) -> str:
+    lines = []
+    for setup, counts in evaluation.items():
+        if counts.tokens_per_target_call is not None:
+            shares = " ".join(f"{share:.0%}" for share in counts.acceptance_by_position)
+            lines.append(f"| {setup} | {prompts} | {counts.tokens_per_target_call:.2f} | {shares} |")
+    return "\n".join(lines) or "| none was measured: there was too little data | | | |"
