@@ -12,7 +12,7 @@ from rdchat import paths
 from rdchat.chat.store import ConversationStore
 from rdchat.cli import main
 from rdchat.inference.api.messages import Role
-from rdchat.inference.drafting.checkpoints.drafter_folder import inspect_drafter, load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, inspect_drafter, load_drafter
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
 from tests.commands.running import check_refused
@@ -149,7 +149,8 @@ def test_a_training_with_the_persons_own_questions(
     phases = [line.split()[0] for line in shown.err.splitlines()[1:]]
     assert list(dict.fromkeys(phases)) == ["data", "prepare", "train", "evaluate", "write", "done"]
 
-    assert load_drafter(out, model).target is not None
+    assert bound_hash(out) is not None
+    assert load_drafter(out, model).kind is HeadKind.RECURRENT
     card = (out / "card.md").read_text(encoding="utf-8")
     assert "| own questions from a file | 1 |" in card
     assert "| own questions from chats | 1 |" in card

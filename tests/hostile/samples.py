@@ -59,14 +59,14 @@ def _make_drafter(folder: Path, model: Path) -> None:
     import mlx.core as mx
 
     from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
-    from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
+    from rdchat.inference.drafting.checkpoints.recurrent_layout import published
     from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
     from rdchat.inference.models.model_files import TargetBinding, target_hash
 
     mx.random.seed(5)
     head = RecurrentHead(HeadConfig(hidden_size=256, draft_vocabulary_size=64, exit_size=256, state_size=32))
     binding = TargetBinding(model.name, "llama", target_hash(model))
-    write_drafter(folder, StoredDrafter(head, mx.arange(64), binding).written(), "A drafter of random weights.\n")
+    write_drafter(folder, published(head, mx.arange(64), binding), "A drafter of random weights.\n")
 
 
 def _make_heads(place: Path) -> None:

@@ -8,13 +8,13 @@ import mlx.core as mx
 
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 
 
 @dataclass(eq=False)
-class FakeHead(Head, StoredHead):
+class FakeHead(Head):
     """Scores a token by the one before it and by the mean of what it was told of the text.
 
     Attributes:
@@ -35,7 +35,6 @@ class FakeHead(Head, StoredHead):
     ahead: int = 0
     gaps: set[int] = field(default_factory=set)
 
-    @override
     def bind(self, model: LoadedModel) -> "FakeHead":
         size = model.info.vocabulary_size
         self.table: mx.array = model.network.model.embed_tokens(mx.arange(size))
@@ -121,4 +120,4 @@ def fake_head(
     """Return a head, and it ready for a target."""
     padded = None if text is None else mx.array([*text, *[3] * 64])
     head = FakeHead(max_drafted, remembers, text=padded)
-    return head, HeadModel(model, head)
+    return head, HeadModel(model, head.bind(model))

@@ -24,7 +24,6 @@ from rdchat.inference.api.requests import (
     ThinkingChoice,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.prompts.model_prompts import ModelPrompts
@@ -36,6 +35,7 @@ from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel, PrefillPace, TargetEmbeddings
 from rdchat.inference.verification.verifier import PackedTree, Verified
 from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.stored_heads import StoredDrafter
 
 ALPHABET = "\0" + "abcdefghijklmnopqrstuvwxyz .\n:"
 END = 0
@@ -223,4 +223,4 @@ def random_drafter(model: LoadedModel, **changes: object) -> HeadModel:
     config = {"hidden_size": width, "draft_vocabulary_size": size - 5, "exit_size": 24, "state_size": 32}
     with mx.stream(mx.cpu):
         head = RecurrentHead(HeadConfig(**(config | changes)))  # type: ignore[arg-type]
-    return HeadModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32), None))
+    return HeadModel(model, StoredDrafter(head, mx.arange(5, size, dtype=mx.int32)).bind(model))

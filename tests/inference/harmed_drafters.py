@@ -11,7 +11,7 @@ import numpy as np
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_network import Markov
-from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
@@ -51,7 +51,7 @@ HEADS: Mapping[str, Callable[[LoadedModel], Head]] = {
 
 
 @dataclass
-class HarmedHead(StoredHead):
+class HarmedHead:
     """A bound head whose logits are harmed."""
 
     head: Any
@@ -59,10 +59,6 @@ class HarmedHead(StoredHead):
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.head, name)
-
-    @override
-    def bind(self, model: LoadedModel) -> Any:
-        return self
 
     def memory(self) -> HeadMemory:
         return _HarmedMemory(self.head.memory(), self.harm)

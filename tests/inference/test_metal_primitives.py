@@ -1,7 +1,7 @@
 """Nothing that decoding computes is missing in Metal: every mode's graphs are held against what it lacks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from unittest.mock import patch
 
 import mlx.core as mx
@@ -18,7 +18,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.head import Head, StoredHead
+from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.drafting.lookup import LookupDrafter
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.target import LoadedModel
@@ -62,23 +62,13 @@ def _draft_model(model: LoadedModel, request: GenerationRequest) -> ReplyIterato
     return Pair.of(model, near(model)).start(request, TREE)
 
 
-def _head(make: Callable[[LoadedModel], StoredHead]) -> Begin:
+def _head(make: Callable[[LoadedModel], Head]) -> Begin:
     def begin(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
         job = _job(model, request)
         shaped = with_beams(request, BeamShape(3, 4))
         return RoundIterator(job, HeadModel(model, make(model)).drafter(job.prompt, shaped, job.ledger))
 
     return begin
-
-
-@dataclass
-class _Bound(StoredHead):
-    """A head that is bound to its target already."""
-
-    head: Head
-
-    def bind(self, model: LoadedModel) -> Head:
-        return self.head
 
 
 def _automatic(model: LoadedModel, request: GenerationRequest) -> ReplyIterator:
@@ -93,12 +83,12 @@ MODES: dict[str, tuple[Mode, Begin]] = {
     "plain": (Mode.OFF, _plain),
     "lookup": (Mode.LOOKUP, _lookup),
     "draft model": (Mode.SPECULATIVE, _draft_model),
-    "recurrent": (Mode.DRAFTER, _head(lambda model: _Bound(random_drafter(model).head))),
-    "EAGLE-3": (Mode.DRAFTER, _head(lambda model: _Bound(bound(model)))),
+    "recurrent": (Mode.DRAFTER, _head(lambda model: random_drafter(model).head)),
+    "EAGLE-3": (Mode.DRAFTER, _head(bound)),
     **{
         f"block, {kind.get('markov', 'none')}": (
             Mode.DRAFTER,
-            _head(lambda model, kind=kind: stored_block(model, **kind)),
+            _head(lambda model, kind=kind: stored_block(model, **kind).bind(model)),
         )
         for kind in BLOCKS
     },

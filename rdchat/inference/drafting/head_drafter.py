@@ -13,7 +13,7 @@ from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.draft import Draft, Drafter, NodeSource
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.drafting.beam_search import NodePool, PathScorer, best_nodes, search
-from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
@@ -45,18 +45,18 @@ class HeadModel:
 
     Args:
         model: The target.
-        stored: The drafter from `load_drafter`.
+        head: The drafter from `load_drafter`.
 
     Attributes:
-        head: The network, bound to the target.
+        head: The same.
 
     Raises:
-        ModelError: If the target does not have what the drafter needs.
+        ModelError: If the target does not have the layers that the drafter reads.
     """
 
-    def __init__(self, model: LoadedModel, stored: StoredHead) -> None:
+    def __init__(self, model: LoadedModel, head: Head) -> None:
         self._model = model
-        self.head = stored.bind(model)
+        self.head = head
         self._memory = self.head.memory()
         self.record_states()
 

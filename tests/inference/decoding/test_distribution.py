@@ -20,10 +20,10 @@ from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.sampling import TokenChooser
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.stored_heads import StoredDrafter
 
 pytestmark = pytest.mark.across_rows
 
@@ -76,7 +76,7 @@ def target() -> LoadedModel:
 def drafter(target: LoadedModel) -> HeadModel:
     mx.random.seed(4)
     head = RecurrentHead(HeadConfig(WIDTH, SIZE, exit_size=24, state_size=16))
-    return HeadModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
+    return HeadModel(target, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32)).bind(target))
 
 
 def decoded(

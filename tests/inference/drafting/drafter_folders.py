@@ -8,10 +8,10 @@ import mlx.core as mx
 from mlx.utils import tree_flatten
 
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.verification.target import LoadedModel
+from tests.inference.stored_heads import StoredDrafter
 
 CONFIG = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=32, state_size=32)
 

@@ -11,7 +11,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
-from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, load_drafter, target_named_in
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, Output
 from rdchat.inference.models.model_files import TargetBinding, target_hash
@@ -53,11 +53,11 @@ def test_what_was_saved_is_loaded(tmp_path: Path, target: LoadedModel) -> None:
     drafter = stored(target, replace(CONFIG, target_layers=(1,), inverse_temperature=0.8))
     write_drafter(tmp_path / "drafter", drafter.written(), "# card\n")
     loaded = load_drafter(tmp_path / "drafter", target)
-    assert loaded.head.config == drafter.head.config
-    assert loaded.target == drafter.target
+    assert loaded.network.config == drafter.head.config
+    assert bound_hash(tmp_path / "drafter") == drafter.target.hash
     assert loaded.vocabulary.tolist() == [1, 4, 9, 16, 25]
     expected = dict(tree_flatten(drafter.head.parameters()))
-    for name, array in tree_flatten(loaded.head.parameters()):
+    for name, array in tree_flatten(loaded.network.parameters()):
         assert mx.array_equal(array, expected[name]), name
     assert sorted(path.name for path in (tmp_path / "drafter").iterdir()) == [
         "card.md",
@@ -177,14 +177,14 @@ def test_apples_checkpoint_computes_apples_head(
         edit_weights(folder, lambda tensors: rename(tensors, usual, other))  # noqa: B023  runs at once
     t = {name: np.array(array, dtype=np.float64) for name, array in raw.items()}
     loaded = load_drafter(folder, target)
-    assert loaded.target is None
-    assert loaded.head.config.output is Output.OWN
+    assert bound_hash(folder) is None
+    assert loaded.network.config.output is Output.OWN
     assert loaded.vocabulary.tolist() == list(range(len(ALPHABET)))
 
     hidden, tokens = mx.random.normal((32,)), mx.random.normal((3, 32))
-    found, state = loaded.head.initial_state(()), np.zeros(32)
+    found, state = loaded.network.initial_state(()), np.zeros(32)
     for token in tokens:
-        found = loaded.head.advance(found, token)
+        found = loaded.network.advance(found, token)
         e = np.array(token)
         state = silu(t["rnn_w.weight"] @ e + t["rnn_u.weight"] @ state + t["rnn_u.bias"]) if rnn else e + state
     x = np.concatenate([np.array(hidden), state])
@@ -193,7 +193,9 @@ def test_apples_checkpoint_computes_apples_head(
     for i in range(blocks):
         x = x + silu(t[f"lm_head.{i}.linear.weight"] @ x + t[f"lm_head.{i}.linear.bias"])
     logits = t[f"lm_head.{blocks}.weight"] @ x
-    np.testing.assert_allclose(np.array(loaded.head.features(loaded.head.context(hidden), found)), logits, atol=1e-4)
+    np.testing.assert_allclose(
+        np.array(loaded.network.features(loaded.network.context(hidden), found)), logits, atol=1e-4
+    )
 
 
 def test_an_apple_checkpoint_with_unknown_names_or_sizes_is_refused(tmp_path: Path, target: LoadedModel) -> None:
@@ -223,7 +225,7 @@ def test_a_drafter_that_is_replaced_is_never_half_old_and_half_new(
     wider = HeadConfig(hidden_size=32, draft_vocabulary_size=5, exit_size=48, state_size=32)
     write_drafter(folder, stored(target, wider).written(), "new")
     assert moved == 3
-    assert load_drafter(folder, target).head.config.exit_size == 48
+    assert load_drafter(folder, target).network.config.exit_size == 48
     assert target_named_in(folder) == TargetBinding.of(target.info).hash
 
 

@@ -45,7 +45,7 @@ def block(**changes: Any) -> Callable[[], Made]:
 def mtp(case: str) -> Callable[[], Made]:
     return lambda: (
         golden_target(case),
-        load_drafter(golden_folder(case), golden_target(case)).bind(golden_target(case)),
+        load_drafter(golden_folder(case), golden_target(case)),
     )
 
 

@@ -13,13 +13,13 @@ from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import BeamShape, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
 from tests.inference.plain_replies import plain
+from tests.inference.stored_heads import StoredDrafter
 
 pytestmark = pytest.mark.across_rows
 
@@ -143,7 +143,7 @@ def fitted(model: LoadedModel, head: RecurrentHead, inputs: mx.array, states: mx
     weight = np.linalg.lstsq(seen, np.array(wanted, dtype=np.float64), rcond=None)[0].T
     head.output.weight, head.output.bias = mx.array(weight.astype(np.float32)), mx.zeros(32)
     assert mx.allclose(head.features(head.context(inputs), states), wanted, atol=1e-3)
-    return HeadModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32), None))
+    return HeadModel(model, StoredDrafter(head, mx.arange(SIZE, dtype=mx.int32)).bind(model))
 
 
 def all_knowing(model: LoadedModel) -> HeadModel:

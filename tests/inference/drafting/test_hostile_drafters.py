@@ -19,7 +19,7 @@ from rdchat.inference.drafters import Drafters
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
 from rdchat.inference.drafting.checkpoints.installed_drafters import search_drafters
-from rdchat.inference.drafting.heads.head import StoredHead
+from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.verification.target import LoadedModel
@@ -212,7 +212,7 @@ def test_a_drafter_that_failed_is_read_again_only_when_its_files_change(
     os.truncate(weights, 5000)
     reads, drafters = list[Path](), Drafters(target)
 
-    def counted(folder: Path, model: LoadedModel) -> StoredHead:
+    def counted(folder: Path, model: LoadedModel) -> Head:
         reads.append(folder)
         return load_drafter(folder, model)
 
@@ -240,5 +240,5 @@ def test_mtp_layers_that_do_not_fit_are_loaded_once_there_is_room(
     assert drafters.try_load(settings) is None
 
 
-def refuse(folder: Path, model: LoadedModel) -> StoredHead:
+def refuse(folder: Path, model: LoadedModel) -> Head:
     raise DoesNotFitError("No room.", "Close other apps.")

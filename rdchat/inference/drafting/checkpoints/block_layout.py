@@ -20,7 +20,7 @@ from typing import Any
 
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
 from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, check_heads, decoder_settings, load_network
-from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
@@ -111,7 +111,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     return config
 
 
-BLOCK = Layout(HeadKind.BLOCK, matches, block_config, partial(load_network, StoredBlockHead))
+BLOCK = Layout(HeadKind.BLOCK, matches, block_config, partial(load_network, BoundBlockHead))
 
 
 def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) -> None:

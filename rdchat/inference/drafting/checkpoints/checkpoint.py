@@ -13,7 +13,7 @@ import numpy.typing as npt
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.files.foreign_files import entries_of
-from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
 from rdchat.inference.verification.target import LoadedModel
@@ -185,13 +185,13 @@ class Layout:
         kind: Kind of the drafters.
         matches: Tells, by configuration and names of tensors, whether a checkpoint has this layout.
         config: Returns the checked network; takes the number of target layers, if known.
-        load: Reads the drafter, given its `config`.
+        load: Reads the drafter, given its `config`, and binds it to the target.
     """
 
     kind: HeadKind
     matches: Callable[[Mapping[str, Any], Collection[str]], bool]
     config: Callable[[Checkpoint, int | None], Any]
-    load: Callable[[Checkpoint, Any, LoadedModel], StoredHead]
+    load: Callable[[Checkpoint, Any, LoadedModel], Head]
 
 
 def plain_name(name: str) -> str:

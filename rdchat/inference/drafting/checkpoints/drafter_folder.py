@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+
 from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
@@ -21,11 +23,12 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 )
 from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
 from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
-from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT
+from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT, read
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
-from rdchat.inference.drafting.heads.head import HeadKind, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
+from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
@@ -64,8 +67,8 @@ def target_named_in(folder: Path) -> str | None:
     return None if names <= temporary or temporary_of(folder / CONFIG).name in names else ""
 
 
-def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
-    """Read a drafter and check it against the target.
+def load_drafter(folder: Path, model: LoadedModel) -> Head:
+    """Read a drafter, check it against the target, and bind it.
 
     Args:
         folder: A folder of one of our drafters, of Apple's ml-recurrent-drafter, or of one of `LAYOUTS`.
@@ -77,6 +80,13 @@ def load_drafter(folder: Path, model: LoadedModel) -> StoredHead:
     form, checkpoint = _open(folder)
     config, _ = _check(form, checkpoint, model)
     return form.load(checkpoint, config, model)
+
+
+def read_recurrent(folder: Path, model: LoadedModel) -> tuple[RecurrentHead, mx.array] | None:
+    """Return the stored network and the tokens of a recurrent drafter, as `load_drafter` checks it; None for others."""
+    form, checkpoint = _open(folder)
+    config, _ = _check(form, checkpoint, model)
+    return read(checkpoint, config, model) if form is RECURRENT else None
 
 
 def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:

@@ -16,7 +16,7 @@ from typing import Any
 
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, OTHER_HINT, Checkpoint, Layout, plain_name
 from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, check_heads, decoder_settings, load_network
-from rdchat.inference.drafting.heads.eagle3_head import Eagle3Config, FeatureNorm, StoredEagle3
+from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Config, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
 
 # Their layers are told apart by their tensors.
@@ -106,7 +106,7 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     return config
 
 
-EAGLE3 = Layout(HeadKind.EAGLE3, matches, eagle3_config, partial(load_network, StoredEagle3))
+EAGLE3 = Layout(HeadKind.EAGLE3, matches, eagle3_config, partial(load_network, BoundEagle3Head))
 
 
 def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:

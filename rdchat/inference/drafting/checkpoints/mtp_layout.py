@@ -38,7 +38,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import (
 )
 from rdchat.inference.drafting.checkpoints.settings import Settings
 from rdchat.inference.drafting.heads.head import HeadKind
-from rdchat.inference.drafting.heads.mtp_head import READINGS, MtpConfig, MtpNetwork, StoredMtp, Weights
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, MtpConfig, MtpNetwork, Weights
 from rdchat.inference.models.model_config import text_config
 from rdchat.inference.models.mtp_families import (
     DEEPSEEK,
@@ -226,7 +226,7 @@ def _placed(checkpoint: Checkpoint, naming: _Naming) -> dict[str, tuple[str, Sto
     return {at[1]: (name, checkpoint.tensors[name]) for name, at in locations.items() if at and at[0] == 0 and at[1]}
 
 
-def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> StoredMtp:
+def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> BoundMtpHead:
     """Read an MTP layer; see `Layout`.
 
     Raises:
@@ -246,11 +246,9 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Store
     _check_memory(checkpoint, [tensor for _, tensor in placed.values()], model)
     # `read` checks that all numbers are finite.
     checkpoint.read([name for name, _ in placed.values()])
-    return StoredMtp(
-        config,
-        lambda: MtpNetwork(config, _fresh_layer(model.network, number), caches),
-        partial(_weights, checkpoint, naming, placed, model.network, number),
-    )
+    network = MtpNetwork(config, _fresh_layer(model.network, number), caches)
+    weights = partial(_weights, checkpoint, naming, placed, model.network, number)
+    return BoundMtpHead(config, network, weights, model)
 
 
 # `open_mtp` recognises it.

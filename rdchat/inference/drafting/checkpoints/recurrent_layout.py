@@ -20,7 +20,7 @@ from rdchat.inference.api.model_facts import APPLE_MODEL_TYPE
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout, PublishedDrafter, not_a_drafter
 from rdchat.inference.drafting.checkpoints.settings import Settings
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.drafting.heads.recurrent_head import Cell, HeadConfig, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.verification.fetch import fetch
@@ -52,8 +52,8 @@ class BoundRecurrentHead(Head):
                 "Use a drafter that was trained for this model.",
             )
         self._dtype = embeddings.dtype
-        self._head = deepcopy(head)
-        self._head.set_dtype(self._dtype)
+        self.network = deepcopy(head)
+        self.network.set_dtype(self._dtype)
         self._embeddings = embeddings
         self._output = embeddings.output_for(vocabulary) if head.config.output is Output.TIED else nn.Identity()
         self.vocabulary = vocabulary
@@ -67,7 +67,7 @@ class BoundRecurrentHead(Head):
 
     def context(self, hidden: mx.array) -> mx.array:
         """Return `RecurrentHead.context` of the target's hidden states, (..., input_size)."""
-        return self._head.context(hidden.astype(self._dtype))
+        return self.network.context(hidden.astype(self._dtype))
 
     def advance(self, state: mx.array | None, tokens: mx.array) -> mx.array:
         """Return the states, (beams, state_size), after one more token of each beam.
@@ -77,12 +77,12 @@ class BoundRecurrentHead(Head):
             tokens: (beams,) ids of the whole vocabulary.
         """
         if state is None:
-            state = self._head.initial_state(tokens.shape, self._dtype)
-        return self._head.advance(state, self._embeddings.embed(tokens))
+            state = self.network.initial_state(tokens.shape, self._dtype)
+        return self.network.advance(state, self._embeddings.embed(tokens))
 
     def logits(self, context: mx.array, state: mx.array) -> mx.array:
         """Return the logits, (beams, candidates) float32, of the token after each beam."""
-        logits: mx.array = self._output(self._head.features(context, state))
+        logits: mx.array = self._output(self.network.features(context, state))
         return logits.astype(mx.float32)
 
 
@@ -129,29 +129,17 @@ _APPLE_NAMES = {
 _APPLE_OUTPUTS, _APPLE_INPUTS = ("lm_head", "lm_heads", "0"), ("input_proj", "input_projs")
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDrafter(StoredHead):
-    """A recurrent drafter in memory.
+def published(head: RecurrentHead, vocabulary: mx.array, target: TargetBinding) -> PublishedDrafter:
+    """Return a head as stored files, its weights in their present precision.
 
-    Attributes:
-        vocabulary: (draft_vocabulary_size,) int32: ids of the tokens that it can draft, ascending.
-        target: Model that it was trained for; None where the checkpoint does not name it.
+    Args:
+        head: The network.
+        vocabulary: (draft_vocabulary_size,): ids of the tokens that it can draft, ascending.
+        target: Model that it was trained for.
     """
-
-    head: RecurrentHead
-    vocabulary: mx.array
-    target: TargetBinding | None
-
-    def bind(self, model: LoadedModel) -> BoundRecurrentHead:
-        embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
-        return BoundRecurrentHead(self.head, self.vocabulary, embeddings)
-
-    def written(self) -> PublishedDrafter:
-        """Return it as stored files, its weights in their present precision."""
-        assert self.target is not None
-        tensors = dict(tree_flatten(self.head.parameters())) | {_VOCABULARY: self.vocabulary.astype(mx.int32)}
-        facts = {"format": _FORMAT, "target": asdict(self.target), "architecture": self.head.config.to_dict()}
-        return PublishedDrafter(facts, tensors)
+    tensors = dict(tree_flatten(head.parameters())) | {_VOCABULARY: vocabulary.astype(mx.int32)}
+    facts = {"format": _FORMAT, "target": asdict(target), "architecture": head.config.to_dict()}
+    return PublishedDrafter(facts, tensors)
 
 
 def matches(config: Any, _tensors: object = ()) -> bool:
@@ -172,8 +160,14 @@ def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig
     return config
 
 
-def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> StoredDrafter:
-    """Read a checkpoint; see `Layout`."""
+def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> BoundRecurrentHead:
+    """Read a checkpoint, and bind it; see `Layout`."""
+    embeddings = TargetEmbeddings(model.network, model.info.vocabulary_size)
+    return BoundRecurrentHead(*read(checkpoint, config, model), embeddings)
+
+
+def read(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> tuple[RecurrentHead, mx.array]:
+    """Return a checkpoint's network in its stored precision, and the ids of the tokens that it can draft, ascending."""
     head, apples, count = RecurrentHead(config), _is_apples(checkpoint.config), config.draft_vocabulary_size
     shapes = {name: array.shape for name, array in tree_flatten(head.parameters())}
     names = _apple_names(shapes, config, checkpoint) if apples else {name: name for name in shapes}
@@ -195,8 +189,7 @@ def load(checkpoint: Checkpoint, config: HeadConfig, model: LoadedModel) -> Stor
         else:
             tensors[name] = tensors[stored]
     head.load_weights([(name, tensors[name]) for name in names])
-    # `check_drafter` has already checked the binding
-    return StoredDrafter(head, vocabulary, None if apples else TargetBinding(**checkpoint.config["target"]))
+    return head, vocabulary
 
 
 RECURRENT = Layout(HeadKind.RECURRENT, matches, head_config, load)

@@ -10,8 +10,8 @@ import numpy as np
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
-from rdchat.inference.drafting.heads.stored_network import StoredNetwork
 from rdchat.inference.models.safetensors_file import MAX_SIZE
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
@@ -212,8 +212,8 @@ class Parts:
 
 
 def load_network(
-    stored: type[StoredNetwork[Any]], checkpoint: Checkpoint, config: DecoderConfig, _model: LoadedModel
-) -> StoredNetwork[Any]:
+    kind: type[BoundNetwork], checkpoint: Checkpoint, config: DecoderConfig, model: LoadedModel
+) -> BoundNetwork:
     """Read a block or EAGLE-3 drafter; see `Layout`. Tensors that its network does not use are not read."""
     names, vocabulary = list(config.shapes()), None
     tensors = checkpoint.read([*names, "d2t", "t2d"])
@@ -224,7 +224,7 @@ def load_network(
         chosen = np.flatnonzero(fetch(tensors["t2d"])) if config.reduced and "t2d" in tensors else None
         if chosen is not None and not np.array_equal(chosen, fetch(vocabulary)):
             raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
-    return stored(config, partial(checkpoint.lazy, names), vocabulary)
+    return kind(config, partial(checkpoint.lazy, names), vocabulary, model)
 
 
 def decoder_settings(

@@ -10,10 +10,10 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, MarkovHead
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import RowPositions, Rows
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
 
@@ -23,9 +23,15 @@ class BoundBlockHead(BoundNetwork):
     kind = HeadKind.BLOCK
     network_of = BlockNetwork
 
-    def __init__(self, stored: StoredNetwork[BlockConfig], model: LoadedModel, bits: int | None = None) -> None:
-        super().__init__(stored, model, bits)
-        self.config = config = stored.config
+    def __init__(
+        self,
+        config: BlockConfig,
+        weights: Weights,
+        vocabulary: mx.array | None,
+        model: LoadedModel,
+        bits: int | None = None,
+    ) -> None:
+        super().__init__(config, weights, vocabulary, model, bits)
         self.max_drafted = config.max_drafted
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
         if not config.own_embeddings:
@@ -64,12 +70,6 @@ class BoundBlockHead(BoundNetwork):
             return _BlockState(self, hidden, base, depth, logits, None)
         bias, past = self._markov(tokens, hidden[depth], past)
         return _BlockState(self, hidden, base, depth, _plus(base[depth], bias), past)
-
-
-class StoredBlockHead(StoredNetwork[BlockConfig]):
-    """A block drafter without a target; see `StoredNetwork`."""
-
-    bound = BoundBlockHead
 
 
 class BlockMemory(ContextMemory):

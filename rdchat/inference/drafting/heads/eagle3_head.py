@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
-from rdchat.inference.drafting.heads.stored_network import BoundNetwork, StoredNetwork
 from rdchat.inference.verification.target import LoadedModel
 
 
@@ -136,9 +136,16 @@ class BoundEagle3Head(BoundNetwork):
     max_drafted = MAX_BEAM_ROWS
     network_of = Eagle3Network
 
-    def __init__(self, stored: StoredNetwork[Eagle3Config], model: LoadedModel, bits: int | None = None) -> None:
-        super().__init__(stored, model, bits)
-        if stored.config.tied_output:
+    def __init__(
+        self,
+        config: Eagle3Config,
+        weights: Weights,
+        vocabulary: mx.array | None,
+        model: LoadedModel,
+        bits: int | None = None,
+    ) -> None:
+        super().__init__(config, weights, vocabulary, model, bits)
+        if config.tied_output:
             self._output = self.network.embed_tokens.as_linear
 
     @override
@@ -148,12 +155,6 @@ class BoundEagle3Head(BoundNetwork):
     def logits(self, output: mx.array) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, hidden_size)."""
         return self._output(self.network.norm(output)).astype(mx.float32)
-
-
-class StoredEagle3(StoredNetwork[Eagle3Config]):
-    """An EAGLE-3 drafter without a target; see `StoredNetwork`."""
-
-    bound = BoundEagle3Head
 
 
 class Eagle3Memory(ContextMemory):

@@ -12,7 +12,6 @@ import mlx.core as mx
 
 from rdchat.inference.api.model_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.verification.hooks import HiddenReads
-from rdchat.inference.verification.target import LoadedModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,14 +122,3 @@ class Head(Protocol):
 
     def memory(self) -> HeadMemory:
         """Return the memory of a new conversation."""
-
-
-class StoredHead(Protocol):
-    """A drafter in memory, not bound to a target yet."""
-
-    def bind(self, model: LoadedModel) -> Head:
-        """Return the head bound to a target.
-
-        Raises:
-            ModelError: If the target does not have what it needs.
-        """

@@ -23,7 +23,7 @@ from rdchat.errors import ModelError, one_line
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
 from rdchat.inference.drafting.heads.decoder import Rows
-from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root, StoredHead
+from rdchat.inference.drafting.heads.head import Head, HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads, ModelHooks
 from rdchat.inference.verification.round_cache import RowBuffer
@@ -156,7 +156,9 @@ class BoundMtpHead(Head):
     """An MTP layer that is bound to its target; see `Head`.
 
     Args:
-        stored: The layer.
+        config: What the files say of the layer.
+        network: A fresh network, with a decoder layer of the target's class.
+        weights: Returns the weights by name in `MtpNetwork`, lazy.
         model: The target.
 
     Attributes:
@@ -172,14 +174,16 @@ class BoundMtpHead(Head):
     remembers = True
     inverse_temperature = 1.0
 
-    def __init__(self, stored: "StoredMtp", model: LoadedModel) -> None:
-        info, config = model.info, stored.config
+    def __init__(
+        self, config: MtpConfig, network: MtpNetwork, weights: Callable[[], Weights], model: LoadedModel
+    ) -> None:
+        info = model.info
         embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
         self.dtype = embeddings.dtype
         self.candidates = info.vocabulary_size
         self.vocabulary = mx.arange(self.candidates, dtype=mx.int32)
-        self.network = stored.network()
-        self._load(stored, model)
+        self.network = network
+        self._load(weights, model)
         self._embed, self._output = embeddings.embed, embeddings.output()
         self._reads = {reading: reading.reads(model) for reading in READINGS}
         self.readings = config.readings
@@ -217,11 +221,11 @@ class BoundMtpHead(Head):
         recycled: mx.array = output if self.reading.recycles_before_norm else self.network.norm(output)
         return recycled
 
-    def _load(self, stored: "StoredMtp", model: LoadedModel) -> None:
+    def _load(self, read: Callable[[], Weights], model: LoadedModel) -> None:
         network = self.network
         try:
             # The target's own `sanitize`, which expects all tensors, makes them.
-            weights = dict(stored.weights())
+            weights = dict(read())
             packed = {name.removesuffix(".scales") for name in weights if name.endswith(".scales")}
             if packed:
                 nn.quantize(
@@ -237,24 +241,6 @@ class BoundMtpHead(Head):
         for _, tensor in tree_flatten(network.parameters()):
             # One by one, so that the sources of each are freed at once.
             mx.eval(tensor)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMtp(StoredHead):
-    """An MTP layer that is not bound to its target yet.
-
-    Attributes:
-        network: Makes a fresh network, with a decoder layer of the target's class.
-        weights: Returns the weights by name in `MtpNetwork`, lazy.
-    """
-
-    config: MtpConfig
-    network: Callable[[], MtpNetwork]
-    weights: Callable[[], Weights]
-
-    @override
-    def bind(self, model: LoadedModel) -> BoundMtpHead:
-        return BoundMtpHead(self, model)
 
 
 class MtpMemory(ContextMemory):

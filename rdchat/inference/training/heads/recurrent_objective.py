@@ -18,7 +18,7 @@ import numpy.typing as npt
 from mlx.utils import tree_flatten, tree_map
 
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
+from rdchat.inference.drafting.checkpoints.recurrent_layout import published
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.shards import TrainingConversation
@@ -226,7 +226,7 @@ class RecurrentObjective(Objective):
         mx.random.seed(self.recipe.seed)
         width = embeddings.width
         if self._start is not None:
-            self.network = unfold_weights(self._start.head, self.whitening)
+            self.network = unfold_weights(self._start[0], self.whitening)
         else:
             config = HeadConfig(width, len(self.vocabulary), width, width, target_layers=self.layers)
             self.network = RecurrentHead(config)
@@ -261,4 +261,4 @@ class RecurrentObjective(Objective):
         head.update(tree_map(lambda array: array.astype(mx.float16), head.parameters()))
         mx.eval(head.parameters())
         head.config = replace(head.config, inverse_temperature=_INVERSE_TEMPERATURE)
-        return StoredDrafter(head, mx.array(self.vocabulary), binding).written()
+        return published(head, mx.array(self.vocabulary), binding)

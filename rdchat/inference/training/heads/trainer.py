@@ -24,7 +24,6 @@ from mlx.utils import tree_flatten, tree_unflatten
 from rdchat.files.atomic_file import atomic_file
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import PublishedDrafter
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.shards import TrainingConversation
@@ -131,13 +130,13 @@ class TrainingData:
         conversations: The conversations.
         read_states: Yields the states of some conversations; see `StateWindows`. The first columns are the trunk's.
         window_tokens: Tokens whose hidden states are in memory at a time.
-        start: A drafter to train further; None for a new one.
+        start: The stored network of a drafter to train further, and its tokens; None for a new one.
     """
 
     conversations: Sequence[TrainingConversation]
     read_states: Callable[[range], Iterable[tuple[int, Halves]]]
     window_tokens: int
-    start: StoredDrafter | None = None
+    start: tuple[RecurrentHead, mx.array] | None = None
 
 
 class Goals(NamedTuple):
@@ -190,7 +189,7 @@ class Objective(ABC):
         if data.start is None:
             self.vocabulary = draft_vocabulary(self.answers, recipe.vocabulary)
         else:
-            known = fetch(data.start.vocabulary)
+            known = fetch(data.start[1])
             self.vocabulary = draft_vocabulary(self.answers, len(known), known)
         self.counts = np.bincount(self.answers.tokens, minlength=target.vocabulary_size).astype(np.int32)
         self.draftable = np.isin(self.answers.tokens, self.vocabulary)

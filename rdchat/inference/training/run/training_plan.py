@@ -14,9 +14,8 @@ from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import DEFAULT_TOKENS
 from rdchat.inference.drafters import cannot_verify
-from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter, target_named_in
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
-from rdchat.inference.drafting.heads.recurrent_head import Cell, Output
+from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, read_recurrent, target_named_in
+from rdchat.inference.drafting.heads.recurrent_head import Cell, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
@@ -97,7 +96,7 @@ class TrainingPlan:
     left_out: int
     resumed: bool
     reads: HiddenReads
-    start: StoredDrafter | None
+    start: tuple[RecurrentHead, mx.array] | None
 
 
 def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> TrainingPlan:
@@ -120,7 +119,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     recurrent = settings.kind is HeadKind.RECURRENT
     start = None if settings.start is None else _read_start(settings.start, model, settings.kind)
     layers = spread_layers(model) if recurrent else eagle3_layers(model)
-    reads = HiddenReads(layers if start is None else start.head.config.target_layers, normalised=recurrent)
+    reads = HiddenReads(layers if start is None else start[0].config.target_layers, normalised=recurrent)
     width = _check_hidden_states(model, reads)
     check_batched_decoding(model)
     binding = TargetBinding.of(model.info)
@@ -145,7 +144,7 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     return TrainingPlan(settings, binding, folder, record, budget, left_out, resumed=resumed, reads=reads, start=start)
 
 
-def _read_start(folder: Path, model: LoadedModel, kind: HeadKind) -> StoredDrafter:
+def _read_start(folder: Path, model: LoadedModel, kind: HeadKind) -> tuple[RecurrentHead, mx.array]:
     """Read a drafter to train further.
 
     Raises:
@@ -154,14 +153,14 @@ def _read_start(folder: Path, model: LoadedModel, kind: HeadKind) -> StoredDraft
     """
     if kind is not HeadKind.RECURRENT:
         raise RdchatError(f"{kind.label} heads cannot be trained further.", "Leave out --start-from, or --kind.")
-    stored = load_drafter(folder, model)
-    if not isinstance(stored, StoredDrafter):
+    stored = read_recurrent(folder, model)
+    if stored is None:
         raise ModelError(
             f"{folder} has no recurrent drafter. Only recurrent drafters can be trained further.", _OTHER_START
         )
-    config = stored.head.config
+    config = stored[0].config
     other = not config.project_input or config.cell is Cell.SUM or config.output is Output.OWN
-    if stored.target is None or other:
+    if bound_hash(folder) is None or other:
         raise ModelError(f"{folder} has a drafter that was not trained by rdchat.", _OTHER_START)
     return stored
 

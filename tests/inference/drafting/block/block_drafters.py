@@ -15,13 +15,14 @@ from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.decoding.reply import ReplyJob
 from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.head_drafter import HeadDrafter
-from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead, StoredBlockHead
+from rdchat.inference.drafting.heads.block_head import BlockMemory, BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, Markov
 from rdchat.inference.drafting.heads.decoder import RopeConfig
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.inference.fakes import tiny_llama, with_beams
+from tests.inference.stored_heads import StoredBlockHead
 
 KINDS: list[dict[str, Any]] = [
     {},

@@ -231,7 +231,7 @@ def test_a_target_whose_layers_give_something_else_is_refused() -> None:
 
 def test_a_head_model_drafts_with_it() -> None:
     model, request = shared_llama(), ask(max_tokens=12)
-    drafter = HeadModel(model, stored_block(model, markov=Markov.VANILLA))
+    drafter = HeadModel(model, stored_block(model, markov=Markov.VANILLA).bind(model))
     assert drafter.head.kind is HeadKind.BLOCK
     prompt = model.encode_chat(request.messages, continue_last=False)
     drafts = drafter.drafter(prompt, with_beams(request, BeamShape(2, 9), False))

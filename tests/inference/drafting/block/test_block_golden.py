@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.fakes import loaded
@@ -46,9 +46,8 @@ def target_of(tensors: dict[str, mx.array]) -> LoadedModel:
 def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path) -> None:
     tensors, folder = written(name, tmp_path / "drafter")
     model = target_of(tensors)
-    stored = load_drafter(folder, model)
-    assert isinstance(stored, StoredBlockHead)
-    head = stored.bind(model, bits=0)
+    head = load_drafter(folder, model)
+    assert isinstance(head, BoundBlockHead)
     assert head.reads.layers == (0, 2)
     memory, done = head.memory(), 0
     ids = np.array(head.vocabulary)

@@ -8,7 +8,7 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
-from rdchat.inference.drafting.heads.block_head import StoredBlockHead
+from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.fakes import shared_llama
@@ -18,7 +18,7 @@ MROPE = {"rope_type": "default", "mrope_interleaved": True, "mrope_section": [2,
 
 def config_of(folder: Path) -> BlockConfig:
     stored = load_drafter(folder, shared_llama())
-    assert isinstance(stored, StoredBlockHead)
+    assert isinstance(stored, BoundBlockHead)
     return stored.config
 
 

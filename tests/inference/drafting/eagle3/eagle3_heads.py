@@ -14,7 +14,6 @@ from rdchat.inference.drafting.heads.eagle3_head import (
     Eagle3Config,
     Eagle3Network,
     FeatureNorm,
-    StoredEagle3,
 )
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import sizes_of
@@ -38,7 +37,7 @@ def bound(model: LoadedModel, bits: int = 0, **changes: Any) -> BoundEagle3Head:
         mx.eval(network.parameters())
     ids = mx.arange(vocabulary - network.config.draft_vocabulary_size, vocabulary, dtype=mx.int32)
     weights = dict(tree_flatten(network.parameters()))
-    return StoredEagle3(network.config, lambda: weights, ids).bind(model, bits)
+    return BoundEagle3Head(network.config, lambda: weights, ids, model, bits)
 
 
 KINDS: dict[str, dict[str, Any]] = {

@@ -12,7 +12,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
-from rdchat.inference.drafting.heads.eagle3_head import StoredEagle3
+from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.verification.target import LoadedModel
 from tests.inference.drafting.eagle3.eagle3_folders import LAYOUTS, eagle3_folder, golden_folders
@@ -39,9 +39,9 @@ def change_tensors(folder: Path, **changes: mx.array | None) -> None:
     mx.save_safetensors(str(path), {name: tensor for name, tensor in tensors.items() if tensor is not None})
 
 
-def stored(folder: Path, model: LoadedModel) -> StoredEagle3:
+def stored(folder: Path, model: LoadedModel) -> BoundEagle3Head:
     found = load_drafter(folder, model)
-    assert isinstance(found, StoredEagle3)
+    assert isinstance(found, BoundEagle3Head)
     return found
 
 
@@ -51,11 +51,10 @@ def test_layouts_are_read(layout: str, model: LoadedModel, tmp_path: Path) -> No
     assert inspect_drafter(folder) is HeadKind.EAGLE3
     assert not check_drafter(folder, model).sure
     drafter = stored(folder, model)
-    config, bound = drafter.config, drafter.bind(model)
-    network = bound.network
+    config, network = drafter.config, drafter.network
     assert {name: tensor.shape for name, tensor in tree_flatten(network.parameters())} == config.shapes()
-    assert bound.vocabulary.tolist() == sorted(bound.vocabulary.tolist())
-    assert bound.vocabulary.shape == (31,) if layout == "deepspec" else (20,)
+    assert drafter.vocabulary.tolist() == sorted(drafter.vocabulary.tolist())
+    assert drafter.vocabulary.shape == (31,) if layout == "deepspec" else (20,)
     assert config.target_layers == ((0, 1, 0, 0, 1) if layout == "deepspec" else (0, 1, 0))
     assert config.qk_norm == (layout == "deepspec")
     assert config.norm_before_residual == (layout == "speculators")
@@ -207,7 +206,7 @@ def test_a_narrow_drafter_needs_tables_of_its_own(model: LoadedModel, tmp_path: 
     with pytest.raises(ModelError, match="uses the model's tables of width 64, but its own width is 32"):
         check_drafter(folder, wide)
     change_tensors(folder, embed_tokens__weight=mx.random.normal((31, 32)))
-    assert stored(folder, wide).bind(wide).reads.layers == (0, 1, 0)
+    assert stored(folder, wide).reads.layers == (0, 1, 0)
 
 
 WITHOUT_SAFETENSORS: dict[str, tuple[Callable[[Path], object], str]] = {

@@ -1,6 +1,5 @@
 """EAGLE-3 in the loop: the same text as plain decoding, and drafts that are right where the drafter knows the text."""
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import mlx.core as mx
@@ -10,9 +9,7 @@ import pytest
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
-from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, StoredEagle3
-from rdchat.inference.drafting.heads.head import Root, StoredHead
-from rdchat.inference.verification.target import LoadedModel
+from rdchat.inference.drafting.heads.head import Root
 from tests.grids import share
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.drafting.eagle3.eagle3_heads import CHAIN, TREE, bound
@@ -47,25 +44,17 @@ FAMILIES = [
 
 
 @pytest.mark.parametrize(("family", "dtype", "temperature"), share(FAMILIES, 2))
-def test_families_are_drafted_for(family: str, dtype: str, temperature: float, tmp_path: Path) -> None:
+def test_families_are_drafted_for(
+    family: str, dtype: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As trees, or as chains where the target keeps recurrent state; with weights of 4 bits where the target's are."""
     model = shared_family(family, dtype)
-    stored = load_drafter(eagle3_folder(tmp_path, model, "speculators"), model)
+    monkeypatch.setattr("rdchat.inference.drafting.heads.bound_network.on_gpu", lambda: dtype == "4bit")
+    head = load_drafter(eagle3_folder(tmp_path, model, "speculators"), model)
     request = ask(temperature=temperature, max_tokens=16)
-    end = drafted_by_beams(HeadModel(model, Quantised(stored, 4 if dtype == "4bit" else 0)), model, request, TREE)
+    end = drafted_by_beams(HeadModel(model, head), model, request, TREE)
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.drafted > 0
-
-
-class Quantised(StoredEagle3):
-    """A drafter that is bound with weights of so many bits."""
-
-    def __init__(self, stored: StoredEagle3, bits: int) -> None:
-        super().__init__(stored.config, stored.weights, stored.vocabulary)
-        object.__setattr__(self, "_bits", bits)
-
-    def bind(self, model: LoadedModel, bits: int | None = None) -> BoundEagle3Head:
-        return super().bind(model, self._bits)
 
 
 def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
@@ -77,16 +66,6 @@ def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
     )
     assert end.token_ids == plain(model, request).token_ids
     assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
-
-
-@dataclass(frozen=True)
-class Bound(StoredHead):
-    """A drafter that is bound already."""
-
-    head: BoundEagle3Head
-
-    def bind(self, model: LoadedModel) -> BoundEagle3Head:
-        return self.head
 
 
 @pytest.mark.parametrize("shape", [TREE, CHAIN], ids=["tree", "chain"])
@@ -112,6 +91,6 @@ def test_a_drafter_that_was_fitted_to_a_reply_drafts_all_of_it(shape: BeamShape)
             state = state.after(mx.array([0]), mx.array([token]))
     rows = np.linalg.lstsq(np.stack(outputs), np.stack(wanted), rcond=None)[0].T
     head.network.lm_head.weight = mx.array(rows.astype(np.float32))
-    end = drafted_by_beams(HeadModel(model, Bound(head)), model, request, shape)
+    end = drafted_by_beams(HeadModel(model, head), model, request, shape)
     assert end.token_ids == plain(model, request).token_ids
     assert (end.statistics.rounds, end.statistics.accepted) == (3, 9), "12 tokens, 5 a round"

@@ -33,7 +33,7 @@ class Golden(GoldenHead):
     """One case: the drafter bound to a target of its sizes."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(load_drafter(folder, target()).bind(target()), folder, "features", 1e-4)
+        super().__init__(load_drafter(folder, target()), folder, "features", 1e-4)
 
     def assert_same(self, state: HeadState, name: str, rows: slice) -> None:
         super().assert_same(state, name, rows)

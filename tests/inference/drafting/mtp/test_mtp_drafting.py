@@ -83,7 +83,7 @@ def test_another_reading_than_the_likeliest_must_be_clearly_better(
 
 def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
     model = golden_target("mimo", "bfloat16")
-    head = load_drafter(golden_folder("mimo"), model).bind(model)
+    head = load_drafter(golden_folder("mimo"), model)
     assert isinstance(head, BoundMtpHead)
     assert head.network.eh_proj.weight.dtype == mx.bfloat16
     request = ask(temperature=0, max_tokens=16)

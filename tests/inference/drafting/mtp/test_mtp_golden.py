@@ -14,7 +14,7 @@ pytestmark = pytest.mark.across_rows
 def golden(request: pytest.FixtureRequest) -> GoldenHead:
     """The layer bound to a target of its family."""
     model, folder = golden_target(request.param), golden_folder(request.param)
-    return GoldenHead(load_drafter(folder, model).bind(model), folder, "hidden", 2e-4)
+    return GoldenHead(load_drafter(folder, model), folder, "hidden", 2e-4)
 
 
 def test_each_family_has_a_chain_and_a_tree(golden: GoldenHead) -> None:

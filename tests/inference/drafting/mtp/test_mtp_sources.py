@@ -158,7 +158,7 @@ def test_folders_without_prefix_are_read(tmp_path: Path) -> None:
     tensors = {name: tensor + 1 if tensor.ndim == 1 else tensor for name, tensor in raw.items()}
     folder = folder_of_layers(model, "qwen3_5", tensors, model_type="qwen3_5_mtp")
     assert inspect_drafter(folder) is HeadKind.MTP
-    bound, same = (load_drafter(place, model).bind(model) for place in (folder, golden_folder("qwen3_5")))
+    bound, same = (load_drafter(place, model) for place in (folder, golden_folder("qwen3_5")))
     assert isinstance(bound, BoundMtpHead)
     assert isinstance(same, BoundMtpHead)
     for name in ("enorm", "hnorm", "norm"):
@@ -173,7 +173,7 @@ def test_norms_get_their_1_key_by_key(added: set[str], tmp_path: Path) -> None:
     low = {name: -mx.abs(at) - 0.2 if "pre_fc" in name else at for name, at in raw.items()}
     stored = {name: at + 1 if at.ndim == 1 and name.split(".")[1] in added else at for name, at in low.items()}
     mx.save_safetensors(str(model.info.path / "mtp.safetensors"), stored)
-    head = load_drafter(model.info.path, model).bind(model)
+    head = load_drafter(model.info.path, model)
     assert isinstance(head, BoundMtpHead)
     found = {
         "mtp.pre_fc_norm_embedding": head.network.enorm, "mtp.pre_fc_norm_hidden": head.network.hnorm,
@@ -195,7 +195,7 @@ def test_quantised_layers_are_read_as_they_are_stored(tmp_path: Path) -> None:
             base = name.removesuffix(".weight")
             tensors |= {name: packed, f"{base}.scales": scales, f"{base}.biases": biases}
     mx.save_safetensors(str(model.info.path / "mtp.safetensors"), tensors)
-    head = load_drafter(model.info.path, model).bind(model)
+    head = load_drafter(model.info.path, model)
     assert isinstance(head, BoundMtpHead)
     assert (head.network.eh_proj.bits, head.network.block.self_attn.q_proj.bits) == (8, 4)
     session, request = ChatSession(model), ask(temperature=0, max_tokens=12)
@@ -231,7 +231,7 @@ def test_damaged_layers_are_refused(how: str, words: str, tmp_path: Path) -> Non
     model = target_in(tmp_path / "model", "mimo")
     mx.save_safetensors(str(model.info.path / "mtp.safetensors"), damaged(published("mimo"), how))
     with pytest.raises(ModelError, match=words) as refused:
-        load_drafter(model.info.path, model).bind(model)
+        load_drafter(model.info.path, model)
     assert refused.value.hint
 
 

@@ -54,7 +54,7 @@ def test_logits_in_training_are_those_of_the_stored_head_in_drafting(bits: int, 
     roots = sample.roots()[:-5]
     expected = np.array(trained.features(sample, roots) @ trained.output_rows.T)
     write_drafter(tmp_path / "out", trained.published(), "")
-    bound = load_drafter(tmp_path / "out", model).bind(model)
+    bound = load_drafter(tmp_path / "out", model)
     tokens, hidden = sample.tokens.tolist(), mx.array(sample.features).astype(mx.float32)
     memory = bound.memory()
     memory.begin([0] * sample.position + tokens[: roots[0]])

@@ -21,7 +21,6 @@ from rdchat.errors import (
 )
 from rdchat.inference.api.model_facts import Capability, DraftKind, HeadKind
 from rdchat.inference.drafting.checkpoints.checkpoint import write_drafter
-from rdchat.inference.drafting.checkpoints.recurrent_layout import StoredDrafter
 from rdchat.inference.drafting.heads.recurrent_head import HeadConfig, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.heads.recipes import default_recipe
@@ -33,6 +32,7 @@ from tests.disks import small_disk
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
+from tests.inference.stored_heads import StoredDrafter
 from tests.time_limits import at_most
 
 LANE_BYTES = 2 * 2 * 2 * 8 * 4 * 1408  # keys and values of two layers, of two heads of 8 numbers, of 4 bytes each

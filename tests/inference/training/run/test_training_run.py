@@ -11,6 +11,7 @@ import pytest
 
 from rdchat.errors import ModelError, StorageError, StorageFullError, StorageLockedError
 from rdchat.files.file_lock import FileLock
+from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
@@ -308,7 +309,7 @@ def test_a_disk_that_fills_up_is_named_and_once_there_is_room_all_goes_on(
             list(run)
         disk.free()
         assert phases_of(train(model, settings))[-1] is Phase.DONE
-    assert load_drafter(settings.out, model).target is not None
+    assert load_drafter(settings.out, model).kind is HeadKind.RECURRENT
 
 
 @pytest.mark.slow
@@ -330,7 +331,7 @@ def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished:
             list(DrafterTraining(model, plan).run())
         files = {"config.json", "model.safetensors", "card.md"}
         assert {path.name for path in out.iterdir()} == files
-        kept = load_drafter(out, model).head
+        kept = load_drafter(out, model).network
         assert mx.array_equal(kept.output.weight, before["output.weight"]).item()
 
 

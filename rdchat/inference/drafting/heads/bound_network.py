@@ -1,8 +1,7 @@
-"""A published drafter's network: as stored, and bound to a target, perhaps quantised."""
+"""A published drafter's network, bound to a target, perhaps quantised."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, override
+from typing import Any, ClassVar
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -10,7 +9,7 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
-from rdchat.inference.drafting.heads.head import Head, StoredHead
+from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
@@ -20,34 +19,21 @@ _GROUP = 64
 _BITS_ON_GPU = 4
 _HINT = "Use a drafter that was made for this model."
 
-
-@dataclass(frozen=True, slots=True)
-class StoredNetwork[C: DecoderConfig](StoredHead):
-    """A block or EAGLE-3 drafter that is not bound to a target yet; subclasses set the class for `bound`.
-
-    `bits` of `bind` are the bits of a quantised copy's weights, 4 or 8; 0 for floats. None means 4 on a GPU, where a
-    draft's time is spent reading weights, and floats on a CPU, where quantised products are slow. Others report that 4
-    bits lose hardly any acceptance (mlx-dspark); it was not measured here, and nothing was measured on a Mac.
-
-    Attributes:
-        weights: Returns the weights by published name; lazy from a file, where floats are read one by one.
-        vocabulary: (draft_vocabulary_size,) int32: ids of the tokens that can be drafted, ascending; None for all
-            tokens.
-    """
-
-    bound: ClassVar[type["BoundNetwork"]]
-
-    config: C
-    weights: Callable[[], Mapping[str, mx.array]]
-    vocabulary: mx.array | None = None
-
-    @override
-    def bind(self, model: LoadedModel, bits: int | None = None) -> "BoundNetwork":
-        return self.bound(self, model, bits)
+Weights = Callable[[], Mapping[str, mx.array]]
 
 
 class BoundNetwork(Head):
     """A drafter in the target's precision or quantised, with its own tables or the target's; see `Head`.
+
+    Args:
+        config: Its sizes.
+        weights: Returns the weights by published name; lazy from a file, where floats are read one by one.
+        vocabulary: (draft_vocabulary_size,) int32: ids of the tokens that can be drafted, ascending; None for all
+            tokens.
+        model: The target.
+        bits: Bits of a quantised copy's weights, 4 or 8; 0 for floats. None means 4 on a GPU, where a draft's time is
+            spent reading weights, and floats on a CPU, where quantised products are slow. Others report that 4 bits
+            lose hardly any acceptance (mlx-dspark); it was not measured here, and nothing was measured on a Mac.
 
     Raises:
         ModelError: If the target's hidden states or tables do not suit it.
@@ -57,13 +43,15 @@ class BoundNetwork(Head):
     inverse_temperature = 1.0
     network_of: ClassVar[Any]
 
-    def __init__(self, stored: StoredNetwork[Any], model: LoadedModel, bits: int | None = None) -> None:
-        config, info = stored.config, model.info
+    def __init__(
+        self, config: Any, weights: Weights, vocabulary: mx.array | None, model: LoadedModel, bits: int | None = None
+    ) -> None:
+        self.config, info = config, model.info
         self.network = network = self.network_of(config)
         embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
         self._check(config, model, embeddings.width)
         self.dtype = embeddings.dtype
-        network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in stored.weights().items()])
+        network.load_weights([(name, tensor.astype(self.dtype)) for name, tensor in weights().items()])
         if bits := (_BITS_ON_GPU if on_gpu() else 0) if bits is None else bits:
             # Layers whose width is not a multiple of the group stay floats.
             nn.quantize(network, _GROUP, bits, class_predicate=_can_be_quantized)
@@ -71,8 +59,7 @@ class BoundNetwork(Head):
             # One by one, so that the sources of each are freed at once.
             mx.eval(tensor)
         self.candidates = config.draft_vocabulary_size
-        ids = stored.vocabulary
-        self.vocabulary = mx.arange(self.candidates, dtype=mx.int32) if ids is None else ids
+        self.vocabulary = mx.arange(self.candidates, dtype=mx.int32) if vocabulary is None else vocabulary
         own = config.own_embeddings
         self._table: Callable[[mx.array], mx.array] = self.network.embed_tokens if own else embeddings.embed
         self._output: Callable[[mx.array], mx.array]
