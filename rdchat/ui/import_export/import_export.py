@@ -1,4 +1,4 @@
-"""Carries out the File menu's exports, imports and backups: asks, shows progress, reports."""
+"""Carries out the File menu's exports, imports and backups in sheets: questions, progress, reports and errors."""
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -6,23 +6,40 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from PySide6.QtCore import QObject
+from PySide6.QtCore import QObject, Qt, QTimer
+from PySide6.QtWidgets import QCheckBox, QDialog, QFormLayout, QPushButton, QRadioButton, QWidget
 
 from rdchat.chat.transfer.backups import BackupFacts, Restored
 from rdchat.chat.transfer.child import OnEnd, OnProgress
 from rdchat.chat.transfer.exporting import file_name
-from rdchat.chat.transfer.reports import ExportReport, ImportReport
+from rdchat.chat.transfer.reports import ExportReport, ImportReport, Progress
 from rdchat.errors import RdchatError, StorageError
 from rdchat.services.chat_controller import ChatController
 from rdchat.services.transfers import Transfers
 from rdchat.ui.conversation.banner import Banner
-from rdchat.ui.import_export import sheets
+from rdchat.ui.style.buttons import Action, dialog_buttons, push_button
 from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, cut
+from rdchat.ui.style.layouts import Part, column, form_layout, row, show_share, text_field, thin_bar
 from rdchat.ui.style.opening import FileMode, ask_to_open, ask_to_save, show_folder
-from rdchat.ui.style.theme import Theme
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.work.job import CancelledError
 
+type Answer = tuple[str, Action]
+
+_WIDTH = 440 + 2 * LARGE
+# Shorter work shows no progress.
+_WAIT_MS = 400
+_SOURCES = (
+    ("ChatGPT", "conversations.json, or the zip file it comes in"),
+    ("LM Studio", "The folder .lmstudio/conversations in your home folder, or files from it"),
+    ("Jan", "The folder threads in Jan's data folder, or one thread from it"),
+    ("rdchat", "A JSON export, or a database of chats"),
+)
+_LONGEST_TITLE = 40
+_MAX_LISTED = 1000
+_LIST_LINES = 10
 _KEY = "transfer"
 _CHAT_FILES = ("Chats (*.json *.jsonl *.zip *.db)", "All files (*)")
 _EXPORTS: dict[str, tuple[str, list[str]]] = {
@@ -30,6 +47,163 @@ _EXPORTS: dict[str, tuple[str, list[str]]] = {
     "markdown": (".md", ["Markdown (*.md)"]),
     "folder": ("", []),
 }
+
+
+def nothing() -> None:
+    """Do nothing: the action of a button that only closes its sheet."""
+
+
+class Sheet(QDialog):
+    """A title, a text, widgets, and buttons that close the sheet. Escape presses the first button, Return the last.
+
+    Args:
+        window: The sheet stands in front of it.
+        theme: The appearance to follow.
+        title: The subject, or a question.
+        text: Shown below the title.
+        answers: The buttons.
+        parts: Shown below the text.
+        left: A button at the left end of the row.
+    """
+
+    def __init__(
+        self,
+        window: QWidget,
+        theme: Theme,
+        title: str,
+        text: str,
+        answers: Sequence[Answer],
+        *,
+        parts: Sequence[Part] = (),
+        left: Answer | None = None,
+    ) -> None:
+        super().__init__(window, Qt.WindowType.Sheet)
+        self.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
+        self.setWindowTitle(title)
+        self.setAccessibleName(title)
+        self.setAccessibleDescription(text)
+        self.text, self._escape = text, answers[0][1]
+        head: list[Part] = [ThemedLabel(theme, title, points_more=2, bold=True, wraps=True)]
+        if text:
+            head.append(ThemedLabel(theme, text, "muted", wraps=True, selectable=True))
+        self.buttons = [self._button(answer) for answer in answers]
+        by_role = dict(zip(("reject", "accept"), self.buttons, strict=False))
+        line = dialog_buttons(**({"action": self._button(left)} if left else {}), **by_role)
+        self.buttons[-1].setDefault(True)
+        layout = column(*head, *parts, MEDIUM, line, within=self, margins=LARGE)
+        self.setFixedSize(_WIDTH, layout.totalHeightForWidth(_WIDTH))
+
+    def _button(self, answer: Answer) -> QPushButton:
+        return push_button(answer[0], "", lambda: self.answer(answer[1]))
+
+    def answer(self, act: Action) -> None:
+        """Close the sheet and act."""
+        self.done(0)
+        act()
+
+    def reject(self) -> None:
+        self.answer(self._escape)
+
+
+class ProgressSheet(Sheet):
+    """Shows the progress of work, which can be cancelled; it opens only if the work takes a moment."""
+
+    def __init__(self, window: QWidget, theme: Theme, title: str, cancel: Action) -> None:
+        self.detail = ElidedLabel(theme, "Starting…", "muted")
+        self.bar = thin_bar(title)
+        super().__init__(window, theme, title, "", [("Cancel", cancel)], parts=[self.bar, self.detail])
+        self.buttons[0].setDefault(False)
+        show_share(self.bar, None)
+        QTimer.singleShot(_WAIT_MS, self, self.open)
+
+    def show_progress(self, progress: Progress) -> None:
+        """Show how far the work is."""
+        if self.buttons[0].isEnabled():
+            self.detail.setText(f"{progress.text}…")
+            show_share(self.bar, progress.fraction)
+
+    def answer(self, act: Action) -> None:
+        """Cancel the work; the sheet stays until that is done."""
+        self.buttons[0].setEnabled(False)
+        show_share(self.bar, None)
+        self.detail.setText("Cancelling…")
+        act()
+
+
+def export_sheet(window: QWidget, theme: Theme, title: str | None, go_on: Callable[[str, bool], object]) -> Sheet:
+    """Ask for the format of an export.
+
+    Args:
+        window: The sheet stands in front of it.
+        theme: The appearance to follow.
+        title: The chat's title; None for all chats.
+        go_on: Takes the kind (`json`, `markdown` or `folder`), and whether to include details.
+    """
+    folder = "Markdown: a folder with one file per chat"
+    markdown = QRadioButton(folder if title is None else "Markdown: for reading")
+    details = QCheckBox("Include settings and statistics")
+    json = QRadioButton("JSON: complete, and rdchat can import it")
+    markdown.setChecked(True)
+    markdown.toggled.connect(details.setEnabled)
+
+    def choose() -> None:
+        kind = "json" if json.isChecked() else "folder" if title is None else "markdown"
+        go_on(kind, details.isChecked() and kind != "json")
+
+    heading = "Export all chats" if title is None else f"Export “{cut(title, _LONGEST_TITLE)}”"
+    parts = (SMALL, markdown, row(MEDIUM + SMALL, details, spacing=0), json)
+    return Sheet(window, theme, heading, "", [("Cancel", nothing), ("Export…", choose)], parts=parts)
+
+
+def report_sheet(window: QWidget, theme: Theme, report: ImportReport, undo: Action) -> Sheet:
+    """Report an import, and offer to undo it."""
+    lines = [f"{each.title}\n{each.reason}" for each in report.not_taken]
+    lines += [f"{each.title}\nWithout {each.parts}" for each in report.without]
+    more = [f"and {len(lines) - _MAX_LISTED:,} more"] if len(lines) > _MAX_LISTED else []
+    listed = text_field(max(min(3 * len(lines) - 1, _LIST_LINES), 1), "")
+    listed.setReadOnly(True)
+    listed.setAccessibleName("Not imported")
+    listed.setPlainText("\n\n".join([*lines[:_MAX_LISTED], *more]))
+    title, parts = _import_title(report), (SMALL, listed) if lines else ()
+    left = ("Undo Import", undo) if report.chats else None
+    return Sheet(window, theme, title, import_text(report), [("Done", nothing)], parts=parts, left=left)
+
+
+def _import_title(report: ImportReport) -> str:
+    """Return the result of an import in a few words."""
+    if report.chats:
+        return f"{counted(len(report.chats), 'chat')} imported"
+    return "Nothing was imported" if not report.already_here else "Nothing new to import"
+
+
+def import_text(report: ImportReport) -> str:
+    """Return the result of an import in sentences."""
+    *others, last = dict.fromkeys(file.source for file in report.files if file.chats) or [""]
+    sources = f"{', '.join(others)} and {last}" if others else last
+    parts = []
+    if report.chats:
+        parts.append(f"{counted(report.messages, 'message')} from {sources}.")
+    if report.already_here:
+        were = "was" if report.already_here == 1 else "were"
+        parts.append(f"{counted(report.already_here, 'chat')} {were} already here.")
+    if report.not_taken:
+        parts.append(f"{counted(len(report.not_taken), 'chat or file', 'chats or files')} could not be imported.")
+    if report.without:
+        parts.append(f"{counted(len(report.without), 'chat')} imported without some parts.")
+    if report.cancelled:
+        parts.append("You cancelled the import; chats from the unfinished file were removed.")
+    return " ".join(parts)
+
+
+def backup_text(facts: BackupFacts) -> str:
+    """Return `12 chats with 340 messages and the settings, from 3 November 2026 at 14:05 (1.20 MB)`."""
+    has = f"{counted(facts.chats, 'chat')} with {counted(facts.messages, 'message')}"
+    if facts.settings:
+        has += " and the settings"
+    if facts.made_at is not None:
+        date = datetime.fromtimestamp(facts.made_at)
+        has += f", from {date.day} {date:%B %Y} at {date:%H:%M}"
+    return f"{has} ({file_size(facts.bytes)})"
 
 
 class ImportExport(QObject):
@@ -48,7 +222,7 @@ class ImportExport(QObject):
     def __init__(self, window: MainWindow, controller: ChatController, transfers: Transfers, theme: Theme) -> None:
         super().__init__(window)
         self._window, self._controller, self._transfers, self._theme = window, controller, transfers, theme
-        self.sheet: sheets.Sheet | None = None
+        self.sheet: Sheet | None = None
         actions = window.actions_
         actions.export_chat.triggered.connect(self._ask_export)
         actions.export_all.triggered.connect(lambda: self._show_export(None, None))
@@ -75,13 +249,21 @@ class ImportExport(QObject):
             self._begin("Exporting", start, self._report_export)
 
         if not self._transfers.busy:
-            self._open(sheets.export_sheet(self._window, self._theme, title, choose))
+            self._open(export_sheet(self._window, self._theme, title, choose))
 
     def _ask_import(self) -> None:
-        if not self._transfers.busy:
-            files = partial(self._choose_import, FileMode.ExistingFiles, _CHAT_FILES)
-            folder = partial(self._choose_import, FileMode.Directory, ())
-            self._open(sheets.import_sheet(self._window, self._theme, files, folder))
+        """List the programs whose chats can be imported, and ask for files or a folder."""
+        if self._transfers.busy:
+            return
+        form = form_layout(spacing=(MEDIUM, SMALL), align=Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop)
+        form.setFieldGrowthPolicy(QFormLayout.FieldGrowthPolicy.AllNonFixedFieldsGrow)
+        for name, text in _SOURCES:
+            form.addRow(ThemedLabel(self._theme, name, bold=True), ThemedLabel(self._theme, text, wraps=True))
+        files = partial(self._choose_import, FileMode.ExistingFiles, _CHAT_FILES)
+        left = "Choose Folder…", partial(self._choose_import, FileMode.Directory, ())
+        text = "Imported chats are added to yours. You can undo this."
+        answers: list[Answer] = [("Cancel", nothing), ("Choose Files…", files)]
+        self._open(Sheet(self._window, self._theme, "Import Chats", text, answers, parts=(SMALL, form), left=left))
 
     def _choose_import(self, mode: FileMode, filters: Sequence[str]) -> None:
         def read(names: list[str]) -> None:
@@ -108,8 +290,14 @@ class ImportExport(QObject):
             ask_to_open(self._window, "Restore a Backup", FileMode.ExistingFile, check, filters)
 
     def _confirm_restore(self, facts: BackupFacts) -> None:
-        restore = partial(self._restore, self._report_restore)
-        self._open(sheets.restore_sheet(self._window, self._theme, facts, restore, self._transfers.forget_restore))
+        """Ask whether a backup replaces the present chats."""
+        restore = partial(self._restore, "The backup was restored", "Your earlier chats are kept as", can_undo=True)
+        what = "all chats and settings" if facts.settings else "all chats"
+        after = f"This replaces {what} you have now. They are kept in rdchat's folder, so you can undo this."
+        parts = [ThemedLabel(self._theme, after, "muted", wraps=True)]
+        answers: list[Answer] = [("Cancel", self._transfers.forget_restore), ("Restore", restore)]
+        title, text = "Restore this backup?", backup_text(facts)
+        self._open(Sheet(self._window, self._theme, title, text, answers, parts=parts))
 
     # Tasks
 
@@ -118,7 +306,7 @@ class ImportExport(QObject):
         if self._transfers.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)
-        progress = sheets.ProgressSheet(self._window, self._theme, title, self._transfers.cancel)
+        progress = ProgressSheet(self._window, self._theme, title, self._transfers.cancel)
         self._follow(progress)
 
         def end(outcome: Any) -> None:
@@ -131,18 +319,20 @@ class ImportExport(QObject):
 
         start(progress.show_progress, end)
 
-    def _restore(self, report: Callable[[Restored], object]) -> None:
+    def _restore(self, title: str, kept: str, *, can_undo: bool) -> None:
+        """Replace the store by the prepared backup; `kept` introduces the file of the present chats."""
         try:
             restored = self._transfers.restore()
         except StorageError as error:
             self._fail(error)
-        else:
-            report(restored)
+            return
+        text = f"{kept} {restored.database}" if restored.database else ""
+        self._banner(title, text, "Undo" if can_undo and text else "", partial(self._undo_restore, restored))
 
     def _fail(self, error: RdchatError) -> None:
         self._transfers.forget_restore()
         title = error.message.rstrip(".")
-        self._open(sheets.Sheet(self._window, self._theme, title, error.hint, [("OK", sheets.nothing)]))
+        self._open(Sheet(self._window, self._theme, title, error.hint, [("OK", nothing)]))
 
     # Results
 
@@ -152,7 +342,7 @@ class ImportExport(QObject):
         self._banner(f"Exported {counted(report.chats, 'chat')}", f"To {path}", "Show", show)
 
     def _report_import(self, report: ImportReport) -> None:
-        self._open(sheets.report_sheet(self._window, self._theme, report, partial(self._undo_import, report)))
+        self._open(report_sheet(self._window, self._theme, report, partial(self._undo_import, report)))
 
     def _undo_import(self, report: ImportReport) -> None:
         text = f"{counted(len(report.chats), 'chat')} removed."
@@ -164,22 +354,16 @@ class ImportExport(QObject):
         what = f"{counted(facts.chats, 'chat')}, {file_size(facts.bytes)}: {path}"
         self._banner("Backed up", what, "Show", partial(show_folder, path.parent))
 
-    def _report_restore(self, restored: Restored) -> None:
-        text = f"Your earlier chats are kept as {restored.database}" if restored.database else ""
-        self._banner("The backup was restored", text, "Undo" if text else "", partial(self._undo_restore, restored))
-
     def _undo_restore(self, restored: Restored) -> None:
-        def report(undone: Restored) -> None:
-            self._banner("The restore was undone", f"The backup's chats are kept as {undone.database}")
-
+        undo = partial(self._restore, "The restore was undone", "The backup's chats are kept as", can_undo=False)
         start = partial(self._transfers.undo_restore, restored)
-        self._begin("Undoing the restore", start, lambda _facts: self._restore(report))
+        self._begin("Undoing the restore", start, lambda _facts: undo())
 
-    def _open(self, sheet: sheets.Sheet) -> None:
+    def _open(self, sheet: Sheet) -> None:
         self._follow(sheet)
         sheet.open()
 
-    def _follow(self, sheet: sheets.Sheet) -> None:
+    def _follow(self, sheet: Sheet) -> None:
         """Remember an open sheet until it is closed."""
         if self.sheet is not None:
             self.sheet.done(0)
@@ -189,7 +373,7 @@ class ImportExport(QObject):
     def _forget_sheet(self) -> None:
         self.sheet = None
 
-    def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = sheets.nothing) -> None:
+    def _banner(self, title: str, text: str, action: str = "", act: Callable[[], object] = nothing) -> None:
         banner = Banner(self._theme, title, text, "check", "success")
         if action:
             banner.add_action(action, act)
