@@ -26,7 +26,7 @@ CHILDREN = {
     "facts": "rdchat.inference.library.model_library",
     "training": "rdchat.inference.training.child",
     "transfer": "rdchat.chat.transfer.child",
-    "files": "rdchat.chat.attachments.document_text",
+    "files": "rdchat.chat.attachments.file_reader",
     "formulas": "rdchat.chat.formulas.child",
 }
 """Module of each child, by name; its `main` returns the exit status."""

@@ -1,20 +1,61 @@
-"""Reads files in a child process with limits of time and memory, so that no file can block or crash the app."""
+"""Reads attached files in a child process, `rdchat --child files`: both sides of its pipe.
 
+The child has limits of time and memory, so no file can block or crash the app. mammoth reads DOCX files, with headings,
+lists and tables; pypdf reads PDF files by page. A damaged file does no harm in the child: files are opened for reading
+only, and nothing is kept.
+"""
+
+import errno
+import io
 import os
-from collections.abc import Callable
+import re
+import stat
+import unicodedata
+import zipfile
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError, ReadFile, printable_name
+from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
+from rdchat.chat.attachments.docx_text import docx_text
+from rdchat.chat.attachments.html_text import html_to_text
+from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildError, Limits
 from rdchat.work.child_process import ChildProcess
+from rdchat.work.job import Job
+from rdchat.work.served import serve
+
+if TYPE_CHECKING:
+    import pypdf
 
 # A page of a thousand drawings takes some seconds.
 _STEP_S = 30.0
 _MEMORY_BYTES = 1 << 30
 _HINT = "The file may be damaged. Save it again in the app that made it, or choose another one."
+MAX_BYTES = 64 << 20
+_HEAD = 4096
+_MAX_MEMBERS = 10_000
+_TOO_LARGE = "Save the part that you need as a separate file."
+_EMPTY = "{name} is empty.", "Choose a file with text in it."
+_NO_FILE = "{name} is not an ordinary file.", "Choose a document."
+_MISSING = "{name} cannot be found.", "Check its path, or choose it again."
+_FORBIDDEN = "You do not have permission to read {name}.", "Check its permissions."
+# Message and hint by the system's code.
+_REFUSALS = {
+    errno.ENOENT: _MISSING, errno.ENOTDIR: _MISSING, errno.EACCES: _FORBIDDEN, errno.EPERM: _FORBIDDEN,
+    errno.ENXIO: _NO_FILE, errno.EOPNOTSUPP: _NO_FILE,
+}  # fmt: skip
+_DAMAGED_ZIP = "{name} is damaged.", "Open it in the app that made it and save it again."
+_MAX_PAGES = 10_000
+_DAMAGED = "Open it in Preview and export it as a new PDF."
+_LIGATURES = {code: unicodedata.normalize("NFKC", chr(code)) for code in range(0xFB00, 0xFB07)}
+# These flags of fields are in PDF 32000-1, 12.7.4.
+_BUTTON, _RADIO, _PASSWORD = 1 << 16, 1 << 15, 1 << 13
+_DEEPEST = 32
+_SILENT = {"/Link", "/Popup"}
+_SPACES = re.compile(r"[ \t\u00a0]+")
 
 
 class FileReader:
@@ -69,3 +110,228 @@ def _file_of(name: str, answer: Any) -> ReadFile:
     if not texts or not all(isinstance(text, str) for text in texts):
         raise TypeError("no texts")
     return ReadFile(name, FileKind(answer["kind"]), tuple(texts), str(answer["note"]))
+
+
+# The child's own side
+
+
+def pdf_texts(data: bytes, name: str, report: Callable[[float], object]) -> tuple[list[str], str]:
+    """Return the text of each page and a note on pages without text.
+
+    Args:
+        data: The whole file.
+        name: Its name.
+        report: Called with the share of pages read.
+
+    Raises:
+        FileRefusedError: If it is damaged, protected, or has no text.
+    """
+    pages = _opened(data, name)
+    texts: list[str] = []
+    unreadable: list[int] = []
+    for page in range(len(pages)):
+        report(page / len(pages))
+        text = _text_of(pages, page)
+        if text is None:
+            unreadable.append(page + 1)
+        noted = "" if text is None else "\n".join(added_lines(pages[page]))
+        texts.append("\n\n".join(each for each in ((text or "").strip("\n"), noted) if each))
+    empty = [page for page, text in enumerate(texts, start=1) if page not in unreadable and not text.strip()]
+    if len(unreadable) == len(texts):
+        raise FileRefusedError(f"{name} is damaged: none of its pages can be read.", "Export it again.")
+    if len(unreadable) + len(empty) == len(texts):
+        raise FileRefusedError(
+            f"{name} has no text: its pages are pictures, for example scans.",
+            "Use another app to recognise the text, and save the result.",
+        )
+    notes = [f"{_pages_text(unreadable)} could not be read."] if unreadable else []
+    verb = "has" if len(empty) == 1 else "have"
+    notes += [f"{_pages_text(empty)} {verb} no text, perhaps pictures."] if empty else []
+    return texts, " ".join(notes)
+
+
+def _opened(data: bytes, name: str) -> "list[pypdf.PageObject]":
+    import pypdf  # noqa: PLC0415  only the reading process needs it
+
+    try:
+        reader = pypdf.PdfReader(io.BytesIO(data))
+        if reader.is_encrypted and not _unlock(reader):
+            raise FileRefusedError(
+                f"{name} is protected by a password.", "Save a copy without a password, for example in Preview."
+            )
+        count = len(reader.pages)
+    except (FileRefusedError, MemoryError):
+        raise
+    # Anything can be wrong in a foreign file.
+    except Exception as error:
+        raise FileRefusedError(f"{name} is damaged or not a PDF file.", _DAMAGED) from error
+    if not count:
+        raise FileRefusedError(f"{name} has no pages.", _DAMAGED)
+    if count > _MAX_PAGES:
+        raise FileRefusedError(
+            f"{name} has {count:,} pages, and rdchat reads at most {_MAX_PAGES:,}.", "Split it first."
+        )
+    return reader.pages  # type: ignore[return-value]  # a sequence, read when asked for
+
+
+def _unlock(reader: "pypdf.PdfReader") -> bool:
+    """Open a PDF that is encrypted with an empty password, as many are."""
+    try:
+        return bool(reader.decrypt(""))
+    except MemoryError:
+        raise
+    # The encryption may need a package that is missing.
+    except Exception:
+        return False
+
+
+def _text_of(pages: "list[pypdf.PageObject]", page: int) -> str | None:
+    """Return the text of a page; None where it cannot be read."""
+    try:
+        text = pages[page].extract_text()
+    except MemoryError:
+        raise
+    except Exception:
+        return None
+    lines = (_SPACES.sub(" ", line).rstrip() for line in text.replace("\r", "\n").split("\n"))
+    joined = re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip("\n")
+    return "".join(each if each >= " " or each in "\n\t" else "" for each in joined.translate(_LIGATURES))
+
+
+def _pages_text(pages: list[int]) -> str:
+    """Return `Page 3`, or `Pages 3, 4 and 12`; only the first ones of many."""
+    if len(pages) == 1:
+        return f"Page {pages[0]}"
+    if len(pages) > 8:
+        return f"Pages {', '.join(map(str, pages[:6]))} and {len(pages) - 6} more"
+    return f"Pages {', '.join(map(str, pages[:-1]))} and {pages[-1]}"
+
+
+def added_lines(page: "pypdf.PageObject") -> list[str]:
+    """Return a line for each filled field and each note of a page."""
+    try:
+        return list(_lines(page))
+    except MemoryError:
+        raise
+    # Anything can be wrong in a foreign file.
+    except Exception:
+        return ["[Its form fields and notes cannot be read.]"]
+
+
+def _lines(page: "pypdf.PageObject") -> Iterator[str]:
+    annotations: Any = page.get("/Annots")
+    for each in annotations.get_object() if annotations is not None else ():
+        annotation = each.get_object()
+        if not isinstance(annotation, dict):
+            continue
+        note = annotation.get("/Contents")
+        if annotation.get("/Subtype") == "/Widget":
+            if value := _value(annotation):
+                yield f"[Field {_inherited(annotation, '/TU') or _inherited(annotation, '/T') or ''}: {value}]"
+        elif annotation.get("/Subtype") not in _SILENT and isinstance(note, str) and note.strip():
+            yield f"[Note: {note.strip()}]"
+
+
+def _inherited(field: Any, key: str) -> Any:
+    """Return a value of a field, or of the nearest field above it that has it."""
+    for _ in range(_DEEPEST):
+        if key in field:
+            return field[key]
+        if "/Parent" not in field:
+            break
+        field = field["/Parent"]
+    return None
+
+
+def _value(field: Any) -> str:
+    """Return what a field shows; empty for an empty one, a push button and a password."""
+    flags, kind = int(_inherited(field, "/Ff") or 0), _inherited(field, "/FT")
+    if kind == "/Btn":
+        state = str(field.get("/AS") or _inherited(field, "/V") or "/Off")
+        if flags & _BUTTON:
+            return ""
+        if flags & _RADIO:
+            return state[1:] if state != "/Off" else ""
+        return "[ ]" if state == "/Off" else "[x]"
+    if kind == "/Tx" and flags & _PASSWORD:
+        return ""
+    value = _inherited(field, "/V")
+    chosen = [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
+    pairs = [each for each in _inherited(field, "/Opt") or () if isinstance(each, list) and len(each) == 2]
+    names = {str(export): str(name) for export, name in pairs}
+    return ", ".join(names.get(each, each) for each in chosen).strip()
+
+
+def read_file(job: Job[Any], path: str) -> dict[str, Any]:
+    """Read a file; return its kind, the texts of its parts, and a note for the person.
+
+    Args:
+        job: Receives the share of pages read; the time limit applies to each page.
+        path: The file.
+
+    Raises:
+        FileRefusedError: If it cannot be read.
+    """
+    name = printable_name(Path(path).name)
+    data = _bytes_of(Path(path), name)
+    kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)
+    if kind is FileKind.PDF:
+        texts, note = pdf_texts(data, name, job.report_progress)
+    else:
+        text, note = docx_text(data, name) if kind is FileKind.DOCX else decoded(data, name, kind is FileKind.HTML)
+        texts = [html_to_text(text) if kind is FileKind.HTML else text]
+        if not texts[0].strip():
+            raise refused(_EMPTY, name)
+    if sum(map(len, texts)) > MAX_CHARACTERS:
+        raise FileRefusedError(
+            f"{name} is too long: rdchat reads up to {MAX_CHARACTERS // 10**6} million characters.", _TOO_LARGE
+        )
+    return {"kind": kind.value, "texts": [text.encode("utf-8", "replace").decode() for text in texts], "note": note}
+
+
+def _bytes_of(path: Path, name: str) -> bytes:
+    """Return all of a regular file. Pipes and devices are refused without waiting; links are followed."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except (OSError, ValueError) as error:
+        raise _unopened(error, name) from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise FileRefusedError(f"{name} is a folder.", "Choose the files in it.")
+        raise refused(_NO_FILE, name)
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise _unopened(error, name) from error
+    if len(data) > MAX_BYTES:
+        raise FileRefusedError(f"{name} is too large: rdchat reads up to {MAX_BYTES >> 20} MB.", _TOO_LARGE)
+    if not data:
+        raise refused(_EMPTY, name)
+    return data
+
+
+def _unopened(error: OSError | ValueError, name: str) -> FileRefusedError:
+    code = error.errno if isinstance(error, OSError) else None
+    if code in _REFUSALS:
+        return refused(_REFUSALS[code], name)
+    reason = (error.strerror or type(error).__name__) if isinstance(error, OSError) else "its name is not valid"
+    return FileRefusedError(f"{name} cannot be read: {reason}.", "Check the disk, or choose another file.")
+
+
+def _kind_in_zip(data: bytes, name: str) -> FileKind:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = archive.namelist()
+    except (zipfile.BadZipFile, ValueError, NotImplementedError, OSError) as error:
+        raise refused(_DAMAGED_ZIP, name) from error
+    if len(members) > _MAX_MEMBERS:
+        raise refused(_DAMAGED_ZIP, name)
+    return kind_in_zip(set(members), name)
+
+
+def main() -> int:
+    """Answer requests until the parent ends."""
+    return serve({"read_file": read_file})

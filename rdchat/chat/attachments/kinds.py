@@ -1,11 +1,16 @@
-"""Recognises file formats by first bytes and name, refuses those that cannot be read, and decodes text files."""
+"""Recognises file formats by first bytes and name, refuses those that cannot be read, and decodes text files.
+
+The encoding of a text that is not UTF-8 is guessed by how common its letters are. Libraries that guess, such as
+charset-normalizer, take short texts for the wrong thing. Each candidate has the letters of its languages, the commonest
+first; a letter counts by its rank, and against the candidate where no language has it.
+"""
 
 import codecs
 import re
+from dataclasses import dataclass
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
-from rdchat.chat.attachments.text_encoding import guessed
 
 _NAMES = {
     ".md": FileKind.MARKDOWN,
@@ -39,12 +44,10 @@ _NO_TEXT = (
 )
 _BINARY = "{name} is a binary file without text that rdchat can read.", "Export it as text, CSV or PDF."
 _MARKS = (
-    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
     # The mark of UTF-16 is the beginning of this one, so it comes later.
-    (codecs.BOM_UTF32_LE, "utf-32-le"),
-    (codecs.BOM_UTF32_BE, "utf-32-be"),
-    (codecs.BOM_UTF16_LE, "utf-16-le"),
-    (codecs.BOM_UTF16_BE, "utf-16-be"),
+    ((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE), "utf-32"),
+    ((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE), "utf-16"),
 )
 _CHARSET = re.compile(rb"<meta[^>]{0,200}charset\s*=\s*[\"']?([\w.:-]{1,40})", re.IGNORECASE)
 _CHARSET_WITHIN = 4096
@@ -52,6 +55,43 @@ _HEAD = 4096
 # \x1b sets colours in terminals, and logs keep it.
 _CONTROLS = re.compile(r"[\x00-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 _MAX_CONTROLS = 0.01
+_SAMPLE = 1 << 14
+# A candidate must be so much better than Windows' Latin-1.
+_MARGIN = 0.25
+_MIN = 0.25
+_SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
+_CYRILLIC = "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїє"
+_HAN = (
+    "的一是不了在人有我他上大中到出子小可也家之天下好看如事用心手水火山日月年生本地名外同分文方正行明公社新高"
+    "你她它吗呢吧很再今早晚安友朋气吃果茶街城市州府省县区村路号室全部注意完成加入收回答使工作学所得自多美以和"
+    "能主十三二五六七八九四百千万北京東海南西理力化法通信常度量定口目平"
+)
+_SIMPLE = (
+    "这个们来时为国说着那就要她里后会过去对然于学么都起发当没只把还第样道想种开总从无情己面最女但现前些动期它"
+    "头经长儿位爱因很给间两次使身者被已亲其进此话实问应设备数据电网试编码测件请您系统文版本明信息输入错误类关"
+    "业产品华东车书语点"
+)
+_TRADITIONAL = (
+    "這個們來時為國說著那就要她裡後會過去對然於學麼都起發當沒只把還第樣道想種開總從無情己面最女但現前些動期它"
+    "頭經長兒位愛因很給間兩次使身者被已親其進此話實問應設備數據電網試編碼測件請您系統檔案版本明資訊輸入錯誤類"
+    "關業產品華東車書語點臺灣"
+)
+_KANA = (
+    "いうんかのしとたなてるにはをがでれりすさきまもこくらあおえっせつけちじどよそみだめひわやばふほねゆょゃゅ"
+    "ぶびべごげぎぐざずぜぞぼへろぬむ"
+)
+_KATAKANA = (
+    "ンスルトリイアラクシドジレタロテフマコサキバムナプデカニパオメチウミソハグセエブベポモガネノッャュョビダ"
+    "ザァィェォヒホヘピペツケワ"
+)
+_HANGUL = (
+    "이다는에의을가고하지로은한도를사기서리자어나그시인대있아수보일만해스습니라제전과정부장으성것여구주때무세"
+    "면조원들모상안신동거내선할되화오우미마비게중더관생와명연년까러치용였었했같없않려데문물방공유분결발행속국"
+    "입력법적차경회업실말소계개받글설파음야녕요감드트테날버디위진반금출학교현민작영최심저"
+)
+_WESTERN = "éäüöáàèíóñçßêùòãôâåæøîïëúûõìœÉÄÖÜÀÁÅØÆÇÑÓÍÊÈÚÂýþðÞÐ"
+_CENTRAL = "áéíěýčšřžůłąęóśćżźńőűúöüäţșşăâîťďňľôŠČŘŽŁŚŻÁÉÍÓÚÖÜŹĆŇĚ"
+_GREEK = "αοιετσνηυρπκμλςωάίόέγδήχθώύφβξζψϊϋΐ"
 
 
 def kind_of(head: bytes, name: str) -> FileKind | None:
@@ -131,9 +171,9 @@ def decoded(data: bytes, name: str, is_html: bool = False) -> tuple[str, str]:
 
 
 def _decoded(data: bytes, name: str, *, is_html: bool) -> tuple[str, str]:
-    for mark, encoding in _MARKS:
-        if data.startswith(mark):
-            text = data[len(mark) :].decode(encoding, "replace")
+    for marks, encoding in _MARKS:
+        if data.startswith(marks):
+            text = data.decode(encoding, "replace")
             return text, "Some of its characters are damaged." if "\ufffd" in text else ""
     if b"\0" in data:
         raise refused(_BINARY, name)
@@ -173,3 +213,93 @@ def looks_readable(path: Path) -> bool:
     except (OSError, FileRefusedError):
         return False
     return True
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """An encoding of which a text may be.
+
+    Attributes:
+        name: Its name for people.
+        letters: Letters of its languages, the commonest first.
+        others: First and last character of its rarer ones.
+        has_latin: Whether its letters stand beside ASCII letters.
+    """
+
+    codec: str
+    name: str
+    letters: str
+    others: tuple[str, str] = ("", "")
+    has_latin: bool = False
+
+
+_HAN_RANGE, _HANGUL_RANGE = ("一", "鿿"), ("가", "힣")
+CANDIDATES = (
+    Encoding("cp1252", "Latin-1 (Windows-1252)", _WESTERN, ("À", "ÿ"), has_latin=True),
+    Encoding("cp1251", "Windows Cyrillic (1251)", _CYRILLIC, ("Ђ", "ґ")),
+    Encoding("koi8-r", "KOI8-R", _CYRILLIC),
+    Encoding("cp1250", "Central European (Windows-1250)", _CENTRAL, has_latin=True),
+    Encoding("cp1253", "Greek (Windows-1253)", _GREEK),
+    Encoding("gb18030", "GB 18030", _HAN + _SIMPLE, _HAN_RANGE),
+    Encoding("big5", "Big5", _HAN + _TRADITIONAL, _HAN_RANGE),
+    Encoding("cp932", "Shift JIS", _KANA + _KATAKANA + _HAN + "語", _HAN_RANGE),
+    Encoding("euc-jp", "EUC-JP", _KANA + _KATAKANA + _HAN + "語", _HAN_RANGE),
+    Encoding("cp949", "EUC-KR", _HANGUL, _HANGUL_RANGE),
+)
+
+
+def guessed(data: bytes) -> tuple[str, str]:
+    """Decode a text that is not UTF-8; return it and a note that names the guess and the next two.
+
+    A text with more UTF-8 sequences than wrong bytes, such as a log that was cut, is UTF-8.
+    """
+    text = data.decode("utf-8", "replace")
+    wrong = text.count("\ufffd")
+    # A replacement character has three bytes.
+    if len(text.encode()) - len(text) > 3 * wrong:
+        return text, "Some of its bytes are not UTF-8 and were replaced."
+    first = re.search(rb"[\x80-\xff]", data)
+    start = max(first.start() - 1, 0) if first else 0
+    sample = data[start : start + _SAMPLE]
+    scores = {each: _score(sample, each) for each in CANDIDATES}
+    ordered = sorted(CANDIDATES, key=lambda each: -scores[each])
+    best, western = ordered[0], CANDIDATES[0]
+    if scores[best] < max(_MIN, scores[western] + _MARGIN):
+        best = western
+    others = [each.name for each in ordered if each is not best][:2]
+    note = f"It is not UTF-8. rdchat read it as {best.name}, which is a guess: letters may be wrong. If they are,"
+    note += f" it may be {others[0]} or {others[1]}: save it as UTF-8."
+    return data.decode(best.codec, "replace"), note
+
+
+def _score(sample: bytes, encoding: Encoding) -> float:
+    """Return the average weight of the characters beyond ASCII, from -1 to 1."""
+    text = codecs.getincrementaldecoder(encoding.codec)("replace").decode(sample)
+    count = len(encoding.letters)
+    falling = 0.8 / count if encoding.letters[0].islower() else 0.0
+    weights = {letter: 1 - falling * rank for rank, letter in enumerate(encoding.letters)}
+    spaced = f" {text} "
+    of_letters = [
+        _weight(spaced[index], letter, spaced[index + 2], weights, encoding)
+        for index, letter in enumerate(text)
+        if letter > "\x7f"
+    ]
+    return sum(of_letters) / max(len(of_letters), 1)
+
+
+def _weight(before: str, letter: str, after: str, weights: dict[str, float], encoding: Encoding) -> float:
+    """Return the weight of a letter by its rank, less where its neighbours do not belong there."""
+    if letter in _SHARED:
+        return 0.4
+    weight = weights.get(letter, weights.get(letter.lower(), -1.0))
+    if weight < 0 and encoding.others[0] <= letter <= encoding.others[1]:
+        weight = 0.1
+    if letter.lower() == letter.upper():
+        # The script has no alphabet, so any neighbours fit.
+        return weight
+    if encoding.has_latin:
+        weight -= 0.5 * (before > "\x7f" and before.isalpha())
+    else:
+        weight -= (before.isalpha() and before <= "\x7f") or (after.isalpha() and after <= "\x7f")
+    is_odd = (letter.isupper() and before.islower()) or (letter == "ς" and after.isalpha())
+    return weight - (is_odd or before.isdigit() or after.isdigit())

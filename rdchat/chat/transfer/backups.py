@@ -203,7 +203,9 @@ class Restored:
     settings: str = ""
 
 
-def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) -> dict[str, Any]:
+def prepare(
+    job: Job[Any], source: str, data: str, settings: str | None = None, *, silent: bool = False
+) -> dict[str, Any]:
     """Unpack, check and migrate a backup beside the store, which is not changed.
 
     Args:
@@ -211,6 +213,7 @@ def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) 
         source: A backup, or a database of rdchat, such as one kept by a restore.
         data: The folder of the store.
         settings: Settings to restore with a database; a backup has its own.
+        silent: Whether the job reports something else.
 
     Returns:
         The `BackupFacts` as JSON.
@@ -219,38 +222,32 @@ def prepare(job: Job[Any], source: str, data: str, settings: str | None = None) 
         StorageFullError: If the disk is full.
         StorageError: If it is damaged, not ours, or of a newer version.
     """
-    settings_path = None if settings is None else Path(settings)
-    return asdict(prepare_in(Path(source), Path(data), TaskProgress(job), settings_path))
-
-
-def prepare_in(source: Path, data: Path, progress: TaskProgress, settings: Path | None = None) -> BackupFacts:
-    """Do the work of `prepare`."""
-    folder = data / PREPARED
-    if is_special(source):
-        raise StorageError(f"{source.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
-    if not source.is_file():
-        raise StorageError(f"{source} cannot be read.", "Check its path.")
+    path, folder, progress = Path(source), Path(data) / PREPARED, TaskProgress(job, silent=silent)
+    if is_special(path):
+        raise StorageError(f"{path.name} is not a backup of rdchat.", "Choose a file made by “Back Up”.")
+    if not path.is_file():
+        raise StorageError(f"{path} cannot be read.", "Check its path.")
     try:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(mode=0o700)
-        facts = unpack(source, folder, progress) or _from_database(source, folder, settings, progress)
+        facts = unpack(path, folder, progress) or _from_database(path, folder, settings, progress)
         progress.report("Checking the backup", 0.6)
-        facts = _checked(folder, source, facts)
+        facts = _checked(folder, path, facts)
         for name in (DATABASE, SETTINGS):
             if (folder / name).exists():
                 flush_to_disk(folder / name)
         flush_to_disk(folder)
-        progress.job.check()
+        job.check()
     except OSError as error:
         shutil.rmtree(folder, ignore_errors=True)
-        raise file_error(error, f"{source.name} cannot be unpacked into {data}", "Check the disk.") from error
+        raise file_error(error, f"{path.name} cannot be unpacked into {data}", "Check the disk.") from error
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-    return facts
+    return asdict(facts)
 
 
-def _from_database(source: Path, folder: Path, settings: Path | None, progress: TaskProgress) -> BackupFacts:
+def _from_database(source: Path, folder: Path, settings: str | None, progress: TaskProgress) -> BackupFacts:
     try:
         with closing(sqlite3.connect(address_to_read(source), uri=True, autocommit=True)) as connection:
             harden(connection)
@@ -265,7 +262,7 @@ def _from_database(source: Path, folder: Path, settings: Path | None, progress: 
                 f"{source.name} cannot be opened.", "Copy it to another folder, then try again."
             ) from error
         raise damaged(source) from error
-    if settings is not None and settings.is_file():
+    if settings is not None and Path(settings).is_file():
         shutil.copyfile(settings, folder / SETTINGS)
     status = source.stat()
     return BackupFacts(str(source), status.st_mtime, settings=(folder / SETTINGS).exists(), bytes=status.st_size)

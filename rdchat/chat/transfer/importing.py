@@ -14,13 +14,13 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.file_check import is_special
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat, read_chat, visible_ids
 from rdchat.chat.transfer import chatgpt, jan, lm_studio, rdchat_json
-from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare_in
+from rdchat.chat.transfer.backups import DATABASE, PREPARED, prepare
 from rdchat.chat.transfer.chat_import import Frame, KnownChats, chat_frame, key_of, title_of
 from rdchat.chat.transfer.foreign_chats import mapping, name, title_in
-from rdchat.chat.transfer.json_list import ListValue
 from rdchat.chat.transfer.reports import FileReport, PartialChat, SkippedChat, TaskProgress, counted_parts
 from rdchat.chat.transfer.source_files import (
     TOO_LONG,
+    ListValue,
     OutOfBoundsError,
     SourceFile,
     UnreadableFileError,
@@ -152,7 +152,7 @@ def _stored_chats(path: Path, progress: TaskProgress) -> Chats:
     with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
         try:
             # This copies the database and migrates the copy to this version.
-            prepare_in(path, Path(folder), TaskProgress(progress.job, silent=True))
+            prepare(progress.job, str(path), folder, silent=True)
         except StorageFullError:
             raise
         except StorageError as error:

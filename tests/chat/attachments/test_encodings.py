@@ -4,8 +4,7 @@
 
 import pytest
 
-from rdchat.chat.attachments.kinds import decoded
-from rdchat.chat.attachments.text_encoding import CANDIDATES, guessed
+from rdchat.chat.attachments.kinds import CANDIDATES, decoded, guessed
 
 TEXTS = {
     "cp1251": ["Привет", "ПРИВЕТ", "Съешь же ещё этих мягких французских булок", "Отчёт за квартал: +12%."],

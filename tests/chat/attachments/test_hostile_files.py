@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from rdchat.chat.attachments import attached_file, document_text
+from rdchat.chat.attachments import attached_file, file_reader
 from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.work.job import Job
@@ -161,12 +161,12 @@ def test_the_person_can_stop_it(reader: FileReader, tmp_path: Path) -> None:
 
 
 def test_the_size_of_a_file_and_of_its_text_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(document_text, "MAX_BYTES", 1000)
-    monkeypatch.setattr(document_text, "MAX_CHARACTERS", 100)
+    monkeypatch.setattr(file_reader, "MAX_BYTES", 1000)
+    monkeypatch.setattr(file_reader, "MAX_CHARACTERS", 100)
     (tmp_path / "a.txt").write_text("x" * 1001)
     with pytest.raises(FileRefusedError, match="is too large"):
-        document_text.read_file(Job(), str(tmp_path / "a.txt"))
+        file_reader.read_file(Job(), str(tmp_path / "a.txt"))
     (tmp_path / "a.txt").write_text("x" * 101)
     with pytest.raises(FileRefusedError, match="is too long"):
-        document_text.read_file(Job(), str(tmp_path / "a.txt"))
+        file_reader.read_file(Job(), str(tmp_path / "a.txt"))
     assert attached_file.MAX_CHARACTERS > 10**6

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from rdchat.chat.transfer import json_list
-from rdchat.chat.transfer.json_list import DamagedListError, JsonList, count_marks
+from rdchat.chat.transfer import source_files
+from rdchat.chat.transfer.source_files import DamagedListError, JsonList, count_marks
 from tests.grids import share
 
 LETTERS = 'ab"\\[]{},:é\n漢😀'
@@ -35,7 +35,7 @@ def some_value(chance: random.Random, depth: int = 0) -> Any:
 
 @pytest.mark.parametrize("chunk", share([1, 2, 3, 7, 64], 4))
 def test_a_list_is_split_as_json_reads_it(monkeypatch: pytest.MonkeyPatch, chunk: int):
-    monkeypatch.setattr(json_list, "_CHUNK", chunk)
+    monkeypatch.setattr(source_files, "_CHUNK", chunk)
     chance = random.Random(chunk)
     for _ in range(100):
         values = [some_value(chance) for _ in range(chance.randrange(6))]
@@ -50,7 +50,7 @@ def test_a_list_without_an_end_or_with_nothing_before_a_comma_is_damaged(text: b
 
 
 def test_a_value_that_is_too_long_is_passed_over(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(json_list, "_CHUNK", 100)
+    monkeypatch.setattr(source_files, "_CHUNK", 100)
     long: list[Any] = ["x\\" * 500, [{}] * 400, 10**900]
     text = json.dumps([1, long[0], 2, long[1], long[2], [3]]).encode()
     assert values_of(text, max_bytes=800) == [1, ..., 2, ..., ..., [3]]
