@@ -1,6 +1,8 @@
 """Errors that a person can act on: what happened, and what to do about it."""
 
 import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 _LONGEST_LINE = 1000
 
@@ -99,3 +101,17 @@ def file_error(
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return StorageFullError(f"{what}: the disk is full.", full)
     return StorageError(f"{what}: {error.strerror}.", hint)
+
+
+@contextmanager
+def file_errors(what: str, hint: str, *full: str) -> Iterator[None]:
+    """Raise `file_error` for an OSError in the block; the arguments are its own.
+
+    Raises:
+        StorageFullError: If the disk is full.
+        StorageError: If a file cannot be read or written.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise file_error(error, what, hint, *full) from error

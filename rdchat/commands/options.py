@@ -3,13 +3,13 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rdchat.errors import file_error, one_line
+from rdchat.errors import file_errors, one_line
 from rdchat.inference.api.events import ModelInfo
 from rdchat.inference.api.requests import Dtype
 
@@ -94,13 +94,9 @@ def print_result(args: argparse.Namespace, report: Any, text: str | Iterable[str
             print(line)
 
 
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
+def writing(path: Path) -> AbstractContextManager[None]:
     """Raise StorageError if a file cannot be written in the block."""
-    try:
-        yield
-    except OSError as error:
-        raise file_error(error, f"The file {path} cannot be written", "Choose another path.") from error
+    return file_errors(f"The file {path} cannot be written", "Choose another path.")
 
 
 def check_writable(path: Path) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import StorageError, StorageFullError, file_error
+from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
 from rdchat.host import flush_to_disk
 
 _LOG = logging.getLogger(__name__)
@@ -86,10 +86,8 @@ def make_folder(path: Path) -> None:
         StorageFullError: If the disk is full.
         StorageError: If it cannot be created.
     """
-    try:
+    with file_errors(f"The folder {path} cannot be created", "Check the folder above it."):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise file_error(error, f"The folder {path} cannot be created", "Check the folder above it.") from error
 
 
 class JsonLines:
@@ -104,10 +102,10 @@ class JsonLines:
     """
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self._problem = f"{path} cannot be written"
         if path.exists() and not path.is_file():
-            raise StorageError(f"{path} cannot be written: it is not a file.", "Choose another one.")
-        with self._as_text():
+            raise StorageError(f"{self._problem}: it is not a file.", "Choose another one.")
+        with file_errors(self._problem, _HINT):
             self._file = path.open("a+b")
             self._file.seek(0)
             lines, end, _ = self._file.read().rpartition(b"\n")
@@ -115,13 +113,13 @@ class JsonLines:
 
     def read(self) -> list[dict[str, Any]]:
         """Return its objects; invalid lines are left out."""
-        with self._as_text():
+        with file_errors(self._problem, _HINT):
             self._file.seek(0)
             return [item for line in self._file if isinstance(item := _parsed(line), dict)]
 
     def append(self, item: dict[str, Any]) -> None:
         """Add a line; when this returns, it survives the end of the process."""
-        with self._as_text():
+        with file_errors(self._problem, _HINT):
             self._file.write(json.dumps(item).encode() + b"\n")
             self._file.flush()
 
@@ -129,13 +127,6 @@ class JsonLines:
         """Close the file; write errors were raised before."""
         with suppress(OSError):
             self._file.close()
-
-    @contextmanager
-    def _as_text(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise file_error(error, f"{self._path} cannot be written", _HINT) from error
 
 
 def _parsed(line: bytes) -> Any:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rdchat.errors import ModelError, file_error
+from rdchat.errors import ModelError, file_errors
 from rdchat.files.foreign_files import read_json
 from rdchat.host import flush_to_disk
 
@@ -50,20 +50,17 @@ def make_folder(
     """
     if is_made(folder, made_from):
         return folder
-    try:
+    with file_errors(
+        f"{folder.parent} cannot be written",
+        "Check its permissions, or set RDCHAT_CACHE_DIR to a folder with write permission.",
+        f"Free {needed} and try again, or set RDCHAT_CACHE_DIR to a folder on another disk.",
+    ):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder, on_wait):
             # Another process may have made it meanwhile.
             if not is_made(folder, made_from):
                 _clear_leftovers(folder)
                 _build(folder, made_from, build)
-    except OSError as error:
-        raise file_error(
-            error,
-            f"{folder.parent} cannot be written",
-            "Check its permissions, or set RDCHAT_CACHE_DIR to a folder with write permission.",
-            f"Free {needed} and try again, or set RDCHAT_CACHE_DIR to a folder on another disk.",
-        ) from error
     return folder
 
 

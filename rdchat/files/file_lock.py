@@ -5,7 +5,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from rdchat.errors import StorageLockedError, file_error
+from rdchat.errors import StorageLockedError, file_error, file_errors
 
 
 class FileLock:
@@ -26,13 +26,9 @@ class FileLock:
         self, path: Path, what: str = "the chats", hint: str = "Quit rdchat first, or use its open window."
     ) -> None:
         self._path = path
-        try:
+        problem = f"rdchat cannot write to its folder {path.parent}"
+        with file_errors(problem, "Check that the folder belongs to you and its disk is not read-only."):
             self._descriptor: int | None = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        except OSError as error:
-            problem = f"rdchat cannot write to its folder {path.parent}"
-            raise file_error(
-                error, problem, "Check that the folder belongs to you and its disk is not read-only."
-            ) from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

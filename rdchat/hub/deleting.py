@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rdchat.errors import ModelError, StorageError, file_error
+from rdchat.errors import ModelError, StorageError, file_error, file_errors
 from rdchat.files.foreign_files import entries_of
 from rdchat.hub.cache_layout import CachedRepository
 from rdchat.hub.downloads.download_record import discard, records_of, remove_unused_files, unused_files
@@ -197,10 +197,8 @@ def put_back(trashed: TrashedFolder) -> None:
 
 
 def _delete_for_good(name: str, path: Path) -> None:
-    try:
+    with file_errors(f"{name} cannot be deleted", _HINT):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    except OSError as error:
-        raise file_error(error, f"{name} cannot be deleted", _HINT) from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from rdchat import paths
-from rdchat.errors import InvalidSettingError, StorageError, file_error
+from rdchat.errors import InvalidSettingError, StorageError, file_errors
 from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.keychain import FAILED, ask_keychain
 
@@ -77,21 +77,16 @@ def new_key() -> str:
 
 def _read(file: Path) -> str:
     problem = f"The server's key {file} cannot be read"
-    try:
-        with open(file, "rb", opener=_without_blocking) as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise InvalidSettingError(f"The server's key {file} is not a file.", "Choose another path.")
-            if mode & _OTHERS:
-                raise InvalidSettingError(
-                    f"Other users of this machine can read the server's key {file}.", f"Run: chmod 600 {file}"
-                )
-            key = opened.read(_LONGEST + 1).decode("ascii").strip()
-    except OSError as error:
-        raise file_error(error, problem, "Check the path.") from error
-    except UnicodeDecodeError:
-        key = ""
-    if not 8 <= len(key) <= _LONGEST or not key.isprintable() or " " in key:
+    with file_errors(problem, "Check the path."), open(file, "rb", opener=_without_blocking) as opened:
+        mode = os.fstat(opened.fileno()).st_mode
+        if not stat.S_ISREG(mode):
+            raise InvalidSettingError(f"The server's key {file} is not a file.", "Choose another path.")
+        if mode & _OTHERS:
+            raise InvalidSettingError(
+                f"Other users of this machine can read the server's key {file}.", f"Run: chmod 600 {file}"
+            )
+        key = opened.read(_LONGEST + 1).decode("ascii", "replace").strip()
+    if not 8 <= len(key) <= _LONGEST or not key.isascii() or not key.isprintable() or " " in key:
         raise InvalidSettingError(
             f"{file} holds no key: one line of 8 to {_LONGEST} letters and digits.", "Delete it, and rdchat makes one."
         )

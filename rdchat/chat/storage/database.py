@@ -18,7 +18,7 @@ from rdchat.chat.storage.connections import (
 )
 from rdchat.chat.storage.file_check import companion, file_id, restore_file
 from rdchat.chat.storage.schema import MIGRATIONS
-from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_error
+from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLockedError, file_errors
 from rdchat.files.file_lock import FileLock
 from rdchat.work.job import Job, SerialThread, outcome_of
 
@@ -284,10 +284,6 @@ class Database:
             self.on_notice(self._notices.pop(0))
 
     def _make_folder(self) -> None:
-        try:
+        what = f"rdchat cannot make its folder {self.path.parent}"
+        with file_errors(what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError as error:
-            what = f"rdchat cannot make its folder {self.path.parent}"
-            raise file_error(
-                error, what, "Check the folder above it, or set RDCHAT_DATA_DIR to another folder."
-            ) from error

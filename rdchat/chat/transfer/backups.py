@@ -43,7 +43,7 @@ from rdchat.chat.storage.schema import MIGRATIONS
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer.foreign_chats import date
 from rdchat.chat.transfer.reports import TaskProgress
-from rdchat.errors import StorageError, StorageFullError, file_error
+from rdchat.errors import StorageError, StorageFullError, file_error, file_errors
 from rdchat.files.atomic_file import atomic_file
 from rdchat.files.file_lock import FileLock
 from rdchat.files.plain_data import from_plain
@@ -318,10 +318,8 @@ def decide(data: Path) -> None:
     Raises:
         StorageError: If it cannot be written.
     """
-    try:
+    with file_errors(f"{data} cannot be written", "Check the disk, then try again."):
         (data / PREPARED).rename(data / _DECIDED)
-    except OSError as error:
-        raise file_error(error, f"{data} cannot be written", "Check the disk, then try again.") from error
 
 
 def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
@@ -337,7 +335,7 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
     if not folder.is_dir():
         return None
     restored = Restored()
-    try:
+    with file_errors(f"The backup cannot be put into {data}", "Check the disk, then start again."):
         if (folder / DATABASE).exists():
             _fold_log(database)
             old = _keep(database, COMPANIONS)
@@ -356,8 +354,6 @@ def carry_out(data: Path, database: Path, settings: Path) -> Restored | None:
         # The app waits for this, so it is done once.
         flush_to_disk(data)
         shutil.rmtree(folder)
-    except OSError as error:
-        raise file_error(error, f"The backup cannot be put into {data}", "Check the disk, then start again.") from error
     return restored
 
 

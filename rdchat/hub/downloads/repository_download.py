@@ -13,7 +13,7 @@ from pathlib import Path
 
 import httpx2
 
-from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error
+from rdchat.errors import StorageError, StorageFullError, StorageLockedError, file_error, file_errors
 from rdchat.files.atomic_file import make_folder
 from rdchat.host import flush_to_disk
 from rdchat.hub.cache_layout import CachedRepository
@@ -48,7 +48,7 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
         StorageError: If it cannot be written.
     """
     snapshot = repository.snapshots / files.commit
-    try:
+    with file_errors(f"{snapshot} cannot be made", "Check its permissions and its disk."):
         if snapshot.is_dir() and not snapshot.is_symlink():  # another tool started it
             for file in files.files:
                 _add_to_snapshot(repository, snapshot, file)
@@ -58,8 +58,6 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
             temporary = _temporary(repository)
             temporary.write_text(files.commit, encoding="ascii")
             _replace(temporary, repository.reference(files.revision))
-    except OSError as error:
-        raise file_error(error, f"{snapshot} cannot be made", "Check its permissions and its disk.") from error
     return snapshot
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from rdchat import paths
-from rdchat.errors import ModelError, RdchatError, file_error
+from rdchat.errors import ModelError, RdchatError, file_errors
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
 from rdchat.inference.api.training import DEFAULT_TOKENS
@@ -212,11 +212,8 @@ def _check_out(out: Path, binding: TargetBinding) -> None:
         if target_named_in(out) not in {None, binding.hash}:
             raise RdchatError(f"{out} has something other than a drafter for {binding.name}.", "Choose a new folder.")
     existing = next(folder for folder in (out, *out.parents) if folder.exists())
-    try:
-        with tempfile.TemporaryFile(dir=existing):
-            pass
-    except OSError as error:
-        raise file_error(error, f"The drafter cannot be written to {out}", "Choose another folder.") from error
+    with file_errors(f"The drafter cannot be written to {out}", "Choose another folder."):
+        tempfile.TemporaryFile(dir=existing).close()
 
 
 def _short(model: LoadedModel, prompts: tuple[str, ...]) -> tuple[str, ...]:
