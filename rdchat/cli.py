@@ -20,6 +20,7 @@ from rdchat.commands.options import LOAD_ANYWAY, SHARED
 from rdchat.commands.terminal import INTERRUPTED
 from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one_line
 from rdchat.files.privacy import close_to_others
+from rdchat.work.job import error_of
 
 # errors of writing to standard output, which have no file name
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
@@ -141,21 +142,14 @@ def _open_standard_streams() -> None:
 
 
 def _for_people(error: Exception) -> RdchatError:
-    if isinstance(error, RdchatError):
-        return error
+    """Return the error of a command, other than those of any work: a closed output, and a file nested too deeply."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS:
         _drop_output()
         return RdchatError(f"The output cannot be written: {error.strerror}.", "Write it to another place.")
-    if isinstance(error, OSError) and error.filename is not None:
-        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
-        return RdchatError(f"{name[:300]} cannot be used: {error.strerror}.", "Check the path and its permissions.")
-    if isinstance(error, MemoryError):
-        return RdchatError("There is not enough memory.", "Close other apps, or choose a smaller model.")
     if isinstance(error, RecursionError):
         _LOG.error("rdchat failed", exc_info=error)
         return RdchatError("A file is nested too deeply to be read.", f"The details are in {paths.log_path()}.")
-    _LOG.error("rdchat failed", exc_info=error)
-    return RdchatError(f"Something unexpected went wrong: {error!r}.", f"The details are in {paths.log_path()}.")
+    return error_of(error, "rdchat")
 
 
 def _drop_output() -> None:

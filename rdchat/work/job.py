@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from rdchat import paths
 from rdchat.errors import RdchatError
 
 _TICK_S = 0.02
@@ -263,8 +264,10 @@ def error_of(error: Exception, name: str) -> RdchatError:
         return error
     if isinstance(error, OSError):
         _LOG.warning("%s failed", name, exc_info=error)
-        return RdchatError(f"{error.filename or 'A file'} cannot be used: {error.strerror}.", "Check its folder.")
+        name = str(error.filename or "A file")[:300]
+        return RdchatError(f"{name} cannot be used: {error.strerror}.", "Check the path and its permissions.")
     if isinstance(error, MemoryError):
         return RdchatError("There is not enough memory.", "Close other apps, then try again.")
     _LOG.error("%s failed unexpectedly", name, exc_info=error)
-    return RdchatError(f"Something went wrong: {type(error).__name__}.", "The log says more.")
+    text = f"Something unexpected went wrong: {type(error).__name__}."
+    return RdchatError(text, f"The details are in {paths.log_path()}.")

@@ -39,7 +39,7 @@ def test_progress_comes_before_the_end_and_each_once(thread):
     [
         (RdchatError("It is full.", "Make room."), "It is full. Make room."),
         (OSError(28, "No space left on device", "here"), "here cannot be used: No space left on device."),
-        (ValueError("secret"), "Something went wrong: ValueError."),
+        (ValueError("secret"), "Something unexpected went wrong: ValueError."),
         (MemoryError(), "There is not enough memory."),
     ],
 )

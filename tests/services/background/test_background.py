@@ -46,7 +46,7 @@ def test_work_hands_errors_over_and_goes_on(qtbot: QtBot, caplog: pytest.LogCapt
     assert [str(each).split(".")[0] for each in told[:3]] == [
         "It is damaged",
         "/nowhere/at-all cannot be used: No such file or directory",
-        "Something went wrong: ZeroDivisionError",
+        "Something unexpected went wrong: ZeroDivisionError",
     ]
     assert told[3] == "whole"
     assert "test failed unexpectedly" in caplog.text
