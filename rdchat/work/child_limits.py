@@ -10,7 +10,8 @@ class ChildError(RdchatError):
 
     Attributes:
         reason: What happened to the work, as the end of a sentence that begins with its object.
-        interrupted: Whether the child was killed or stopped from outside, so that its work is not at fault.
+        interrupted: Whether the child was killed or stopped by another program, or by the system when memory is short,
+            so that its work is not at fault.
     """
 
     interrupted = False
@@ -34,9 +35,9 @@ class ChildEndedError(ChildError):
         what: What happened to the process, as the end of a sentence that begins with it.
     """
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, *, interrupted: bool = False) -> None:
         super().__init__(f"could not be done: the process for it {what}")
-        self.what = what
+        self.what, self.interrupted = what, interrupted
 
 
 class ChildClosedError(ChildEndedError):
@@ -44,12 +45,6 @@ class ChildClosedError(ChildEndedError):
 
     def __init__(self) -> None:
         super().__init__("was ended")
-
-
-class ChildInterruptedError(ChildEndedError):
-    """The child was killed or stopped by another program, or by the system when memory is short."""
-
-    interrupted = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,9 @@
 Each request has its own thread, which sends it, waits for the answer, and enforces the request's limits.
 """
 
-import os
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -24,7 +23,6 @@ class ChildProcess:
     Args:
         name: One of `rdchat.children`; it answers through `work.served`.
         at_once: Number of requests that the child gets at a time.
-        environment: Further environment variables of the child.
         idle_s: The child ends after this time without a request; None keeps it.
         umask: Umask of the child; -1 for that of this process.
     """
@@ -34,11 +32,10 @@ class ChildProcess:
         name: str,
         *,
         at_once: int = 1,
-        environment: Mapping[str, str] | None = None,
         idle_s: float | None = None,
         umask: int = -1,
     ) -> None:
-        self._name, self._environment, self._idle_s, self._umask = name, environment or {}, idle_s, umask
+        self._name, self._idle_s, self._umask = name, idle_s, umask
         self._turns = threading.Semaphore(at_once)
         self._guard = threading.Lock()
         self._running: ChildRun | None = None
@@ -136,7 +133,7 @@ class ChildProcess:
 
     def _started(self) -> ChildRun:
         if self._running is None or self._running.error is not None:
-            self._running = ChildRun(self._name, os.environ | self._environment, self._umask, self._idle_s)
+            self._running = ChildRun(self._name, self._umask, self._idle_s)
             self._end = weakref.finalize(self, ChildRun.close, self._running, 0.0)
             self.starts += 1
         return self._running

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,14 +18,7 @@ import psutil
 
 from rdchat import errors, host
 from rdchat.errors import RdchatError
-from rdchat.work.child_limits import (
-    ChildClosedError,
-    ChildEndedError,
-    ChildError,
-    ChildInterruptedError,
-    ChildLimitError,
-    Limits,
-)
+from rdchat.work.child_limits import ChildClosedError, ChildEndedError, ChildError, ChildLimitError, Limits
 from rdchat.work.frames import FrameError, Message, packed, read_message
 from rdchat.work.job import CancelledError, Job, StopWork
 
@@ -69,12 +62,12 @@ class ChildRun:
         error: Why it ended; None while it runs.
     """
 
-    def __init__(self, name: str, environment: Mapping[str, str], umask: int, idle_s: float | None) -> None:
+    def __init__(self, name: str, umask: int, idle_s: float | None) -> None:
         self._name, self._idle_s = name, idle_s
         pipe = subprocess.PIPE
         try:
             self.process = subprocess.Popen(  # noqa: S603  our own program
-                host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=environment, umask=umask
+                host.child_command(name), stdin=pipe, stdout=pipe, stderr=pipe, env=os.environ, umask=umask
             )
         except OSError as error:
             raise ChildEndedError(f"could not be started ({error.strerror})") from error
@@ -161,7 +154,7 @@ class ChildRun:
             return
         if request.deadline is not None and time.monotonic() > request.deadline:
             late = ChildLimitError(f"longer than {limits.seconds or 0.0:.0f} seconds")
-            self.kill(ChildInterruptedError("was stopped") if _is_stopped(pid) else late)
+            self.kill(ChildEndedError("was stopped", interrupted=True) if _is_stopped(pid) else late)
         elif request.memory_limit is not None and _memory_bytes(pid) > request.memory_limit:
             self.kill(ChildLimitError(f"more than {(limits.memory_bytes or 0) / 1e9:.1f} GB of memory"))
 
@@ -256,7 +249,7 @@ class ChildRun:
 def _ended(status: int) -> ChildEndedError:
     """Return the error for a child that ended by itself with this exit status."""
     if -status in _KILLED:
-        return ChildInterruptedError("was killed. Perhaps memory is short")
+        return ChildEndedError("was killed. Perhaps memory is short", interrupted=True)
     return ChildEndedError(f"ended unexpectedly (status {status})")
 
 

@@ -5,6 +5,7 @@ It serves `TokenizerProcess` and stores nothing of the person's texts.
 It renders a chat template also to find out what that does with thoughts, and its switch for them.
 """
 
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -13,8 +14,8 @@ from typing import Any
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
 from rdchat.inference.api.messages import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
+from rdchat.inference.prompts.fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
-from rdchat.inference.prompts.turns import THOUGHT_FIELDS
 from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
 from rdchat.work.served import serve
@@ -254,6 +255,13 @@ def _import_transformers() -> None:
 
 def main() -> int:
     """Answer requests until the parent ends."""
+    # The libraries read these when they are imported.
+    os.environ |= {
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     calls = TokenizerCalls()
     answers = {do: calls.call(do) for do in ("load", "thinking", "encode")}
     answers["shape"] = _check_shape

@@ -24,12 +24,6 @@ _ENCODE_S, _ENCODE_BYTES = 10.0, 3 * 2**28
 _SHAPE_S, _SHAPE_BYTES = 5.0, 2**30
 # Limits for encoding: per byte of text, and in all.
 _BYTES_PER_BYTE, _MAX_ENCODE_BYTES = 1000, 4 * 2**30
-_ENVIRONMENT = {
-    "HF_HUB_OFFLINE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
-    "OPENBLAS_NUM_THREADS": "1",
-}
 # How often a request is sent, if requests of other threads end the child.
 _TRIES = 3
 
@@ -65,7 +59,7 @@ class TokenizerProcess:
     """
 
     def __init__(self) -> None:
-        self.child = ChildProcess("tokenizers", environment=_ENVIRONMENT)
+        self.child = ChildProcess("tokenizers")
         self._thinking: dict[Path, TemplateThinking] = {}
 
     def start(self) -> None:
