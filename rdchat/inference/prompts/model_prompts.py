@@ -7,16 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rdchat.errors import (
-    InvalidSettingError,
-    TemplateRefusedError,
-)
+from rdchat.errors import InvalidSettingError, TemplateRefusedError
 from rdchat.inference.api.messages import AnswerShape, ChatMessage
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
-from rdchat.inference.prompts.fitting import calls_as_text, fitted
+from rdchat.inference.prompts.fitting import answers_only, calls_as_text, fitted, marked, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
-from rdchat.inference.prompts.turns import answers_only, marked, texts_of, turn_of
 
 # Conversations that are longer than so many contexts are not counted to their end.
 _MAX_CONTEXTS = 4

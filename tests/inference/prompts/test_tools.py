@@ -10,9 +10,9 @@ from transformers import AutoTokenizer
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import GenerationRequest
+from rdchat.inference.prompts.fitting import answers_only
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
-from rdchat.inference.prompts.turns import answers_only
 from tests.inference.prompts.folders import assistant, changed, prompts_of, user, with_template
 
 START, END = 1, 2  # <|im_start|> and <|im_end|>
