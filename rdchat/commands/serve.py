@@ -20,7 +20,7 @@ from rdchat.inference.api.requests import Dtype
 from rdchat.server.guard import is_loopback
 from rdchat.server.server import Server
 from rdchat.server.server_key import find_key
-from rdchat.server.settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings, host_names
+from rdchat.server.settings import CONTAINER_HOST, DEFAULT_HOST, DEFAULT_PORT, ServerSettings
 from rdchat.services.app.event_loop import QuitSignals
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
 from rdchat.services.engine.engine_request import Failure
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
         args.host,
         args.port,
         args.load_models,
-        host_names([CONTAINER_HOST, *args.allow_host]),
+        (CONTAINER_HOST, *args.allow_host),
         not args.only_installed_models,
     )
     qt = QCoreApplication.instance() or QCoreApplication(sys.argv[:1])

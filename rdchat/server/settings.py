@@ -51,7 +51,7 @@ class ServerSettings:
         host: Address to listen on; "0.0.0.0" lets other machines in.
         port: Port to listen on; 0 takes a free one.
         may_load_models: Whether a request that names another installed model loads it.
-        allowed_hosts: More names of this machine in `Host`, as `host_names` gives them.
+        allowed_hosts: More names of this machine in `Host`; see `host_names`.
         substitutes_models: Whether the loaded model answers for one that is not installed.
         queue_length: Limit of waiting requests; more are answered with 429.
 
@@ -69,6 +69,7 @@ class ServerSettings:
     limits: Limits = Limits()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "allowed_hosts", host_names(self.allowed_hosts))
         require(0 <= self.port < 2**16, "port", self.port, "from 0 to 65535")
         require(self.queue_length >= 1, "queue length", self.queue_length, "at least 1")
         require(len(self.key) >= 8, "length of the server's key", len(self.key), "at least 8 characters")

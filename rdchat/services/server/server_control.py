@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from PySide6.QtCore import QObject, Signal, Slot
 
@@ -15,7 +15,7 @@ from rdchat.errors import RdchatError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings
 from rdchat.server.facts import ServerFacts
-from rdchat.server.settings import DEFAULT_HOST, ServerSettings, host_names
+from rdchat.server.settings import DEFAULT_HOST, ServerSettings
 from rdchat.services.background.background_work import BackgroundWork, MainThread
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
@@ -30,14 +30,6 @@ _EVERYWHERE = "0.0.0.0"  # noqa: S104  the person chose it, in words that say wh
 _OFF = ServerFacts("")
 # Time in which connections close.
 _STOP_S = 2.0
-_SERVER_FIELDS = (
-    "server_port",
-    "server_on_network",
-    "server_loads_models",
-    "server_hosts",
-    "server_substitutes_models",
-)
-"""Settings after whose change a running server is started again."""
 
 
 class ServerControl(QObject):
@@ -71,7 +63,7 @@ class ServerControl(QObject):
         self._engine = SharedEngine(slot, tuple, self._draft, self)
         # Changed on the control's thread alone.
         self._server: Server | None = None
-        self._started_with = settings.values
+        self._started_with: dict[str, Any] = {}
         self._key = ""
         self.on = False
         self.problem = ""
@@ -130,17 +122,19 @@ class ServerControl(QObject):
 
     @Slot(Settings)
     def _follow_settings(self, settings: Settings) -> None:
-        if self.on and any(getattr(settings, name) != getattr(self._started_with, name) for name in _SERVER_FIELDS):
+        if self.on and _fields_of(settings) != self._started_with:
             self._stop()
             self._start()
 
     def _start(self, *, with_notice: bool = False, new_key: bool = False) -> None:
-        self._started_with = settings = self._settings.values
+        self._started_with = fields = _fields_of(self._settings.values)
         notify = self._main.bring(self._on_facts)
-        start = partial(self._start_server, settings, notify, new_key=new_key)
+        start = partial(self._start_server, fields, notify, new_key=new_key)
         self._work.do(start, self._main.bring(partial(self._on_started, with_notice), once=True))
 
-    def _start_server(self, settings: Settings, notify: Callable[[ServerFacts], object], *, new_key: bool) -> "Server":
+    def _start_server(
+        self, fields: dict[str, Any], notify: Callable[[ServerFacts], object], *, new_key: bool
+    ) -> "Server":
         """Find the key, or make a new one, and listen; on the control's thread.
 
         Raises:
@@ -149,15 +143,8 @@ class ServerControl(QObject):
         from rdchat.server.server import Server  # noqa: PLC0415  only where it is on
         from rdchat.server.server_key import find_key, replace_key  # noqa: PLC0415
 
-        server_settings = ServerSettings(
-            (replace_key if new_key else find_key)().text,
-            _EVERYWHERE if settings.server_on_network else DEFAULT_HOST,
-            settings.server_port,
-            settings.server_loads_models,
-            host_names(settings.server_hosts),
-            settings.server_substitutes_models,
-        )
-        server = Server(server_settings, self._engine, notify)
+        key = (replace_key if new_key else find_key)().text
+        server = Server(ServerSettings(key, **fields), self._engine, notify)
         server.start()
         self._server = server
         return server
@@ -199,3 +186,14 @@ class ServerControl(QObject):
             self.facts_changed.emit(facts)
         if facts.address != before.address:
             self.changed.emit()
+
+
+def _fields_of(settings: Settings) -> dict[str, Any]:
+    """Return the chosen fields of `ServerSettings`; a running server is started again when they change."""
+    return {
+        "host": _EVERYWHERE if settings.server_on_network else DEFAULT_HOST,
+        "port": settings.server_port,
+        "may_load_models": settings.server_loads_models,
+        "allowed_hosts": settings.server_hosts,
+        "substitutes_models": settings.server_substitutes_models,
+    }
