@@ -28,23 +28,12 @@ _MAX_BYTES = {
     "added_tokens.json": 32 * _MB,
     # It has a line for each tensor: the largest models have 140,000.
     "model.safetensors.index.json": 16 * _MB,
-    "vocab.json": 64 * _MB,
-    "merges.txt": 64 * _MB,
-    "vocab.txt": 64 * _MB,
-    "tokenizer.model": 64 * _MB,
     "tokenizer.json": 128 * _MB,
-}
+} | dict.fromkeys(("merges.txt", "tokenizer.model", "vocab.json", "vocab.txt"), 64 * _MB)
 _MAX_BYTES_BY_ENDING = {
     ".jinja": _MB,
-    ".json": 128 * _MB,
-    ".jsonl": 128 * _MB,
-    ".txt": 128 * _MB,
-    ".model": 128 * _MB,
-    ".tiktoken": 64 * _MB,
-    ".spm": 64 * _MB,
-    ".vocab": 64 * _MB,
-    ".bpe": 64 * _MB,
-    ".codes": 64 * _MB,
+    **dict.fromkeys((".json", ".jsonl", ".model", ".txt"), 128 * _MB),
+    **dict.fromkeys((".bpe", ".codes", ".spm", ".tiktoken", ".vocab"), 64 * _MB),
 }
 _KINDS = {
     stat.S_ISDIR: "a folder",
