@@ -5,7 +5,6 @@ import hmac
 import ipaddress
 import re
 import socket
-from collections.abc import Iterable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -66,14 +65,11 @@ class Guard:
         return cors_headers(headers) | allowed
 
     def _check_origin(self, headers: Headers) -> None:
-        self._check_host(headers.getlist("host"))
+        hosts = headers.getlist("host")
+        if len(hosts) != 1 or not self._knows(hosts[0]):
+            raise ApiError(403, "The Host header names another machine. `rdchat serve --allow-host` adds a name.")
         if not _app_origin(headers) and not all(map(self._is_own, headers.getlist("origin"))):
             raise ApiError(403, "Web pages may not use this server.")
-
-    def _check_host(self, hosts: Iterable[str]) -> None:
-        listed = list(hosts)
-        if len(listed) != 1 or not self._knows(listed[0]):
-            raise ApiError(403, "The Host header names another machine. `rdchat serve --allow-host` adds a name.")
 
     def _knows(self, host: str) -> bool:
         try:
@@ -83,7 +79,8 @@ class Guard:
             return False
         if name is None or (port or 80) != self._port or parts.netloc != host or "@" in host:
             return False
-        return name.removesuffix(".") in self._names or (not self._is_local and _is_address(name))
+        # DNS rebinding needs a name.
+        return name.removesuffix(".") in self._names or (not self._is_local and _address(name) is not None)
 
     def _is_own(self, origin: str) -> bool:
         scheme, separator, host = origin.partition("://")
@@ -100,19 +97,16 @@ def cors_headers(headers: Headers) -> dict[str, str]:
 
 def is_loopback(host: str) -> bool:
     """Tell whether an address to listen on lets in this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
+    address = _address(host)
+    return host.lower() == "localhost" if address is None else address.is_loopback
 
 
-def _is_address(name: str) -> bool:
-    """Tell whether a host is an address: DNS rebinding needs a name."""
+def _address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return the address that a host is; None for a name."""
     try:
-        ipaddress.ip_address(name)
+        return ipaddress.ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None
 
 
 def _app_origin(headers: Headers) -> str:

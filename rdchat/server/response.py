@@ -1,6 +1,8 @@
 """Sends one response, to a reader who may be slow or have left."""
 
 import asyncio
+import gzip
+import io
 import json
 import time
 import zlib
@@ -8,8 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from starlette.types import Message, Receive, Scope, Send
-
-_CHUNK_BYTES = 2**18
 
 
 class DisconnectedError(Exception):
@@ -38,13 +38,11 @@ class Response:
         self.headers: Mapping[str, str] = {}
         self.written_at = time.monotonic()
 
-    async def start(self, status: int, kind: str, headers: Mapping[str, str], length: int | None = None) -> None:
+    async def start(self, status: int, kind: str, headers: Mapping[str, str]) -> None:
         """Send the status and the headers."""
         self.started = True
         named = {"content-type": kind, "cache-control": "no-store", "x-content-type-options": "nosniff"}
         named |= {**self.headers, **headers}
-        if length is not None:
-            named["content-length"] = str(length)
         listed = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in named.items()]
         await self._send_message({"type": "http.response.start", "status": status, "headers": listed})
 
@@ -57,7 +55,7 @@ class Response:
     async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
         """Send a complete response."""
         data = json.dumps(body, ensure_ascii=False).encode(errors="replace")
-        await self.start(status, "application/json", headers, len(data))
+        await self.start(status, "application/json", {**headers, "content-length": str(len(data))})
         await self._send_message({"type": "http.response.body", "body": data, "more_body": False})
 
     async def _send_message(self, message: Message) -> None:
@@ -91,20 +89,11 @@ def inflated(body: bytes, max_bytes: int) -> bytes | None:
     """Return the content of a body in gzip; None if it is longer than `max_bytes`, of which no more are made.
 
     Raises:
-        ValueError: If it is not one complete gzip member.
+        ValueError: If it is not complete gzip data.
     """
-    stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
-    content = bytearray()
     try:
-        while len(content) <= max_bytes and not stream.eof:
-            if not (part := stream.decompress(body, _CHUNK_BYTES)):
-                break
-            content += part
-            body = stream.unconsumed_tail
-    except zlib.error as error:
+        with gzip.GzipFile(fileobj=io.BytesIO(body)) as stream:
+            content = stream.read(max_bytes + 1)
+    except (EOFError, OSError, zlib.error) as error:
         raise ValueError from error
-    if len(content) > max_bytes:
-        return None
-    if not stream.eof or stream.unused_data:
-        raise ValueError
-    return bytes(content)
+    return content if len(content) <= max_bytes else None

@@ -6,7 +6,7 @@ import pytest
 
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.reply_statistics import Statistics
-from rdchat.server.visible_text import VisibleText
+from rdchat.server.reply_parts import VisibleText
 from rdchat.thoughts import MarkerTokens, markers_among
 
 

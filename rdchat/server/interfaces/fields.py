@@ -134,10 +134,6 @@ class Fields:
             if value is not None and value not in (*neutral, [], {}, False, ""):
                 raise unsupported(self.name(field), why)
 
-    def ignore(self, *fields: str) -> None:
-        """Ignore known fields that never change a reply."""
-        self.ignored += [field for field in fields if self.take(field) is not None]
-
     def unread(self) -> tuple[str, ...]:
         """Return the names of the fields that had no effect, also inside objects; items of a list have no number."""
         own = {*self.ignored, *(self._values.keys() - self._known)}

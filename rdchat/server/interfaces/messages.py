@@ -10,12 +10,18 @@ from rdchat.server.interfaces.api_error import ApiError, unsupported, wrong
 from rdchat.server.interfaces.chat_messages import arguments_of, compact, id_of_call, part_text, text_of
 from rdchat.server.interfaces.fields import Fields, object_of
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.reply_request import Choice, Delta, Prompt, ReplyRequest, read_common, read_thinking
+from rdchat.server.interfaces.reply_request import (
+    Choice,
+    Delta,
+    Prompt,
+    ReplyRequest,
+    drafting_usage,
+    read_common,
+    read_thinking,
+)
 from rdchat.server.interfaces.shapes import read_answer, read_shape
-from rdchat.server.interfaces.usage import anthropic_input, anthropic_usage
 
 _ROLES = ("user", "assistant", "system", "developer")
-_HINTS = ("metadata", "service_tier", "inference_geo")
 # The last two and `seed` are our own.
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty")
 # Anthropic's types of thinking, as an effort.
@@ -50,14 +56,14 @@ class MessageFormat:
             {"type": "tool_use", "id": call_id, "name": call.name, "input": json.loads(call.arguments)}
             for call_id, call in self._calls(choice)
         ]
-        return self._message(anthropic_usage(choice)) | {"content": blocks} | self._stop(choice)
+        return self._message(_usage(choice)) | {"content": blocks} | self._stop(choice)
 
     def begin(self, prompt: PrefillProgress) -> str:
         """Return the events before all text, with the tokens of the prompt; nothing for later progress."""
         if self._begun:
             return ""
         self._begun = True
-        message = self._message(anthropic_input(prompt.total, prompt.cached) | {"output_tokens": 0})
+        message = self._message(_input_usage(prompt.total, prompt.cached) | {"output_tokens": 0})
         return event({"type": "message_start", "message": message}, "message_start")
 
     def delta(self, delta: Delta) -> str:
@@ -77,7 +83,7 @@ class MessageFormat:
         for call_id, call in self._calls(choice):
             text += self._close() + self._block("tool_use", {"id": call_id, "name": call.name, "input": {}})
             text += self._add({"type": "input_json_delta", "partial_json": compact(call.arguments)})
-        last = {"type": "message_delta", "delta": self._stop(choice), "usage": anthropic_usage(choice)}
+        last = {"type": "message_delta", "delta": self._stop(choice), "usage": _usage(choice)}
         return text + self._close() + event(last, "message_delta")
 
     def end(self, choices: Sequence[Choice]) -> str:  # noqa: ARG002  the counters are sent already
@@ -137,7 +143,6 @@ class Messages:
         if fields.take("max_tokens") is None and not self._counts:
             raise wrong("max_tokens", "`max_tokens` is missing.")
         fields.refuse("rdchat has no containers, servers or context management.", "container", "mcp_servers")
-        fields.ignore(*_HINTS)
         prompt = Prompt(tuple(_read_messages(fields)))
         output = fields.part("output_config") or Fields({})
         answer = self._answer(fields, read_shape(output.part("format")))
@@ -228,3 +233,15 @@ def _assistant(blocks: Sequence[Fields]) -> ChatMessage:
             case "text":
                 texts.append(block.text("text"))
     return ChatMessage(Role.ASSISTANT, "\n".join(texts), tool_calls=tuple(calls), thought="\n".join(thoughts))
+
+
+def _usage(choice: Choice) -> dict[str, Any]:
+    """Return Anthropic's counters of a reply."""
+    one = choice.last.statistics
+    counted = _input_usage(one.prompt_tokens, one.cached_prompt_tokens)
+    return counted | {"output_tokens": len(choice.last.token_ids), "rdchat": drafting_usage([choice])}
+
+
+def _input_usage(tokens: int, cached: int) -> dict[str, Any]:
+    """Return the counters of a prompt: `input_tokens` leaves cached ones out."""
+    return {"input_tokens": tokens - cached, "cache_read_input_tokens": cached, "cache_creation_input_tokens": 0}

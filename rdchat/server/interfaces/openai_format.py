@@ -8,24 +8,16 @@ from rdchat.inference.api.events import FinishReason, PrefillProgress
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.fields import Fields
 from rdchat.server.interfaces.interface import event
-from rdchat.server.interfaces.reply_request import Choice, ReplyRequest, read_common
-from rdchat.server.interfaces.usage import openai_usage
+from rdchat.server.interfaces.reply_request import Choice, ReplyRequest, drafting_usage, read_common
 
 _SAMPLING = ("temperature", "top_p", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
-_HINTS = (
-    "user", "metadata", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
-    "prediction", "verbosity", "store",
-)  # fmt: skip
 
 
 def read_openai(fields: Fields) -> dict[str, Any]:
     """Read what both interfaces have; return it as fields of `ReplyRequest`."""
     common = read_common(fields, "stop", *_SAMPLING)
     fields.refuse("a token's chance cannot be changed.", "logit_bias")
-    fields.ignore(*_HINTS)
     options = fields.part("stream_options")
-    if options is not None:
-        options.ignore("include_obfuscation")
     include_usage = options is not None and options.flag("include_usage")
     return common | {"choices": fields.whole_number("n", 1, 128) or 1, "include_usage": include_usage}
 
@@ -76,7 +68,17 @@ class OpenAIFormat:
         return usage + event("[DONE]")
 
     def _usage(self, choices: Sequence[Choice]) -> dict[str, Any]:
-        return openai_usage(choices, self._request.choices)
+        """Return the counters: each prompt counts once, whatever the number of its replies."""
+        first = [choice.last.statistics for choice in choices if choice.index % self._request.choices == 0]
+        prompt = sum(one.prompt_tokens for one in first)
+        completion = sum(len(choice.last.token_ids) for choice in choices)
+        return {
+            "prompt_tokens": prompt,
+            "completion_tokens": completion,
+            "total_tokens": prompt + completion,
+            "prompt_tokens_details": {"cached_tokens": sum(one.cached_prompt_tokens for one in first)},
+            "rdchat": drafting_usage(choices),
+        }
 
     def _chunk(self, choice: dict[str, Any]) -> str:
         usage = {"usage": None} if self._request.include_usage else {}

@@ -1,6 +1,6 @@
 """What a client asks for, the same for all interfaces."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -189,6 +189,25 @@ class Delta:
     thought: str = ""
     answer: str = ""
     tokens: tuple[TokenEvent, ...] = ()
+
+
+def drafting_usage(choices: Sequence[Choice]) -> dict[str, Any]:
+    """Return what drafting did for a request, our own addition to its usage.
+
+    `drafted` and `accepted` count tokens, `target_calls` the decode calls of the model, and `cached_tokens` the prompt
+    tokens that were in a KV cache already. `tokens_per_second` leaves out the first token; it is null below two tokens.
+    `reply_seeds` are the seeds of the replies: `rdchat ask --seed` with one of them gives the same reply.
+    """
+    each = [choice.last.statistics for choice in choices]
+    later, spent_ms = sum(max(one.generated_tokens - 1, 0) for one in each), sum(one.decode_ms for one in each)
+    return {
+        "drafted": sum(one.drafted for one in each),
+        "accepted": sum(one.accepted for one in each),
+        "target_calls": sum(one.target_calls for one in each),
+        "tokens_per_second": round(later / spent_ms * 1000, 2) if later and spent_ms else None,
+        "cached_tokens": sum(one.cached_prompt_tokens for one in each),
+        "reply_seeds": [choice.seed for choice in choices],
+    }
 
 
 def read_common(fields: Fields, stop_field: str, *sampling: str) -> dict[str, Any]:
