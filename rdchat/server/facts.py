@@ -29,7 +29,6 @@ class RequestFacts:
         path: Path of the request, such as `/v1/messages`.
         user_agent: Name that the client gives itself, one line.
         model: Name of the model.
-        since: Time of arrival, by `time.monotonic`.
         tokens: Tokens written so far in all its replies.
         tokens_per_second: Speed of the present reply; None before its second token.
         acceptance: Share of drafted tokens that were accepted; None if none was drafted.
@@ -40,7 +39,6 @@ class RequestFacts:
     user_agent: str
     model: str
     phase: Phase
-    since: float
     tokens: int = 0
     tokens_per_second: float | None = None
     acceptance: float | None = None

@@ -13,8 +13,7 @@ from rdchat.server.facts import Phase, RequestFacts, ServerFacts
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError, wrong
 from rdchat.server.interfaces.reply_request import ReplyRequest
 from rdchat.server.reply_parts import Part, ReplyParts
-from rdchat.server.served_models import ServedModels, no_model
-from rdchat.server.server_engine import ServerEngine, Stop
+from rdchat.server.served_models import ServedModels, ServerEngine, Stop, no_model
 from rdchat.server.settings import ServerSettings
 
 _Event = GenerationEvent | ModelInfo | ApiError
@@ -125,7 +124,7 @@ class RequestQueue:
             raise ApiError(429, "Too many requests wait for the model.", retry_s=wait_s)
         self._submitted += 1
         names = one_line(user_agent)[:200], one_line(request.model)[:200]
-        job = Job(client, request, RequestFacts(self._submitted, path, *names, Phase.WAITING, time.monotonic()))
+        job = Job(client, request, RequestFacts(self._submitted, path, *names, Phase.WAITING))
         self._waiting.append(job)
         if self._running is None:
             self._begin_next()

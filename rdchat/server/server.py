@@ -16,7 +16,7 @@ from rdchat.server.endpoints import Endpoints
 from rdchat.server.facts import ServerFacts
 from rdchat.server.guard import Guard
 from rdchat.server.request_queue import RequestQueue
-from rdchat.server.server_engine import ServerEngine
+from rdchat.server.served_models import ServerEngine
 from rdchat.server.settings import ServerSettings
 
 # Connections that the system holds until they are accepted.

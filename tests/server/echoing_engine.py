@@ -10,7 +10,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.server_engine import Stop
+from rdchat.server.served_models import Stop
 
 _Take = Callable[[GenerationEvent | ApiError], object]
 MODEL = ModelInfo("tiny/echo", Path("tiny"), "llama", "float32", "CPU", 2048, 100, 1000, 4000, 12.0)

@@ -14,7 +14,7 @@ from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.reply_statistics import RoundStatistics, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.api_error import ApiError
-from rdchat.server.server_engine import Stop
+from rdchat.server.served_models import Stop
 from tests.services.fakes import Gate
 
 KEY = "a-key-for-tests"

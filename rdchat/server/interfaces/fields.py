@@ -62,17 +62,14 @@ class Fields:
 
     def text(self, field: str, default: str | None = None) -> str:
         """Return a text; without a default it must be there."""
-        text: str = self._of_kind(field, str, default, "a text")
-        return text
+        return self._of_kind(field, str, default, "a text")
 
     def flag(self, field: str, default: bool = False) -> bool:
-        flag: bool = self._of_kind(field, bool, default, "true or false")
-        return flag
+        return self._of_kind(field, bool, default, "true or false")
 
     def items(self, field: str) -> list[Any]:
         """Return a list; empty where it is absent."""
-        items: list[Any] = self._of_kind(field, list, [], "a list")
-        return items
+        return self._of_kind(field, list, [], "a list")
 
     def part(self, field: str) -> "Fields | None":
         """Return an object; None where it is absent."""
@@ -140,7 +137,7 @@ class Fields:
         names = {_NUMBER.sub("", self.name(field)) for field in own}
         return tuple(sorted(names.union(*(part.unread() for part in self._parts))))
 
-    def _of_kind(self, field: str, kind: type, default: Any, label: str) -> Any:
+    def _of_kind[T](self, field: str, kind: type[T], default: T | None, label: str) -> T:
         value = self.take(field, default)
         if not isinstance(value, kind):
             raise wrong(self.name(field), f"`{self.name(field)}` must be {label}.")

@@ -9,7 +9,7 @@ from rdchat.inference.api.events import GenerationEvent, ModelInfo, PrefillProgr
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest
 from rdchat.server.interfaces.api_error import CONTEXT_FULL, ApiError
-from rdchat.server.server_engine import Stop
+from rdchat.server.served_models import Stop
 from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Failure, LoadModel, ReplyProgress
 

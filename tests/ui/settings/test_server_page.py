@@ -132,7 +132,7 @@ def test_a_reply_is_not_ended_without_a_word(page: ServerPage, chat: Chat, name:
     control = chat.controller.settings
     control.change(replace(control.values, server_on_network=True))
     before = control.values
-    chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING, 0.0))
+    chat.controller.server.facts = ServerFacts("", RequestFacts(7, "", "agent/1", "tiny", Phase.WRITING))
     port = free_port(other_than=before.server_port)
     act = {"port": lambda: page.port.setValue(port), "loads": page.loads.click, "network": page.network.click}
     act[name]()

@@ -10,8 +10,8 @@ from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 
 ADDRESS = "http://127.0.0.1:8817"
-RUNNING = RequestFacts(7, "/v1/messages", "agent/1", "tiny", Phase.WRITING, 0.0, 412, 38.24, 0.64)
-NEXT = RequestFacts(8, "/v1/messages", "", "tiny", Phase.WAITING, 0.0)
+RUNNING = RequestFacts(7, "/v1/messages", "agent/1", "tiny", Phase.WRITING, 412, 38.24, 0.64)
+NEXT = RequestFacts(8, "/v1/messages", "", "tiny", Phase.WAITING)
 
 
 def tell(server: ServerControl, facts: ServerFacts) -> None:
