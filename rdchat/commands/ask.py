@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from rdchat.chat.attachments.attached_file import ReadFile
 from rdchat.commands import options
 from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
-from rdchat.errors import InvalidSettingError, RdchatError, one_line
+from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_note, ledger_rows
 from rdchat.inference.api.messages import AnswerShape, ChatMessage, Role, ShapeKind
@@ -176,15 +176,16 @@ def _read_text(name: str, what: str) -> str:
     if name == "-" and sys.stdin is None:
         other = "as an argument or with --prompt-file" if what == "prompt" else "in a file"
         raise RdchatError("Standard input is closed.", f"Give the {what} {other}.")
+    with (
+        file_errors(f"The {what} file {name} cannot be read", "Check the path."),
+        nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file,
+    ):
+        data = file.read(_MAX_PROMPT_BYTES + 1)
+    if len(data) > _MAX_PROMPT_BYTES:
+        size = f"{_MAX_PROMPT_BYTES // 2**20} MB"
+        raise RdchatError(f"The {what} file {name} is longer than {size}.", "Use a shorter one.")
     try:
-        with nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb") as file:
-            data = file.read(_MAX_PROMPT_BYTES + 1)
-        if len(data) > _MAX_PROMPT_BYTES:
-            size = f"{_MAX_PROMPT_BYTES // 2**20} MB"
-            raise RdchatError(f"The {what} file {name} is longer than {size}.", "Use a shorter one.")
         return data.decode("utf-8")
-    except OSError as error:
-        raise RdchatError(f"The {what} file {name} cannot be read: {error.strerror}.", "Check the path.") from error
     except UnicodeDecodeError as error:
         raise RdchatError(f"The {what} file {name} is not UTF-8 text.", "Save it as UTF-8.") from error
 
@@ -285,10 +286,9 @@ class _Answer:
 
 def statistics_report(statistics: Statistics) -> dict[str, Any]:
     """Return the counters and the rates derived from them, for JSON."""
-    report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
-    if (choice := statistics.choice) is not None:
-        chosen = asdict(choice)
-        report["choice"] = chosen | {"words": chosen.pop("text")}
+    report = asdict(statistics)
+    if (choice := report["choice"]) is not None:
+        choice["words"] = choice.pop("text")
     report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
     for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
         report[rate] = getattr(statistics, rate)

@@ -2,7 +2,6 @@
 
 import fcntl
 import os
-from contextlib import suppress
 from pathlib import Path
 
 from rdchat.errors import StorageLockedError, file_error, file_errors
@@ -47,12 +46,6 @@ class FileLock:
             return self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), self._path.stat())
         except OSError:
             return False
-
-    def empty(self) -> None:
-        """Empty the file, even if it was moved meanwhile; errors are ignored."""
-        if self._descriptor is not None:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, 0)
 
     def release(self) -> None:
         """Release the lock. Idempotent."""

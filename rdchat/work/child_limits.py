@@ -43,9 +43,6 @@ class ChildEndedError(ChildError):
 class ChildClosedError(ChildEndedError):
     """The app closed the child before it answered."""
 
-    def __init__(self) -> None:
-        super().__init__("was ended")
-
 
 @dataclass(frozen=True, slots=True)
 class Limits:

@@ -128,7 +128,7 @@ class ChildProcess:
     def _current(self, closes: int) -> ChildRun:
         with self._guard:
             if closes != self._closes:
-                raise ChildClosedError
+                raise ChildClosedError("was ended")
             return self._started()
 
     def _started(self) -> ChildRun:

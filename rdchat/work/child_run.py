@@ -185,7 +185,7 @@ class ChildRun:
             self._writing.release()
         with suppress(subprocess.TimeoutExpired):
             self.process.wait(grace_s)
-        self.kill(ChildClosedError())
+        self.kill(ChildClosedError("was ended"))
         self._join_reader()
 
     def _join_reader(self) -> None:

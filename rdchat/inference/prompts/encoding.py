@@ -9,8 +9,7 @@ tokens that the model itself wrote stay tokens, and no character of a message is
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
@@ -68,12 +67,9 @@ class ControlTokens:
 
     def __init__(self, texts: Iterable[str]) -> None:
         # Longer ones come before those that they contain.
-        self._texts = sorted(set(texts), key=len, reverse=True)
-
-    @cached_property
-    def _pattern(self) -> re.Pattern[str]:
+        longest_first = sorted(set(texts), key=len, reverse=True)
         # The second pattern matches nothing.
-        return re.compile("|".join(map(re.escape, self._texts)) or "(?!)")
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def mark(self, text: str, own: Iterable[int], marks: Marks) -> str:
         """Mark every control token, except those at the offsets `own`, which the model wrote as tokens."""
@@ -101,26 +97,23 @@ class ControlTokens:
         return [parts[0], *((piece, plain) for piece, plain in parts[1:] if piece)]
 
 
-@dataclass
 class PromptTokenizer:
     """A tokenizer and its control tokens.
 
-    Attributes:
+    Args:
         tokenizer: One of transformers'.
+
+    Attributes:
         control: Text and id of control tokens.
         template: The source of its chat templates.
     """
 
-    tokenizer: Any
-    control: dict[str, int] = field(init=False)
-    template: str = field(init=False)
-
-    def __post_init__(self) -> None:
-        template = self.tokenizer.chat_template
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer, template = tokenizer, tokenizer.chat_template
         source = "\0".join(map(str, template.values())) if isinstance(template, dict) else str(template or "")
         self.template = source
         added = self.tokenizer.added_tokens_decoder.items()
-        self.control = {
+        self.control: dict[str, int] = {
             token.content: int(token_id)
             for token_id, token in added
             if is_control(token.content, bool(token.special), source)

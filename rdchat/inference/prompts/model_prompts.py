@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,10 +75,12 @@ class ModelPrompts:
             messages = calls_as_text(messages)
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
+        chosen = {} if thinking is None else self._variables(thinking, waiting)
+        encode = partial(self.process.encode, self._folder, limit=limit, waiting=waiting)
         refusal: TemplateRefusedError | None = None
         for fit in fitted(messages):
             try:
-                return self._encode_turns(fit, unfinished, limit, waiting, thinking=thinking, tools=tools)
+                return self._encode_turns(fit, unfinished, tools, chosen, encode)
             except TemplateRefusedError as error:
                 refusal = refusal or error
         assert refusal is not None
@@ -114,16 +116,13 @@ class ModelPrompts:
         self,
         messages: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
-        limit: int,
-        waiting: Waiting,
-        *,
-        thinking: ThinkingChoice | None,
         tools: str,
+        chosen: Mapping[str, Any],
+        encode: Callable[..., list[int]],
     ) -> list[int]:
-        chosen = {} if thinking is None else self._variables(thinking, waiting)
         marks = Marks.for_texts([tools, *texts_of((*messages, *([unfinished] if unfinished else [])))])
         mark = partial(self._tokens.mark, marks=marks)
-        encode = partial(self.process.encode, self._folder, marks=marks, limit=limit, waiting=waiting)
+        encode = partial(encode, marks=marks)
         turns = [turn_of(message, mark) for message in messages]
         text = mark(unfinished.content, unfinished.own_control) if unfinished else ""
         if not self._tokenizer.has_chat_template:
