@@ -59,8 +59,11 @@ def make_folder(
         with _lock(folder, on_wait):
             # Another process may have made it meanwhile.
             if not is_made(folder, made_from):
-                _clear_leftovers(folder)
-                _build(folder, made_from, build)
+                prefix = f".{folder.name}.partial-"
+                for entry in folder.parent.iterdir():
+                    if entry.name.startswith(prefix):
+                        shutil.rmtree(entry, ignore_errors=True)
+                _build(folder, folder.parent / f"{prefix}{secrets.token_hex(4)}", made_from, build)
     return folder
 
 
@@ -78,18 +81,7 @@ def _lock(folder: Path, on_wait: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _clear_leftovers(folder: Path) -> None:
-    for entry in folder.parent.iterdir():
-        if entry.name.startswith(_partial_prefix(folder)):
-            shutil.rmtree(entry, ignore_errors=True)
-
-
-def _partial_prefix(folder: Path) -> str:
-    return f".{folder.name}.partial-"
-
-
-def _build(folder: Path, made_from: str, build: Callable[[Path], None]) -> None:
-    partial = folder.parent / (_partial_prefix(folder) + secrets.token_hex(4))
+def _build(folder: Path, partial: Path, made_from: str, build: Callable[[Path], None]) -> None:
     discarded = partial.with_name(partial.name + "-old")
     partial.mkdir()
     try:

@@ -72,7 +72,7 @@ class Server:
         limits = self.settings.limits
         config = uvicorn.Config(
             Endpoints(self._queue, Guard(self.settings, port), limits),
-            http=Connection.limited_to(limits.header_seconds),
+            http=type("LimitedConnection", (Connection,), {"header_seconds": limits.header_seconds}),
             loop="asyncio",
             ws="none",
             lifespan="off",
@@ -142,11 +142,6 @@ class Connection(H11Protocol):
     """uvicorn's connection, which alone would wait for ever for a request that comes byte by byte."""
 
     header_seconds = 10.0
-
-    @classmethod
-    def limited_to(cls, seconds: float) -> "type[Connection]":
-        """Return the class with another limit."""
-        return type("Connection", (cls,), {"header_seconds": seconds})
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)

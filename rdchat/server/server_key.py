@@ -77,7 +77,11 @@ def new_key() -> str:
 
 def _read(file: Path) -> str:
     problem = f"The server's key {file} cannot be read"
-    with file_errors(problem, "Check the path."), open(file, "rb", opener=_without_blocking) as opened:
+    with (
+        file_errors(problem, "Check the path."),
+        # A pipe would wait for a writer.
+        open(file, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NONBLOCK)) as opened,
+    ):
         mode = os.fstat(opened.fileno()).st_mode
         if not stat.S_ISREG(mode):
             raise InvalidSettingError(f"The server's key {file} is not a file.", "Choose another path.")
@@ -91,11 +95,6 @@ def _read(file: Path) -> str:
             f"{file} holds no key: one line of 8 to {_LONGEST} letters and digits.", "Delete it, and rdchat makes one."
         )
     return key
-
-
-def _without_blocking(path: str, flags: int) -> int:
-    """Open a file; a pipe would wait for a writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _write(file: Path, key: str) -> str:

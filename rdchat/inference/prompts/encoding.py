@@ -57,10 +57,6 @@ class Marks:
             raise InvalidSettingError("The chat has nearly every character that Unicode leaves to private use.")
         return cls(before, after)
 
-    def drop(self, text: str) -> str:
-        """Return a text without the marks."""
-        return text.replace(self.before, "").replace(self.after, "")
-
 
 class ControlTokens:
     """The control tokens of one tokenizer, by their text."""
@@ -160,7 +156,7 @@ class PromptTokenizer:
             PromptTooLongError: If there are more; raised early to save work.
         """
         if len(text) > _SLICE_CHARACTERS:
-            self._refuse_excess(marks.drop(text), limit)
+            self._refuse_excess(text.replace(marks.before, "").replace(marks.after, ""), limit)
         (first, _), *others = self._tokens.split(text, marks)
         ids, end = self._first(first, begins, alone=not others)
         for part, plain in others:

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import string
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -12,7 +11,6 @@ from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, join_neig
 
 Messages = tuple[ChatMessage, ...]
 
-_ID_CHARACTERS = string.ascii_letters + string.digits
 _ID_LENGTH = 9
 THOUGHT_FIELDS = ("reasoning_content", "reasoning", "thinking")
 """Fields of a message in which chat templates look for its thought."""
@@ -37,12 +35,7 @@ def fitted(messages: Sequence[ChatMessage]) -> Iterator[Messages]:
 
 def short_id(text: str) -> str:
     """Return nine letters and digits that depend on a text alone, as Mistral's templates want the ids of calls."""
-    number = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest())
-    characters = []
-    for _ in range(_ID_LENGTH):
-        number, digit = divmod(number, len(_ID_CHARACTERS))
-        characters.append(_ID_CHARACTERS[digit])
-    return "".join(characters)
+    return hashlib.blake2b(text.encode()).hexdigest()[:_ID_LENGTH]
 
 
 def call_as_text(call: ToolCall) -> str:
