@@ -195,16 +195,26 @@ class TokenizerCalls:
         self,
         *,
         folder: str,
-        turns: list[dict[str, Any]] | None,
         text: str,
-        variables: dict[str, Any],
         marks: tuple[str, str],
         limit: int,
-        begins: bool,
+        turns: list[dict[str, Any]] | None = None,
+        variables: dict[str, Any] | None = None,
+        begins: bool = False,
     ) -> dict[str, Any]:
-        """Return the token ids of a conversation; see `PromptTokenizer`."""
+        """Return the token ids of a conversation; see `PromptTokenizer`.
+
+        Args:
+            folder: The model's folder.
+            text: The text behind the conversation; with `turns`, the beginning of the reply.
+            marks: The marks in the texts.
+            limit: The most tokens that are of use.
+            turns: The messages for the chat template; None for a text alone.
+            variables: What else the template gets.
+            begins: Whether to add the tokens with which the tokenizer begins and ends a text.
+        """
         tokenizer = self.tokenizers[folder]
-        rendered = "" if turns is None else tokenizer.render(turns, variables)
+        rendered = "" if turns is None else tokenizer.render(turns, variables or {})
         return {"ids": tokenizer.encode(rendered + text, Marks(*marks), limit, begins=begins)}
 
 

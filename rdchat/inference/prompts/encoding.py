@@ -9,8 +9,7 @@ tokens that the model itself wrote stay tokens, and no character of a message is
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from rdchat.errors import InvalidSettingError, PromptTooLongError, TemplateRefusedError
 
@@ -36,8 +35,7 @@ def is_control(text: str, special: bool, template: str) -> bool:
     return special or (text in template and _LOOKS_LIKE_CONTROL.fullmatch(text) is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
+class Marks(NamedTuple):
     """Two characters that do not occur in the texts that they mark."""
 
     before: str

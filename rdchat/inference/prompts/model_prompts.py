@@ -76,7 +76,7 @@ class ModelPrompts:
         if any(message.answer is not None for message in messages) and self._template(waiting).drops:
             messages = answers_only(messages)
         chosen = {} if thinking is None else self._variables(thinking, waiting)
-        encode = partial(self.process.encode, self._folder, limit=limit, waiting=waiting)
+        encode = partial(self.process.encode, self._folder, waiting, limit=limit)
         refusal: TemplateRefusedError | None = None
         for fit in fitted(messages):
             try:
@@ -102,7 +102,7 @@ class ModelPrompts:
         if request.text is not None:
             marks = Marks.for_texts([request.text])
             plain = self._tokens.mark(request.text, (), marks)
-            return self.process.encode(self._folder, plain, marks, limit=limit, waiting=waiting, begins=True)
+            return self.process.encode(self._folder, waiting, text=plain, marks=marks, limit=limit, begins=True)
         turns, unfinished = list(request.messages), None
         if request.continue_last:
             unfinished = turns.pop()
@@ -128,18 +128,19 @@ class ModelPrompts:
         if not self._tokenizer.has_chat_template:
             # A base model continues the text.
             parts = [*(turn["content"] for turn in turns), *([text] if text else [])]
-            return encode("\n\n".join(parts), begins=True)
+            return encode(text="\n\n".join(parts), begins=True)
         given = {"tools": marked(json.loads(tools), mark)} if tools else {}
         if (render := _own_renderer(self._tokenizer)) is not None:
-            return encode(str(render(turns, add_generation_prompt=True, tokenize=False, **given)) + text)
+            rendered = str(render(turns, add_generation_prompt=True, tokenize=False, **given))
+            return encode(text=rendered + text)
         variables = {**usual_variables(self._tokenizer), **chosen, **given}
         try:
-            return encode(text, turns=turns, variables=variables)
+            return encode(text=text, turns=turns, variables=variables)
         except TemplateRefusedError:
             if not any(message.tool_calls for message in messages):
                 raise
         turns = [turn_of(message, mark, as_text=True) for message in messages]
-        return encode(text, turns=turns, variables=variables)
+        return encode(text=text, turns=turns, variables=variables)
 
     def _mentions(self, variable: str) -> bool:
         """Return whether the chat template reads a variable, such as `tools`; one in Python does."""

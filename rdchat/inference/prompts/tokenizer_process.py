@@ -1,7 +1,7 @@
 """The app's side of the process that runs tokenizers and chat templates, because they are foreign data."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -83,35 +83,22 @@ class TokenizerProcess:
         limits, request = Limits(_LOAD_S, _LOAD_BYTES), {"reread": reread}
         return self._request("load", folder, request, limits, waiting=waiting, read=_control_of)
 
-    def encode(
-        self,
-        folder: Path,
-        text: str,
-        marks: Marks,
-        *,
-        limit: int,
-        waiting: Waiting,
-        turns: Sequence[dict[str, Any]] | None = None,
-        variables: Mapping[str, Any] | None = None,
-        begins: bool = False,
-    ) -> list[int]:
-        """Return the token ids from `TokenizerCalls.encode`; `ModelPrompts.encode` says what is raised."""
-        size = len(json.dumps([turns, text, variables], ensure_ascii=False, default=str).encode("utf-8", "replace"))
-        request = {
-            "turns": turns,
-            "text": text,
-            "variables": variables or {},
-            "marks": [marks.before, marks.after],
-            "limit": limit,
-            "begins": begins,
-        }
+    def encode(self, folder: Path, waiting: Waiting, **request: Any) -> list[int]:
+        """Return the token ids from `TokenizerCalls.encode`; `ModelPrompts.encode` says what is raised.
+
+        Args:
+            folder: The model's folder.
+            waiting: See `ModelPrompts.encode`.
+            request: The arguments of `TokenizerCalls.encode`.
+        """
+        size = len(json.dumps(request, ensure_ascii=False, default=str).encode("utf-8", "replace"))
         memory = min(_ENCODE_BYTES + _BYTES_PER_BYTE * size, _MAX_ENCODE_BYTES)
         limits = Limits(_ENCODE_S * (1 + size / 2**20), memory)
         return self._request("encode", folder, request, limits, waiting=waiting, read=_ids_of)
 
     def encode_text(self, folder: Path, text: str) -> list[int]:
         """Return the ids of a text as it would be inside a message; raises as `encode` does."""
-        return self.encode(folder, text, Marks.for_texts([text]), limit=2**31, waiting=lambda: None)
+        return self.encode(folder, lambda: None, text=text, marks=Marks.for_texts([text]), limit=2**31)
 
     def thinking(self, folder: Path, variables: dict[str, Any], waiting: Waiting = lambda: None) -> TemplateThinking:
         """Return what a chat template does with thoughts; the defaults where it cannot be tried."""
