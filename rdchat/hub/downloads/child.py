@@ -13,7 +13,7 @@ from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
 from rdchat.hub.cache_layout import CachedRepository, drafter_folder, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
-from rdchat.hub.downloads.download_record import begin_record, discard, set_paused
+from rdchat.hub.downloads.download_record import begin_record, discard
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
@@ -97,7 +97,7 @@ class DownloadQueue:
         """Note that a download waits for the person, also after the next start of the app."""
         download = plain(Download, record)
         with suppress(RdchatError, OSError):  # at worst it is resumed
-            set_paused(_repository_of(download), download)
+            begin_record(_repository_of(download), download, paused=True)
 
     async def discard(self, _job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
         """Stop a download and remove its files, except those that another download of the model needs."""

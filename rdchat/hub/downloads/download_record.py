@@ -54,7 +54,7 @@ def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
 
 
 def begin_record(repository: CachedRepository, download: Download, *, paused: bool) -> None:
-    """Note on disk that a download was started, before the hub has listed its files.
+    """Note on disk that a download was started, before the hub has listed its files, or that it waits for the person.
 
     Needs no lock: one write replaces the record.
 
@@ -66,16 +66,6 @@ def begin_record(repository: CachedRepository, download: Download, *, paused: bo
         record = RepositoryFiles(repository.name, download.revision, "", (), (), download.gguf, download.is_model)
     if record is not None and record.paused != paused:
         write_record(repository, replace(record, paused=paused))
-
-
-def set_paused(repository: CachedRepository, download: Download) -> None:
-    """Have a download wait for the person.
-
-    Raises:
-        StorageError: If it cannot be written.
-    """
-    if (record := record_of(repository, download)) is not None:
-        write_record(repository, replace(record, paused=True))
 
 
 def replace_records(repository: CachedRepository, files: RepositoryFiles) -> None:

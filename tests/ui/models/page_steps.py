@@ -17,7 +17,7 @@ def pick(page: InstalledPage, name: str) -> None:
 
 def refresh(qtbot: QtBot, models: Models) -> None:
     models.library.look()
-    qtbot.waitUntil(lambda: not models.library._search._work.busy)
+    qtbot.waitUntil(lambda: not models.library._search.busy)
 
 
 def answer(qtbot: QtBot, parent: QWidget, button: str) -> str:
