@@ -5,11 +5,10 @@ It uses names only; whether something fits is decided by its files after the dow
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rdchat.hub.cache_layout import snapshot_of
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.known_files import checksum
@@ -37,32 +36,6 @@ _HEADS = {  # the words to search for, the pattern of repositories' names
 }
 
 
-@dataclass(frozen=True, slots=True)
-class LinkedModel:
-    """The model that needs a drafter.
-
-    Attributes:
-        name: Its hub id, or its folder's name.
-        folder: Its folder; None if only the name is known, and the hub's cache may have it.
-    """
-
-    name: str
-    folder: Path | None = None
-
-    @property
-    def location(self) -> Path | None:
-        """Where its files are; None if they are not on this machine."""
-        return self.folder or snapshot_of(self.name)
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of its weights as stored; 0 if unknown."""
-        try:
-            return sum(path.stat().st_size for path in self.location.glob("model*.safetensors")) if self.location else 0
-        except OSError:
-            return 0
-
-
 def base_name(name: str) -> str:
     """Return a model's name without publisher, precision and format: `Qwen3-4B` for `org/Qwen3-4B-4bit`."""
     base = name.rsplit("/", 1)[-1]
@@ -78,37 +51,36 @@ def family_name(name: str) -> str:
     return base[: size.start()] if size else ""
 
 
-def find_published(api: "HubApi", model: LinkedModel) -> Iterator[tuple[HubModel, ...]]:
+def find_published(api: "HubApi", name: str, folder: Path) -> Iterator[tuple[HubModel, ...]]:
     """Yield the drafters found by name, and again when the size of each is known.
 
     Args:
         api: The hub.
-        model: The model that needs a drafter.
+        name: Hub id of the model that needs a drafter, or its folder's name.
+        folder: Its folder.
 
     Raises:
         NetworkError: If the hub cannot be reached, or refuses.
     """
-    results = _heads(api, model)
-    results += _smaller_models(api, model, {each.repository for each in results})
+    results = _heads(api, name)
+    results += _smaller_models(api, name, _weight_bytes(folder), {each.repository for each in results})
     yield tuple(results)
-    location = (
-        model.location
-    )  # the hub may identify a tokenizer by git's checksum of a small file, or a large one's sha256
-    digests = {checksum(location / _TOKENIZER, letters) for letters in (40, 64)} - {""} if location else set()
+    # The hub may identify a tokenizer by git's checksum of a small file, or a large one's sha256.
+    digests = {checksum(folder / _TOKENIZER, letters) for letters in (40, 64)} - {""}
     for number, each in enumerate(results):
         results[number] = _with_size(api, each, digests)
         yield tuple(results)
 
 
-def _heads(api: "HubApi", model: LinkedModel) -> list[HubModel]:
+def _heads(api: "HubApi", model: str) -> list[HubModel]:
     """Return the heads that name the model. Each request has one word, because how the hub joins several is unknown."""
-    base = _PURPOSE.sub("", base_name(model.name))
+    base = _PURPOSE.sub("", base_name(model))
     results: dict[str, HubModel] = {}
     searches = [(text, kind, pattern) for kind, (each, pattern) in _HEADS.items() for text in each]
     for text, kind, pattern in searches:
         for result in api.search(text, limit=_QUERIES, mlx_only=False):
             name = result.repository.rsplit("/", 1)[-1]
-            if pattern.search(name) and _names(name, base) and result.repository != model.name:
+            if pattern.search(name) and _names(name, base) and result.repository != model:
                 results.setdefault(result.repository, replace(result, kind=kind))
     return sorted(results.values(), key=lambda each: -each.downloads)[:_MAX_HEADS]
 
@@ -119,8 +91,16 @@ def _names(name: str, base: str) -> bool:
     return re.search(rf"(?<![a-z0-9]){text}(?![a-z0-9])", name, re.IGNORECASE) is not None
 
 
-def _smaller_models(api: "HubApi", model: LinkedModel, known: set[str]) -> list[HubModel]:
-    family, max_bytes = family_name(model.name), _SMALLER * model.weight_bytes
+def _weight_bytes(folder: Path) -> int:
+    """Return the bytes of a model's weights as stored; 0 if unknown."""
+    try:
+        return sum(path.stat().st_size for path in folder.glob("model*.safetensors"))
+    except OSError:
+        return 0
+
+
+def _smaller_models(api: "HubApi", model: str, weight_bytes: int, known: set[str]) -> list[HubModel]:
+    family, max_bytes = family_name(model), _SMALLER * weight_bytes
     if not family or not max_bytes:
         return []
     results = [

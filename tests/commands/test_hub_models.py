@@ -148,7 +148,7 @@ def test_a_deletion_is_asked_about(
     printed_json(capsys, "models", "download", NAME)
     monkeypatch.setattr(sys, "stdin", Terminal("n\n"))
     assert main(["models", "delete", NAME]) == 1
-    assert "which other programs use too" in capsys.readouterr().err
+    assert "which other programs may use" in capsys.readouterr().err
     assert cached().folder.exists()
     monkeypatch.setattr(sys, "stdin", io.StringIO(""))
     assert main(["models", "delete", NAME]) == 2
@@ -256,6 +256,6 @@ def test_other_revisions_are_listed_and_deleted_by_name(
     assert [model["name"] for model in listed] == [NAME, f"{NAME}@older"]
     assert printed_json(capsys, "models", "verify", NAME, "--revision", "older")["commit"] == "a" * 40
     assert main(["models", "delete", NAME, "--revision", "older", "--yes"]) == 0
-    assert "Revision main shares files with it; those stay." in capsys.readouterr().err
+    assert "Files shared with version main are kept." in capsys.readouterr().err
     assert [model["name"] for model in printed_json(capsys, "models", "list")["models"]] == [NAME]
     assert printed_json(capsys, "models", "verify", NAME)["whole"]

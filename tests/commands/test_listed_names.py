@@ -109,7 +109,7 @@ def test_a_path_is_taken_as_a_shell_completes_it(
     for name in (f"./{own.name}", f"{own}/"):
         monkeypatch.setattr(sys, "stdin", io.StringIO(""))
         assert main(["models", "delete", name]) == 2
-        assert f"{name} was converted on this computer" in capsys.readouterr().err
+        assert f"{name}: rdchat converted it." in capsys.readouterr().err
         assert own.exists()
     assert main(["models", "delete", f"{own}/", "--yes"]) == 0
     assert not own.exists()

@@ -9,7 +9,6 @@ from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_errors import HubError
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.hub.published_drafters import (
-    LinkedModel,
     base_name,
     family_name,
     find_published,
@@ -26,22 +25,22 @@ def api(hub: HubServer) -> HubApi:
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> LinkedModel:
+def model(tmp_path: Path) -> Path:
     """A model whose weights are large beside what the test's hub says of all of its models."""
     folder = tmp_path / "model"
     folder.mkdir()
     (folder / "tokenizer.json").write_bytes(b"tokens")
     (folder / "model.safetensors").write_bytes(b"w" * 5000)
-    return LinkedModel("mlx-community/Qwen3-4B-4bit", folder)
+    return folder
 
 
-def last(api: HubApi, model: LinkedModel) -> dict[str, HubModel]:
-    *_, found = find_published(api, model)
+def last(api: HubApi, model: Path) -> dict[str, HubModel]:
+    *_, found = find_published(api, "mlx-community/Qwen3-4B-4bit", model)
     return {each.repository: each for each in found}
 
 
 def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
-    hub: HubServer, api: HubApi, model: LinkedModel
+    hub: HubServer, api: HubApi, model: Path
 ) -> None:
     hub.add("a/Qwen3-4B_eagle3", WEIGHTS)
     hub.add("b/dspark_qwen3_4b_block7", WEIGHTS)
@@ -66,7 +65,7 @@ def test_heads_that_name_the_model_and_smaller_models_of_its_family_are_found(
     assert not found["h/Qwen3-1.7B"].same_tokenizer
 
 
-def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: LinkedModel) -> None:
+def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: Path) -> None:
     hub.add("a/Qwen3-4B-eagle3", {"pytorch_model.bin": b"pickle", "config.json": b"{}"})
     hub.add("b/Qwen3-4B-eagle3", WEIGHTS, gated=True)
     found = last(api, model)
@@ -76,20 +75,20 @@ def test_what_cannot_be_fetched_says_why(hub: HubServer, api: HubApi, model: Lin
 
 
 def test_names_come_first_and_what_is_not_wanted_any_more_is_not_asked_for(
-    hub: HubServer, api: HubApi, model: LinkedModel
+    hub: HubServer, api: HubApi, model: Path
 ) -> None:
     hub.add("a/Qwen3-4B-eagle3", WEIGHTS)
-    results = find_published(api, model)
+    results = find_published(api, "mlx-community/Qwen3-4B-4bit", model)
     assert [each.download_bytes for each in next(results)] == [None]
     asked = len(hub.requests)
     results.close()  # as it ends when nobody takes more
     assert len(hub.requests) == asked
 
 
-def test_a_hub_that_refuses_is_told_of(hub: HubServer, api: HubApi, model: LinkedModel) -> None:
+def test_a_hub_that_refuses_is_told_of(hub: HubServer, api: HubApi, model: Path) -> None:
     hub.api_faults.append(Fault(status=429))
     with pytest.raises(HubError, match="too many requests"):
-        next(find_published(api, model))
+        next(find_published(api, "mlx-community/Qwen3-4B-4bit", model))
 
 
 @pytest.mark.parametrize(

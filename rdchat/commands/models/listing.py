@@ -6,7 +6,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.commands import options
 from rdchat.commands.terminal import ProgressLine, agreed, table
@@ -21,7 +20,7 @@ from rdchat.hub.verifying import Verdict
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.inference.models.model_locations import HUB, find_card, listed_name
 from rdchat.services.models.model_files import (
-    RemovalQuestion,
+    deletion_text,
     reason_not_to_delete,
     reason_not_to_verify,
     removal_question,
@@ -177,7 +176,7 @@ def delete(args: argparse.Namespace) -> int:
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)
     question = removal_question(replace(card, name=args.model))
-    if not agreed(args.yes, _deletion_text(args.model, question)):
+    if not agreed(args.yes, f"{args.model}: {deletion_text(question)}"):
         return 1
     try:
         remove_model(question, _move_to_trash)
@@ -196,21 +195,3 @@ def _move_to_trash(folder: Path) -> None:
     from send2trash import send2trash  # noqa: PLC0415  it looks for a desktop when imported
 
     send2trash(folder)
-
-
-def _deletion_text(name: str, question: RemovalQuestion) -> str:
-    """Return what deleting a model would do, in sentences."""
-    plan = question.plan
-    if plan is None and question.model.path.parent == paths.drafters_dir():
-        return f"The drafter {name} was trained or put together on this computer."
-    if plan is None:
-        return f"{name} was converted on this computer; it can be converted again from its source."
-    size = size_text(plan.freed_bytes)
-    text = f"{name} takes {size} in the Hugging Face cache, which other programs use too."
-    if not plan.commit:
-        text = f"{name} is an unfinished download; its files will be deleted for good."
-    elif not plan.is_complete:
-        text += " It shares its folder with other versions, so it will be deleted for good."
-    if plan.commit and plan.unfinished:
-        text += " Its unfinished download is deleted too."
-    return text + "".join(f" Revision {other} shares files with it; those stay." for other in plan.sharing)

@@ -269,7 +269,6 @@ class HubAccount(ModelService):
     """
 
     accepted = Signal()
-    close_s = 0.2  # a keychain may ask the person for long
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)

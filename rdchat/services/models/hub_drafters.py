@@ -1,12 +1,14 @@
 """Looks at the hub for drafters of a model, and for its MTP layers."""
 
+from pathlib import Path
+
 from PySide6.QtCore import QObject
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_model import HubModel
-from rdchat.hub.published_drafters import LinkedModel, find_published
+from rdchat.hub.published_drafters import find_published
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.downloads import Downloads
 from rdchat.services.models.model_service import Find, ModelService, MtpPlan
@@ -23,30 +25,28 @@ class HubDrafters(ModelService):
         problem: Why the hub could not be asked, and what to do about it.
     """
 
-    close_s = 0.5
-
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self._set()
 
-    def search(self, model: LinkedModel) -> None:
+    def search(self, model: str, folder: Path) -> None:
         """Ask the hub; `changed` follows as things are found."""
         self._work.replace(
-            lambda job: self._ask(model, job),
+            lambda job: self._ask(job, model, folder),
             lambda _: self._set(self.model, self.results),
             failed=lambda error: self._set(self.model, self.results, problem=str(error)),
-            on_progress=lambda results: self._set(model.name, results, searching=True),
+            on_progress=lambda results: self._set(model, results, searching=True),
         )
-        self._set(model.name, searching=True)
+        self._set(model, searching=True)
 
     def forget(self) -> None:
         """Stop, and forget the results: they were for another model."""
         self._work.forget()
         self._set()
 
-    def _ask(self, model: LinkedModel, job: Job[None]) -> None:
+    def _ask(self, job: Job[None], model: str, folder: Path) -> None:
         """Ask the hub; not on the main thread."""
-        for results in find_published(self._hub(), model):
+        for results in find_published(self._hub(), model, folder):
             job.report_progress(results)
 
     def _set(
@@ -73,8 +73,6 @@ class MtpSearch(ModelService):
             and the person must name it.
         started: Whether the plan's download was started.
     """
-
-    close_s = 0.5
 
     def __init__(self, tokens: Tokens, find: Find, downloads: Downloads, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)

@@ -65,8 +65,6 @@ class HubSearch(ModelService):
         state: The results so far.
     """
 
-    close_s = 0.5
-
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self.state = SearchState()
@@ -212,8 +210,6 @@ class HubDetails(ModelService):
     Attributes:
         model: The shown model; None for none.
     """
-
-    close_s = 0.5
 
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)

@@ -3,13 +3,14 @@
 Only models in the hub's cache and in rdchat's own folders are deleted; other programs' folders are left alone.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rdchat import paths
 from rdchat.errors import ModelError
+from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import repository_of
 from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion, remove_folder
 from rdchat.hub.downloads.download_record import discard
@@ -20,6 +21,8 @@ from rdchat.inference.models.model_locations import CHOSEN, NOT_DELETED, NOT_VER
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
+
+_LOADED = "It is loaded and will be unloaded first."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,45 @@ def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path 
             discard(repository)
         return None
     return remove_folder(model.name, model.path, move)
+
+
+def deletion_text(question: RemovalQuestion, in_use: bool = False, drafts_for: Sequence[str] = ()) -> str:
+    """Return what deleting a model or a drafter would do, in sentences."""
+    model, size = question.model, size_text(question.freed_bytes)
+    if model.is_unfinished or (question.plan is not None and not question.plan.commit):
+        downloaded = f"the {size}" if question.freed_bytes else "what was"
+        return f"This deletes {downloaded} downloaded so far. It cannot be undone."
+    sentences = [f"It takes {size} of disk space."] if question.freed_bytes else []
+    if in_use:
+        sentences.append("It is in use. Replies are then written without it." if model.is_drafter else _LOADED)
+    sentences.append(_destination_text(question))
+    if question.sharing:
+        sentences.append(f"Files shared with version {', '.join(question.sharing)} are kept.")
+    if drafts_for:
+        sentences.append(f"It drafts for {', '.join(drafts_for)}.")
+    if question.with_unfinished:
+        sentences.append("Its unfinished download is deleted too.")
+    if not question.has_trash:
+        sentences.append("It cannot be moved to the Trash, so this cannot be undone.")
+    elif question.for_good:
+        sentences.append(
+            "It shares its folder with other versions, so it does not go to the Trash. This cannot be undone."
+        )
+    else:
+        sentences.append("It goes to the Trash.")
+    return " ".join(sentences)
+
+
+def _destination_text(question: RemovalQuestion) -> str:
+    """Return who else may use a model, or how to get it again."""
+    model = question.model
+    if model.repository:
+        return "It is in the Hugging Face cache, which other programs may use."
+    if model.path.parent == paths.drafters_dir():
+        return "It was trained or put together on this machine."
+    if not model.model:
+        return "It is the default model. rdchat gets it again when you choose it."
+    return "rdchat converted it. It can convert the original again."
 
 
 def reason_not_to_verify(model: ModelCard) -> str:

@@ -27,11 +27,11 @@ class ModelService(QObject):
     """
 
     changed = Signal()
-    close_s = 2.0  # wait for running work when the window closes
 
     def __init__(self, tokens: Tokens | None = None, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._tokens = tokens or Tokens()
+        self._close_s = 2.0 if tokens is None else 0.5  # neither the hub nor a keychain is waited for
         self._work = BackgroundWork(type(self).__name__, self)
 
     @property
@@ -45,7 +45,7 @@ class ModelService(QObject):
     def close(self) -> None:
         """Drop requests to the hub; wait a moment for work on files."""
         for work in self.findChildren(BackgroundWork):
-            work.close(self.close_s)
+            work.close(self._close_s)
 
     def _hub(self) -> "HubApi":
         """Return the hub, with the person's token. For the service's thread: the keychain may ask the person."""

@@ -83,17 +83,9 @@ class Models(QObject):
     @property
     def published(self) -> tuple[Model, ...]:
         """The drafters that the hub has for the chosen model; empty before it was asked."""
-        return tuple(
-            Model(
-                each.repository,
-                hub=each,
-                download=self.downloads.find(each.repository),
-                is_installed=each.repository in self.library.here or self.is_downloaded(each.repository),
-                drafts=True,
-                is_model=each.is_smaller_model,
-            )
-            for each in (self.hub_drafters.results if self.was_searched else ())
-        )
+        results, here = self.hub_drafters.results if self.was_searched else (), self.library.here
+        models = (Model(each.repository, hub=each, drafts=True, is_model=each.is_smaller_model) for each in results)
+        return tuple(self.with_download(replace(model, is_installed=model.id in here)) for model in models)
 
     @property
     def was_searched(self) -> bool:
@@ -101,10 +93,11 @@ class Models(QObject):
         chosen, searched = self.library.chosen, self.hub_drafters.model
         return chosen is not None and bool(searched) and searched == chosen.name
 
-    def is_downloaded(self, repository: str, gguf: str = "") -> bool:
-        """Return whether the list of downloads has a repository, complete."""
-        download = self.downloads.find(repository, gguf=gguf)
-        return download is not None and download.state is DownloadState.FINISHED
+    def with_download(self, model: Model) -> Model:
+        """Return a model of the hub with its download; it is installed if that is complete."""
+        download = self.downloads.find(model.id, gguf=model.gguf)
+        is_downloaded = download is not None and download.state is DownloadState.FINISHED
+        return replace(model, download=download, is_installed=model.is_installed or is_downloaded)
 
     def delete(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:
         """Delete a model or a drafter. A loaded model is unloaded first; a drafter in use is no longer used.

@@ -8,10 +8,10 @@ import json
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from PySide6.QtCore import QObject, Signal
 
+from rdchat.files.plain_data import plain
 from rdchat.inference.api.model_facts import Fit, ModelSizes
 from rdchat.services.chat.storage_watch import SettingsControl
 from rdchat.services.engine.engine_client import ModelSlot
@@ -57,10 +57,13 @@ class SuggestedDrafter:
 
     repository: str
     kind: str
-    weight_bytes: int | None  # None where it is not known
+    weights_gb: float | None  # None where it is not known
     size_from: str
     sources: tuple[Source, ...]
-    checked: Checked | None  # None where the hub was not asked
+
+    @property
+    def weight_bytes(self) -> int:
+        return round((self.weights_gb or 0) * 1e9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +74,6 @@ class Suggestion:
         memory_gb: Memory of the Macs that it was chosen for, in binary gigabytes, as Macs are sold.
         name: Its name for people.
         repository: The hub id.
-        licence: The licence as its sources name it; empty where they do not.
         size_from: Where that figure is from.
         good_for: What it is good for, a sentence.
         why: Why it was chosen.
@@ -82,8 +84,7 @@ class Suggestion:
     memory_gb: int
     name: str
     repository: str
-    licence: str
-    weight_bytes: int
+    weights_gb: float
     size_from: str
     good_for: str
     why: str
@@ -93,28 +94,24 @@ class Suggestion:
     drafter: SuggestedDrafter
 
     @property
-    def quantization(self) -> str:
-        """As a search would name it; all suggestions are quantised."""
-        return "8-bit" if self.repository.endswith("8bit") else "4-bit"
+    def weight_bytes(self) -> int:
+        return round(self.weights_gb * 1e9)
 
     @property
     def sizes(self) -> ModelSizes:
         """The sizes that its need of memory is computed from."""
-        return sizes_of(self.weight_bytes, self.quantization)
+        return sizes_of(self.weight_bytes, "8-bit" if self.repository.endswith("8bit") else "4-bit")
 
     def fit(self, machine: Machine) -> Fit | None:
         """Return whether it fits a machine together with its drafter."""
-        return machine.fit(self.sizes, self.drafter.weight_bytes or 0)
+        return machine.fit(self.sizes, self.drafter.weight_bytes)
 
 
 @cache
 def suggestions() -> tuple[Suggestion, ...]:
     """Return the list, those for the least memory first."""
     text = resources.files("rdchat").joinpath("newcomers/newcomers.json").read_text(encoding="utf-8")
-    models = json.loads(text)["models"]
-    return tuple(
-        Suggestion(**_parsed(fields | {"drafter": SuggestedDrafter(**_parsed(fields["drafter"]))})) for fields in models
-    )
+    return tuple(plain(Suggestion, fields) for fields in json.loads(text)["models"])
 
 
 def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
@@ -126,16 +123,6 @@ def for_machine(machine: Machine) -> tuple[Suggestion, ...]:
 
 def _is_for(suggestion: Suggestion, machine: Machine) -> bool:
     return suggestion.memory_gb * 2**30 * _ALMOST <= machine.memory.total_bytes or suggestion.memory_gb == 8
-
-
-def _parsed(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a model or a drafter; in the file sizes are in gigabytes."""
-    size, checked = fields["weights_gb"], fields["checked"]
-    return {name: value for name, value in fields.items() if name != "weights_gb"} | {
-        "weight_bytes": None if size is None else round(size * 1e9),
-        "sources": tuple(Source(**source) for source in fields["sources"]),
-        "checked": None if checked is None else Checked(checked["date"], checked["problem"], checked["gated"]),
-    }
 
 
 class LargerModel(QObject):

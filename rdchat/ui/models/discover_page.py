@@ -11,8 +11,8 @@ from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, ch
 from rdchat.services.models.models import Models
 from rdchat.services.models.newcomers import for_machine, suggestions
 from rdchat.ui.models.hub_details import DetailsView
-from rdchat.ui.models.page_parts import Entry, ModelList, NoticeView, PageLinks, two_columns
-from rdchat.ui.models.texts import newcomer_entries, results_listed
+from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
+from rdchat.ui.models.texts import Entry, newcomer_entries, results_listed
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.formatting import counted
@@ -111,7 +111,7 @@ class DiscoverPage(QWidget):
         self._chosen: Entry | None = None
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
-        self.notice = NoticeView(links, theme)
+        self.notice = NoticeView(links, theme, models.search.retry, self.bar.clear_filters)
         self.details = DetailsView(models, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
         self.again = TextButton("Try Again", theme, models.search.retry)
@@ -138,8 +138,6 @@ class DiscoverPage(QWidget):
         self.list.chosen.connect(self._choose)
         self.list.opened.connect(self._open_chosen)
         self.list.more_requested.connect(search.more)
-        self.notice.action_requested.connect(self.bar.clear_filters)
-        self.notice.retry_requested.connect(search.retry)
         search.changed.connect(self._show_results)
         models.details.changed.connect(self._show_details)
         for changed in (models.downloads.progressed, models.downloads.removed):

@@ -5,7 +5,7 @@ from PySide6.QtWidgets import QDialog, QLineEdit, QStackedWidget, QWidget
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import TokenSource, hub_token_file
-from rdchat.services.models.downloads import AccountStatus, HubAccount
+from rdchat.services.models.downloads import HubAccount
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
 from rdchat.ui.models.model_row import ModelRow, RowList
@@ -34,9 +34,8 @@ class DownloadsPage(QWidget):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._downloads = downloads = models.downloads
-        self.empty = NoticeView(links, theme)
+        self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
         self.empty.show_text("No downloads", _EMPTY, "Find a Model")
-        self.empty.action_requested.connect(links.discover_requested)
         self.list = RowList(lambda: ModelRow(models, links, theme, LARGE))
         ground = Ground(theme, "surface")
         column(self.list, None, within=ground, spacing=0)
@@ -54,11 +53,6 @@ class DownloadsPage(QWidget):
         column((self.pages, 1), Separator(theme), footer, within=self, spacing=0)
         for changed in (downloads.progressed, downloads.removed):
             changed.connect(self._refresh)
-
-    @property
-    def rows(self) -> tuple[ModelRow, ...]:
-        """The rows, oldest download first."""
-        return tuple(self.list.rows.values())
 
     def showEvent(self, event: QShowEvent) -> None:
         super().showEvent(event)
@@ -145,7 +139,8 @@ class TokenDialog(QDialog):
     def _show(self) -> None:
         status = self._account.status
         self.heading.setText(f"Token for {status.host}" if status.host else "Token")
-        self.status.setText(status.busy or status_text(status))
+        known = f"The token of {status.name} is in use." if status.name else "A token is in use."
+        self.status.setText(status.busy or (_NONE if status.source is None else known))
         self.where.show_text("" if status.busy else _SOURCES[status.source].format(file=hub_token_file()))
         self.problem.show_text(status.problem)
         idle = not status.busy
@@ -159,10 +154,3 @@ class TokenDialog(QDialog):
         self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
         self._column.activate()
         self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
-
-
-def status_text(status: AccountStatus) -> str:
-    """Return whose token is in use."""
-    if status.source is None:
-        return _NONE
-    return f"The token of {status.name} is in use." if status.name else "A token is in use."

@@ -7,14 +7,12 @@ from PySide6.QtWidgets import QDialog, QLineEdit, QSizePolicy, QStackedWidget, Q
 
 from rdchat.hub.hub_errors import HubError, for_window
 from rdchat.hub.known_files import is_repository
-from rdchat.hub.published_drafters import LinkedModel
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.hub_drafters import MtpSearch
 from rdchat.services.models.models import Models
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.models.model_row import ModelRow, RowList
-from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.removal import ResultLine
+from rdchat.ui.models.page_parts import PageLinks, ResultLine
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.texts import state_title
 from rdchat.ui.speed.fields import CalmComboBox
@@ -235,7 +233,7 @@ class DraftersPage(QWidget):
 
     def _search(self) -> None:
         if (chosen := self._library.chosen) is not None:
-            self._hub.search(LinkedModel(chosen.name, chosen.path))
+            self._hub.search(chosen.name, chosen.path)
 
     def get_mtp(self) -> None:
         """Look for the model's MTP layers."""

@@ -1,6 +1,5 @@
 """The details of one model of the hub: facts, memory, download, files and card."""
 
-from dataclasses import replace
 from functools import partial
 
 from PySide6.QtCore import Qt
@@ -58,7 +57,7 @@ class SuggestionBox(Ground):
         self.why.setText(suggestion.why)
         known = texts.size(drafter.weight_bytes) or "size unknown"
         self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
-        name, size = drafter.repository, drafter.weight_bytes or 0
+        name, size = drafter.repository, drafter.weight_bytes
         self._drafter = Model(name, is_installed=name in here, is_model=False, size=size)
         self.show_progress()
         self.check.setText(texts.check_text(suggestion.checked, suggestion.chosen))
@@ -67,11 +66,7 @@ class SuggestionBox(Ground):
     def show_progress(self) -> None:
         """Show how far the drafter's download is."""
         if self._drafter is not None:
-            name, models = self._drafter.id, self._models
-            installed = self._drafter.is_installed or models.is_downloaded(name)
-            self.download.show_model(
-                replace(self._drafter, download=models.downloads.find(name), is_installed=installed)
-            )
+            self.download.show_model(self._models.with_download(self._drafter))
 
     def _show_sources(self, sources: dict[Source, None]) -> None:
         while item := self._sources.takeAt(0):
@@ -98,7 +93,7 @@ class DetailsView(QStackedWidget):
         self._models = models
         self._model: ModelDetails | None = None
         self._card: str | None = None
-        self.notice = NoticeView(links, theme)
+        self.notice = NoticeView(links, theme, models.details.retry, None)
         self.name = ThemedLabel(theme, "", points_more=4, bold=True, wraps=True, selectable=True)
         self.publisher = ThemedLabel(theme, "", "muted")
         self.page = TextButton("Open Web Page", theme, lambda: open_page(self._model.page if self._model else ""))
@@ -117,7 +112,6 @@ class DetailsView(QStackedWidget):
         self.area = self._build_scroll(theme)
         self.addWidget(self.notice)
         self.addWidget(self.area)
-        self.notice.retry_requested.connect(models.details.retry)
         self.gguf.activated.connect(lambda: models.details.choose(self.gguf.currentData()))
         self.show_model(None, None, frozenset())
 
@@ -182,13 +176,13 @@ class DetailsView(QStackedWidget):
 
     def _show_facts(self, model: ModelDetails, machine: Machine | None, suggestion: Suggestion | None) -> None:
         facts, sizes = model.hub, _sizes(model, suggestion)
-        publisher, name = texts.split_name(model.repository)
+        publisher, _, name = model.repository.partition("/")
         self.name.setText(name)
         self.publisher.setText(publisher)
         self.page.setVisible(bool(model.page))
         self.made.show_text(texts.make_text(facts) if facts else "")
         self.popularity.setText(texts.popularity(facts) if facts else "" if model.trouble else "Loading…")
-        drafter_bytes = (suggestion.drafter.weight_bytes or 0) if suggestion else 0
+        drafter_bytes = suggestion.drafter.weight_bytes if suggestion else 0
         text, fit = texts.memory_text(sizes, machine, drafter_bytes)
         self.fit.show_text(text if facts or sizes else "", texts.FIT_COLORS[fit] if fit else "muted")
         gated = facts is not None and facts.gated
@@ -203,19 +197,16 @@ class DetailsView(QStackedWidget):
         fill_box(self.gguf, named, model.gguf)
         self.gguf.setVisible(several)
         self.download.setVisible(not (model.problem or model.trouble))
-        gguf, size = model.gguf if several else "", files.size if files else 0
-        self.download.show_model(
-            Model(
-                model.repository,
-                hub=model.hub,
-                download=self._models.downloads.find(model.repository, gguf=gguf),
-                is_installed=model.here or self._models.is_downloaded(model.repository, gguf),
-                has_older_version=model.older_here,
-                gguf=gguf,
-                size=size,
-                load_name=model.loads,
-            )
+        state = Model(
+            model.repository,
+            hub=model.hub,
+            is_installed=model.here,
+            has_older_version=model.older_here,
+            gguf=model.gguf if several else "",
+            size=files.size if files else 0,
+            load_name=model.loads,
         )
+        self.download.show_model(self._models.with_download(state))
         if files is None:
             self.download.main.setEnabled(False)
         by_size = sorted(files.files if files else (), key=lambda file: -file.size)

@@ -1,10 +1,10 @@
 """The details of one model: name, place, memory, facts and drafters."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QGridLayout, QWidget
 
 from rdchat.inference.api.model_facts import GATE_TOKENS, ModelCard, gigabytes, memory_need
@@ -190,12 +190,10 @@ class FactsForm(QWidget):
             self._labels += label, field
 
 
-class ModelDetails(QWidget):
-    """Shows a model on this machine, or a deleted one."""
+class InstalledDetails(QWidget):
+    """Shows a model on this machine, with a button that calls `follow_advice`."""
 
-    advice_followed = Signal()
-
-    def __init__(self, theme: Theme) -> None:
+    def __init__(self, theme: Theme, follow_advice: Callable[[], object]) -> None:
         super().__init__()
         self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -205,7 +203,7 @@ class ModelDetails(QWidget):
         self.memory = MemorySection(theme)
         self.facts, self.drafts = FactsForm(theme, "Model"), FactsForm(theme, "Drafting")
         self.advice = ThemedLabel(theme, "", wraps=True)
-        self.follow = push_button("", "", self.advice_followed.emit)
+        self.follow = push_button("", "", follow_advice)
         self.advised = row((self.advice, 1), self.follow, spacing=MEDIUM)
         content = QWidget()
         content.setMaximumWidth(_WIDEST)
@@ -229,7 +227,10 @@ class ModelDetails(QWidget):
             text = "This is a drafter. Choose it on the Drafters page."
         if model.problem and model.repository:
             text += " Verify finds the damaged files and can download them again."
-        self._show_head(model.name, f"{model.origin}  ·  {model.path}", state, text)
+        self.name.setText(model.name)
+        self.location.setText(f"{model.origin}  ·  {model.path}")
+        self.state.show_text(state)
+        self.problem.show_text(text)
         self.problem.set_color("danger" if model.problem else "muted")
         self.memory.setVisible(model.sizes is not None)
         self.facts.show_rows(facts_of(model))
@@ -259,12 +260,6 @@ class ModelDetails(QWidget):
         self.advice.show_text(advice.text if advice is not None else "")
         self.follow.setText(advice.action.value if advice is not None else "")
         self.follow.setVisible(bool(self.follow.text()))
-
-    def _show_head(self, name: str, location: str, state: str, problem: str) -> None:
-        self.name.setText(name)
-        self.location.setText(location)
-        self.state.show_text(state)
-        self.problem.show_text(problem)
 
 
 def _head_text(head: ModelCard, model: ModelCard) -> str:

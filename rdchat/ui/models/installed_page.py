@@ -14,9 +14,8 @@ from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
 from rdchat.services.models.model_files import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models import Models
-from rdchat.ui.models.installed_details import ModelDetails
-from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
-from rdchat.ui.models.removal import ResultLine, ask_to_delete
+from rdchat.ui.models.installed_details import InstalledDetails
+from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, ResultLine, ask_to_delete, two_columns
 from rdchat.ui.models.texts import SortBy, entries_of, key_of, short_name, verdict_text
 from rdchat.ui.style.buttons import add_action, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, file_size, load_text
@@ -218,10 +217,9 @@ class InstalledPage(QWidget):
         self.count = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.count.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
-        self.details = ModelDetails(theme)
+        self.details = InstalledDetails(theme, self._follow_advice)
         self.bar = ActionBar(models, theme)
-        self.empty = NoticeView(links, theme)
-        self.empty.action_requested.connect(links.discover_requested)
+        self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
         self._lay_out()
         self._connect()
         self._show_list()
@@ -245,7 +243,6 @@ class InstalledPage(QWidget):
         models.memory.changed.connect(self._show_memory)
         models.library.drafters_listed.connect(self._show_drafters)
         models.hub_drafters.changed.connect(self._renew_advice)
-        self.details.advice_followed.connect(self._follow_advice)
         self.list.chosen.connect(self._on_chosen)
         self.list.opened.connect(self.bar.open_row)
         self.list.delete_requested.connect(self.bar.ask_to_delete)
@@ -344,16 +341,11 @@ class InstalledPage(QWidget):
     def _follow_advice(self) -> None:
         row, advice = self.current, self._advice
         assert row is not None
-        match advice.action:
-            case DraftAction.USE:
-                self._models.library.use(advice.drafter, is_model=advice.is_model)
-                self._models.library.match(row)
-            case DraftAction.SEARCH:
-                self._links.drafters_requested.emit(row)
-            case DraftAction.LAYERS:
-                self._links.layers_requested.emit(row)
-            case DraftAction.TRAIN:
-                self._links.training_requested.emit(row)
+        if advice.action is DraftAction.USE:
+            self._models.library.use(advice.drafter, is_model=advice.is_model)
+            self._models.library.match(row)
+        else:
+            self._links.advice_followed.emit(row, advice.action)
 
     def _open_menu(self, position: QPoint) -> None:
         if self.list.itemAt(position) is None:

@@ -13,8 +13,7 @@ from rdchat.services.models.model import Model, ModelState
 from rdchat.services.models.model_files import reason_not_to_delete
 from rdchat.services.models.models import Models
 from rdchat.ui.models import texts
-from rdchat.ui.models.page_parts import PageLinks
-from rdchat.ui.models.removal import ask_to_delete
+from rdchat.ui.models.page_parts import PageLinks, ask_to_delete
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
 from rdchat.ui.style.formatting import counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip

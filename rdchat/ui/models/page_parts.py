@@ -1,8 +1,6 @@
-"""Parts of the pages: the list of models, its details beside it, a notice with buttons, a line with a link."""
+"""Parts of the pages: the list of models, a notice, the result of the last action, the question before a deletion."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 from PySide6.QtCore import QModelIndex, QObject, QPersistentModelIndex, QRect, QSignalBlocker, QSize, Qt, Signal
 from PySide6.QtGui import QKeyEvent, QPainter
@@ -16,12 +14,20 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
+from rdchat.chat.settings import Settings
+from rdchat.errors import RdchatError
+from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.models.draft_advice import DraftAction
+from rdchat.services.models.model_files import RemovalQuestion, deletion_text
+from rdchat.services.models.models import Models
+from rdchat.services.models.removal import Removal, Removed
+from rdchat.ui.models.texts import Entry, short_name
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text
 from rdchat.ui.style.layouts import Part, column, row, splitter
-from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.opening import ask, open_page
 from rdchat.ui.style.theme import LARGE, SMALL, Theme, control_font, paint_row_ground
 
 _ENTRY = Qt.ItemDataRole.UserRole
@@ -31,36 +37,6 @@ _MIN_TITLE = 60  # pixels
 _NEARLY = 300  # pixels from the end of the list at which `more_requested` is emitted
 _TOP, _BOTTOM = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
 _LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """A model in the list, or a heading.
-
-    Attributes:
-        key: Identifies the model, while its figures change; empty for a heading.
-        title: The name, or the heading.
-        facts: Below the name, at the left.
-        use: Below the name, at the right.
-        marks: Texts beside the name, at the right, each with the name of its colour.
-        color: Colour of the name.
-        item: The model.
-    """
-
-    key: str
-    title: str
-    facts: str = ""
-    use: str = ""
-    marks: tuple[tuple[str, str], ...] = ()
-    color: str = "text"
-    tip: str = ""
-    item: Any = None
-
-    @property
-    def spoken(self) -> str:
-        """All of it, for a screen reader."""
-        parts = (self.title, *(mark for mark, _ in self.marks), self.facts.replace("  ·  ", ", "), self.use)
-        return ", ".join(part for part in parts if part)
 
 
 class _Delegate(QStyledItemDelegate):
@@ -230,24 +206,28 @@ class PageLinks(QObject):
     """Requests of a page of the models window: to show another page, or the dialog for the hub's token.
 
     Attributes:
-        drafters_requested: Emitted with a model: show its drafters, and ask the hub for others.
+        advice_followed: Emitted with a model, and what to do about its drafters.
     """
 
     downloads_requested = Signal()
     discover_requested = Signal()
     token_requested = Signal()
-    drafters_requested = Signal(ModelCard)
-    layers_requested = Signal(ModelCard)
-    training_requested = Signal(ModelCard)
+    advice_followed = Signal(ModelCard, DraftAction)
 
 
 class NoticeView(QWidget):
-    """Shows a sentence or two in the middle, with buttons below."""
+    """Shows a sentence or two in the middle, with buttons below.
 
-    retry_requested = Signal()
-    action_requested = Signal()
+    Args:
+        links: Open the token's dialog.
+        theme: The appearance to follow.
+        retry: Tries again after an error.
+        act: The action of `show_text`.
+    """
 
-    def __init__(self, links: PageLinks, theme: Theme) -> None:
+    def __init__(
+        self, links: PageLinks, theme: Theme, retry: Callable[[], object] | None, act: Callable[[], object] | None
+    ) -> None:
         super().__init__()
         self._page = ""
         self.title = ThemedLabel(theme, bold=True, wraps=True)
@@ -256,8 +236,8 @@ class NoticeView(QWidget):
             label.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.page = push_button("Open Web Page", "", lambda: open_page(self._page))
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
-        self.retry = push_button("Try Again", "", self.retry_requested.emit)
-        self.action = push_button("", "", self.action_requested.emit)
+        self.retry = push_button("Try Again", "", retry)
+        self.action = push_button("", "", act)
         self._buttons = (self.page, self.token, self.retry, self.action)
         buttons = column(*(row(None, button, None, spacing=-1) for button in self._buttons))
         layout = column(None, self.title, self.label, SMALL, buttons, None, within=self, margins=LARGE)
@@ -265,7 +245,7 @@ class NoticeView(QWidget):
         layout.setStretch(layout.count() - 1, 3)
 
     def show_text(self, title: str, more: str = "", action: str = "") -> None:
-        """Show a state; with an action there is a button that emits `action_requested`."""
+        """Show a state; with an action there is a button for it."""
         self.title.setText(title)
         self.label.show_text(more)
         for button in self._buttons:
@@ -282,16 +262,27 @@ class NoticeView(QWidget):
         self.retry.setVisible(True)
 
 
-class StatusLine(QWidget):
-    """A line of text with a link; both are hidden while they are empty."""
+class ResultLine(QWidget):
+    """The result of the last action with a link, hidden while it is empty; it reports deletions, which its link undoes.
 
-    def __init__(self, theme: Theme, points_more: float = 0) -> None:
+    Args:
+        removal: Deletes and restores models.
+        theme: The appearance to follow.
+        drafters_only: Whether deletions of models are not reported.
+    """
+
+    def __init__(self, removal: Removal, theme: Theme, *, drafters_only: bool = False) -> None:
         super().__init__()
+        self._removal, self._drafters_only = removal, drafters_only
+        self._deleted: TrashedFolder | None = None
         self._act: Callable[[], object] = lambda: None
-        self.label = ThemedLabel(theme, "", "muted", points_more, tabular=True, wraps=True)
+        self.label = ThemedLabel(theme, "", "muted", tabular=True, wraps=True)
         self.link = TextButton("", theme, lambda: self._act())  # noqa: PLW0108  another one with each text
         row((self.label, 1), self.link, within=self)
         self.show_text("")
+        removal.removed.connect(self._on_removed)
+        removal.restored.connect(self._on_restored)
+        removal.failed.connect(self._on_failed)
 
     def show_text(
         self, text: str, color: str = "muted", link: str = "", act: Callable[[], object] = lambda: None
@@ -301,3 +292,48 @@ class StatusLine(QWidget):
         self.link.setText(link)
         self.link.setVisible(bool(link))
         self._act = act
+
+    def _on_removed(self, removed: Removed) -> None:
+        self._deleted = deleted = removed.trashed
+        if removed.model.is_drafter or not self._drafters_only:
+            undo = "" if deleted is None else "Undo"
+            sentences = f"Deleted {short_name(removed.model.name)}."
+            self.show_text(sentences, link=undo, act=lambda: self._removal.restore(deleted) if deleted else None)
+
+    def _on_restored(self, trashed: TrashedFolder) -> None:
+        if trashed == self._deleted or not self._drafters_only:
+            self.show_text(f"{short_name(trashed.name)} is back.", "success")
+
+    def _on_failed(self, error: RdchatError) -> None:
+        if self.isVisible() or not self._drafters_only:
+            self.show_text(str(error), "danger")
+
+
+def ask_to_delete(models: Models, window: QWidget, model: ModelCard) -> None:
+    """Ask; the model is deleted after a yes.
+
+    Args:
+        models: Deletes it.
+        window: The question stands in front of it.
+        model: The model or drafter.
+    """
+
+    def show(question: RemovalQuestion) -> None:
+        loaded, name = models.library.is_loaded(model), short_name(model.name)
+        drafts_for = targets_of(model, models.settings.values)
+        sentences = deletion_text(question, loaded or models.library.is_used(model), drafts_for)
+        title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
+        title = f"Delete the download of {name}?" if model.is_unfinished else title
+        answer = "Unload and Delete" if loaded else "Delete"
+        ask(window, title, sentences, answer, lambda: models.delete(question, show), removes=True)
+
+    models.removal.ask(model, show)
+
+
+def targets_of(model: ModelCard, settings: Settings) -> list[str]:
+    """Return the names of the models that a model or a drafter was chosen to draft for."""
+    own = {model.model, str(model.path)} - {""}
+    chosen = (
+        (item.model, item.draft.drafter if model.is_drafter else item.draft.draft_model) for item in settings.drafts
+    )
+    return [target.rpartition("/")[2] for target, drafts in chosen if drafts in own]

@@ -1,9 +1,10 @@
 """Texts and list entries of the Models window. Pure functions."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.hub_errors import WINDOW_HINTS, Lack
@@ -22,7 +23,6 @@ from rdchat.services.models.downloads import DownloadTotals
 from rdchat.services.models.fit import Machine, sizes_read
 from rdchat.services.models.model import Model
 from rdchat.services.models.newcomers import Checked, Suggestion
-from rdchat.ui.models.page_parts import Entry
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, part_size, time_left
 
@@ -47,6 +47,36 @@ _NBSP = "\N{NO-BREAK SPACE}"
 _MAX_LEFT_OUT = 30
 FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
 FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A model in the list, or a heading.
+
+    Attributes:
+        key: Identifies the model, while its figures change; empty for a heading.
+        title: The name, or the heading.
+        facts: Below the name, at the left.
+        use: Below the name, at the right.
+        marks: Texts beside the name, at the right, each with the name of its colour.
+        color: Colour of the name.
+        item: The model.
+    """
+
+    key: str
+    title: str
+    facts: str = ""
+    use: str = ""
+    marks: tuple[tuple[str, str], ...] = ()
+    color: str = "text"
+    tip: str = ""
+    item: Any = None
+
+    @property
+    def spoken(self) -> str:
+        """All of it, for a screen reader."""
+        parts = (self.title, *(mark for mark, _ in self.marks), self.facts.replace("  ·  ", ", "), self.use)
+        return ", ".join(part for part in parts if part)
 
 
 # Models and drafters on this machine
@@ -180,9 +210,22 @@ def entries_of(rows: Iterable[ModelCard], searched: str, sort: SortBy, loaded: M
     """Return the rows that have all words of a search: models, then drafters."""
     text = searched.casefold().split()
     matches = [row for row in rows if all(word in _searched(row) for word in text)]
-    matches.sort(key=lambda row: (_group(row), _order(row, sort), short_name(row.name).casefold(), row.name.casefold()))
+    matches.sort(
+        key=lambda row: (row.is_drafter, _order(row, sort), short_name(row.name).casefold(), row.name.casefold())
+    )
     models = [row.name for row in matches if not row.is_drafter]
-    return [_entry(row, _title(row, models), row is loaded) for row in matches]
+    return [
+        Entry(
+            key_of(row),
+            short_name(drafter_name(row, models) if row.is_drafter else row.name),
+            row_line(row),
+            marks=(("Loaded", "success"),) if row is loaded else (),
+            color="warning" if row.problem or row.is_unfinished else "text",
+            tip=row.name,
+            item=row,
+        )
+        for row in matches
+    ]
 
 
 def key_of(row: ModelCard) -> str:
@@ -190,25 +233,9 @@ def key_of(row: ModelCard) -> str:
     return f"{'download' if row.is_unfinished else 'model'} {row.path}"
 
 
-def _title(row: ModelCard, models: Iterable[str]) -> str:
-    if row.is_drafter:
-        return drafter_name(row, models).rpartition("/")[2]
-    return short_name(row.name)
-
-
-def _entry(row: ModelCard, title: str, loaded: bool) -> Entry:
-    color = "warning" if row.problem or row.is_unfinished else "text"
-    marks = (("Loaded", "success"),) if loaded else ()
-    return Entry(key_of(row), title, row_line(row), marks=marks, color=color, tip=row.name, item=row)
-
-
 def _searched(row: ModelCard) -> str:
     kind = "drafter" if row.is_drafter else ""
     return f"{row.name} {row.family} {kind} {row.quantization} {row.origin}".casefold()
-
-
-def _group(row: ModelCard) -> int:
-    return int(row.is_drafter)
 
 
 def _order(row: ModelCard, sort: SortBy) -> float:
@@ -314,12 +341,6 @@ def totals_text(totals: DownloadTotals) -> str:
 # Models of the hub
 
 
-def split_name(repository: str) -> tuple[str, str]:
-    """Return the publisher and the name of a hub id."""
-    publisher, _, name = repository.partition("/")
-    return publisher, name
-
-
 def compact(number: int) -> str:
     """Return `987`, `32 K` or `1.4 M`."""
     if number < 1000:
@@ -345,7 +366,7 @@ def day(changed: str) -> str:
 
 def row_facts(model: HubModel) -> str:
     """Return the second line of an entry of the search."""
-    parts = (split_name(model.repository)[0], model.quantization, size(model.weight_bytes))
+    parts = (model.repository.partition("/")[0], model.quantization, size(model.weight_bytes))
     return DOT.join(part for part in parts if part)
 
 
@@ -411,18 +432,12 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
         machine: Decides whether they fit; None while its memory is unknown.
         here: Hub ids of the models on this machine.
     """
-    return [
-        Entry(
-            model.repository,
-            split_name(model.repository)[1],
-            row_facts(model),
-            _too_large(sizes_read(model), machine) or f"{compact(model.downloads)} downloads",
-            _marks(machine.fit(sizes_read(model)) if machine else None, model.repository in here, model.gated),
-            tip=_tip(model.repository, *memory_text(sizes_read(model), machine)),
-            item=model,
-        )
-        for model in models
-    ]
+    entries = []
+    for model in models:
+        use, sizes = f"{compact(model.downloads)} downloads", sizes_read(model)
+        entry = Entry(model.repository, short_name(model.repository), row_facts(model), use, item=model)
+        entries.append(_judged(entry, sizes, machine, here, gated=model.gated))
+    return entries
 
 
 def newcomer_entries(
@@ -436,34 +451,31 @@ def newcomer_entries(
         entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
         for each in suggestions:
             if each.memory_gb == memory:
-                gated = each.checked is not None and each.checked.gated
-                marks = _marks(each.fit(machine) if machine else None, each.repository in here, gated)
-                kind = each.drafter.kind if each.drafter.kind == "draft model" else f"{each.drafter.kind} drafter"
-                facts = f"{size(each.weight_bytes)}{DOT}with a {kind}"
-                drafter_bytes = each.drafter.weight_bytes or 0
-                tip = _tip(each.repository, *memory_text(each.sizes, machine, drafter_bytes))
-                need = _too_large(each.sizes, machine, drafter_bytes)
-                entries.append(Entry(each.repository, each.name, facts, need, marks=marks, tip=tip))
+                drafter, gated = each.drafter, each.checked is not None and each.checked.gated
+                kind = drafter.kind if drafter.kind == "draft model" else f"{drafter.kind} drafter"
+                entry = Entry(each.repository, each.name, f"{size(each.weight_bytes)}{DOT}with a {kind}")
+                entries.append(_judged(entry, each.sizes, machine, here, drafter.weight_bytes, gated=gated))
     return entries
 
 
-def _too_large(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> str:
-    """Return the memory that a model needs if it is too large, else nothing."""
-    if sizes is None or machine is None or machine.fit(sizes, drafter_bytes) is not Fit.TOO_LARGE:
-        return ""
-    need = machine.need(sizes, drafter_bytes)
-    return f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
-
-
-def _tip(repository: str, memory: str, fit: Fit | None) -> str:
-    """Return the tooltip of an entry: its hub id, and why it does not fit."""
-    return f"{repository}\n{memory}" if fit in FIT_MARKS else repository
-
-
-def _marks(fit: Fit | None, here: bool, gated: bool) -> tuple[tuple[str, str], ...]:
-    marks = [("Installed", "success")] if here else []
+def _judged(
+    entry: Entry,
+    sizes: ModelSizes | None,
+    machine: Machine | None,
+    here: frozenset[str],
+    drafter_bytes: int = 0,
+    *,
+    gated: bool,
+) -> Entry:
+    """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
+    memory, fit = memory_text(sizes, machine, drafter_bytes)
+    marks, use = [("Installed", "success")] if entry.key in here else [], entry.use
     if gated:
         marks.append(("Gated", "muted"))
     if fit in FIT_MARKS:
         marks.append((FIT_MARKS[fit], "warning" if fit is Fit.TIGHT else "muted"))
-    return tuple(marks)
+    if fit is Fit.TOO_LARGE and machine is not None and sizes is not None:
+        need = machine.need(sizes, drafter_bytes)
+        use = f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
+    tip = f"{entry.key}\n{memory}" if fit in FIT_MARKS else entry.key
+    return replace(entry, use=use, marks=tuple(marks), tip=tip)

@@ -1,11 +1,11 @@
 """The models window: four pages and the tabs over them."""
 
 from collections.abc import Callable
-from functools import partial
 
 from PySide6.QtWidgets import QLineEdit, QStackedWidget, QTabBar, QWidget
 
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.models.draft_advice import DraftAction
 from rdchat.services.models.models import Models
 from rdchat.ui.files.file_drops import FileDrops
 from rdchat.ui.models.discover_page import DiscoverPage
@@ -44,9 +44,7 @@ class ModelsWindow(SideWindow):
         self.token_dialog = TokenDialog(models.account, theme, self)
         links.downloads_requested.connect(lambda: self.show_page(self.downloads))
         links.discover_requested.connect(lambda: self.show_page(self.discover))
-        links.drafters_requested.connect(partial(self._show_drafters, self.drafters.search_once))
-        links.layers_requested.connect(partial(self._show_drafters, self.drafters.get_mtp))
-        links.training_requested.connect(self._show_training)
+        links.advice_followed.connect(self._follow_advice)
         links.token_requested.connect(self.token_dialog.open)
         self._drops = FileDrops(problem, models.slot.load, self, theme)
         self._drops.refused.connect(self._show_refused)
@@ -79,17 +77,14 @@ class ModelsWindow(SideWindow):
         self.tabs.setCurrentIndex(self._pages.indexOf(page))
         show_in_front(self)
 
-    def _show_drafters(self, then: Callable[[], object], model: ModelCard) -> None:
-        """Show a model's drafters, then search the hub for others, or for its MTP layers."""
-        self.drafters.choose(model)
-        self.drafters.show_drafters()
-        self.show_page(self.drafters)
-        then()
-
-    def _show_training(self, model: ModelCard) -> None:
-        self.drafters.choose(model)
-        self.drafters.show_training()
-        self.show_page(self.drafters)
+    def _follow_advice(self, model: ModelCard, action: DraftAction) -> None:
+        """Show a model's drafters, and search the hub for others or for its MTP layers, or show the training."""
+        page = self.drafters
+        page.choose(model)
+        page.show_drafters()
+        self.show_page(page)
+        follow = {DraftAction.SEARCH: page.search_once, DraftAction.LAYERS: page.get_mtp}
+        follow.get(action, page.show_training)()
 
     def _show_totals(self) -> None:
         """Show on the tab how much of all downloads is here."""

@@ -74,7 +74,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
         qtbot.waitUntil(lambda: "of 403 KB" in sign.toolTip(), timeout=WAIT_MS)
         assert sign.isVisible()
         qtbot.mouseClick(sign, LEFT)
-        assert app.window.windows.models.downloads.rows[0].isVisible()
+        assert app.window.windows.models.downloads.list.isVisible()
         app.window.windows.models.close()
     check_nothing_installed()
     assert has_unfinished()

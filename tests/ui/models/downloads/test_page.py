@@ -51,8 +51,8 @@ def begin(qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Mod
     hub.add(NAME, small_files())
     hub.bytes_per_second = rate
     models.downloads.start(NAME)
-    qtbot.waitUntil(lambda: bool(models_window.downloads.rows), timeout=WAIT_MS)
-    (row,) = models_window.downloads.rows
+    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
+    (row,) = models_window.downloads.list.rows.values()
     if rate:
         qtbot.waitUntil(lambda: row.bar.value() > 100, timeout=WAIT_MS)  # of 1,000; the weights have begun
     return row
@@ -103,7 +103,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     assert opened.urls[0].startswith("file://")
     check_whole(Path(QUrl(opened.urls[0]).toLocalFile()), small_files())
     qtbot.mouseClick(row.clear, LEFT)
-    assert (page.rows, page.empty.isVisible()) == ((), True)
+    assert (page.list.rows, page.empty.isVisible()) == ({}, True)
     qtbot.mouseClick(page.empty.action, LEFT)
     assert models_window.discover.isVisible()
 
@@ -129,7 +129,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
         assert "is downloading" in row.problem.text(), "another program has it now"
     qtbot.mouseClick(row.other, LEFT)
     remove(qtbot, row)
-    qtbot.waitUntil(lambda: not models_window.downloads.rows, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not models_window.downloads.list.rows, timeout=WAIT_MS)
     assert not cached().folder.exists()
 
 
@@ -137,11 +137,11 @@ def test_of_what_is_not_here_nobody_asks(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
     models.downloads.start("some-org/nothing")
-    qtbot.waitUntil(lambda: bool(models_window.downloads.rows), timeout=WAIT_MS)
-    (row,) = models_window.downloads.rows
+    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
+    (row,) = models_window.downloads.list.rows.values()
     say(qtbot, row, "Stopped")
     qtbot.mouseClick(row.other, LEFT)
-    qtbot.waitUntil(lambda: not models_window.downloads.rows, timeout=WAIT_MS)
+    qtbot.waitUntil(lambda: not models_window.downloads.list.rows, timeout=WAIT_MS)
     assert models_window.downloads.empty.isVisible()
 
 
@@ -151,8 +151,8 @@ def test_a_gated_model_leads_to_its_page_and_to_the_token(
     files = small_files()
     hub.add(NAME, files, gated=True)
     models.downloads.start(NAME)
-    qtbot.waitUntil(lambda: bool(models_window.downloads.rows), timeout=WAIT_MS)
-    (row,) = models_window.downloads.rows
+    qtbot.waitUntil(lambda: bool(models_window.downloads.list.rows), timeout=WAIT_MS)
+    (row,) = models_window.downloads.list.rows.values()
     say(qtbot, row, "Stopped")
     assert "is gated" in row.problem.text()
     assert "“Agree and access repository”" in row.hint.text()
@@ -194,7 +194,7 @@ def test_the_row_of_a_deleted_model_goes(
     say(qtbot, row, "complete and checked")
     (progress,) = models.downloads.all()
     removed = delete(qtbot, models_window, models, library_model(NAME, path=Path(progress.folder)))
-    assert (models.downloads.all(), models_window.downloads.rows) == ((), ())
+    assert (models.downloads.all(), models_window.downloads.list.rows) == ((), {})
     assert removed.trashed is not None
 
 
@@ -206,7 +206,7 @@ def test_the_row_of_a_deleted_unfinished_download_goes(
     say(qtbot, row, "Paused")
     unfinished = library_model(NAME, path=cached().folder, download_bytes=400_000)
     assert delete(qtbot, models_window, models, unfinished).trashed is None
-    assert (models.downloads.all(), models_window.downloads.rows) == ((), ())
+    assert (models.downloads.all(), models_window.downloads.list.rows) == ((), {})
     assert not cached().folder.exists()
 
 
@@ -223,11 +223,11 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     hub.bytes_per_second = None
     qtbot.waitUntil(lambda: models_window.tabs.tabText(2) == "Downloads", timeout=WAIT_MS)
     models_window.show_page(models_window.downloads)
-    (row,) = models_window.downloads.rows
+    (row,) = models_window.downloads.list.rows.values()
     assert "complete and checked" in row.state.text()
     assert not row.main.isVisible(), "it drafts, and does not answer"
     qtbot.mouseClick(models_window.downloads.clear, LEFT)
-    assert models_window.downloads.rows == ()
+    assert models_window.downloads.list.rows == {}
 
 
 def test_the_keyboard_reaches_everything_by_name(
