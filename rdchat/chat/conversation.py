@@ -7,8 +7,9 @@ from typing import overload
 
 from rdchat.chat.attachments.attached_file import AttachedFile
 from rdchat.errors import StorageError
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import AnswerShape, Role
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode, SamplingParams, ThinkingChoice

@@ -15,9 +15,10 @@ from rdchat.commands import options
 from rdchat.commands.ask_files import add_file_options, read_files, with_files
 from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
 from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_note, ledger_rows
-from rdchat.inference.api.messages import AnswerShape, ChatMessage, Role, ShapeKind
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import (

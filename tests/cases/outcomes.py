@@ -17,7 +17,7 @@ from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.chat.storage.whole_chat import DamagedChatError
 from rdchat.chat.transfer import chatgpt, jan, lm_studio
 from rdchat.errors import RdchatError
-from rdchat.inference.api.messages import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, SamplingDefaults
 from rdchat.inference.prompts.model_prompts import ModelPrompts
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits

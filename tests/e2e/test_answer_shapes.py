@@ -7,8 +7,8 @@ from typing import Any
 import jsonschema
 import pytest
 
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import AnswerShape, ShapeKind
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rdchat.errors import InvalidSettingError, ModelError, ShapeRefusedError
+from rdchat.inference.api.answer_shape import MAX_SOURCE_BYTES, AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import MAX_SOURCE_BYTES, AnswerShape, ChatMessage, Role, ShapeKind
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import SHAPE, DraftSettings, GenerationRequest, Mode
 from rdchat.inference.auto.auto_iterator import AutoDrafter, AutoIterator
 from rdchat.inference.auto.state import AvailableDrafters

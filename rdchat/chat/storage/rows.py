@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 from rdchat.chat.conversation import NO_THINKING, Conversation, Folder, Message, MessageStatus
 from rdchat.chat.storage.connections import Rows
 from rdchat.files.plain_data import from_plain, plain
-from rdchat.inference.api.messages import AnswerShape, Role
+from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 

@@ -41,7 +41,8 @@ from rdchat.chat.storage.rows import JSON_FIELDS, MESSAGE_FIELDS, message_from
 from rdchat.chat.storage.whole_chat import DamagedChatError, FullChat
 from rdchat.chat.transfer.foreign_chats import Json, date, items, mapping, name, string
 from rdchat.files.plain_data import from_plain, plain
-from rdchat.inference.api.messages import AnswerShape, Role
+from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 
 NAME = "rdchat"

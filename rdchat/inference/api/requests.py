@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import AnswerShape, ChatMessage, Role, parsed_json
+from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.messages import ChatMessage, Role, parsed_json
 
 # Tokens that a draft model or prompt lookup drafts in a round.
 MAX_DRAFT_TOKENS = 64

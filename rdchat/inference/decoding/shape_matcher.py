@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api.messages import SHAPE_HINT, AnswerShape
+from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.decoding.draft import Draft, NodeSource
 from rdchat.inference.prompts.shape_grammar import (
     WordMasks,

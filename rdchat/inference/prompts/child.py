@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
-from rdchat.inference.api.messages import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
 from rdchat.inference.prompts.fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view

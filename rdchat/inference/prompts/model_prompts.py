@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import InvalidSettingError, TemplateRefusedError
-from rdchat.inference.api.messages import AnswerShape, ChatMessage
+from rdchat.inference.api.answer_shape import AnswerShape
+from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
 from rdchat.inference.prompts.fitting import answers_only, calls_as_text, fitted, marked, texts_of, turn_of

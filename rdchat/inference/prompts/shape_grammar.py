@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from rdchat.errors import ShapeRefusedError
-from rdchat.inference.api.messages import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding
 
 WordMasks = npt.NDArray[np.uint32]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rdchat.errors import ModelError, PromptTooLongError, ShapeRefusedError
-from rdchat.inference.api.messages import SHAPE_HINT, AnswerShape
+from rdchat.inference.api.answer_shape import SHAPE_HINT, AnswerShape
 from rdchat.inference.api.requests import ThinkingChoice
 from rdchat.inference.prompts.encoding import LENGTH_HINT, Marks
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
+from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.messages import AnswerShape, ChatMessage, Role, ToolCall
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
 from rdchat.inference.api.requests import (
     DraftSettings,
     GenerationRequest,

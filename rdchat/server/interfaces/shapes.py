@@ -6,16 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from rdchat.errors import InvalidSettingError
-from rdchat.inference.api.messages import (
-    MAX_NESTED,
-    AnswerShape,
-    ChatMessage,
-    Role,
-    ShapeKind,
-    ToolCall,
-    is_nested_deeper,
-    parsed_json,
-)
+from rdchat.inference.api.answer_shape import MAX_NESTED, AnswerShape, ShapeKind, is_nested_deeper
+from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
 from rdchat.inference.prompts.json_schema import TYPES, Embedding, SchemaError, expanded
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields

@@ -4,7 +4,7 @@ from PySide6.QtCore import QMimeData, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import QDragEnterEvent, QFocusEvent, QPainter, QPaintEvent, QPen, QResizeEvent, QTextCursor
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
-from rdchat.inference.api.messages import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.services.chat.chat_context import ContextUse
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.files.attaching import PendingRow

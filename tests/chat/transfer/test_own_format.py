@@ -14,8 +14,9 @@ from rdchat.chat.storage.whole_chat import FullChat, read_chat
 from rdchat.chat.store import ConversationStore
 from rdchat.chat.transfer import importing, source_files
 from rdchat.errors import StorageError
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason
-from rdchat.inference.api.messages import AnswerShape, Role, ShapeKind
+from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode, SamplingParams, ThinkingChoice
 from tests.chat.conftest import StartProcess

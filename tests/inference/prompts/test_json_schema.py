@@ -7,7 +7,7 @@ import llguidance
 import pytest
 
 from rdchat.errors import ModelError, ShapeRefusedError
-from rdchat.inference.api.messages import AnswerShape, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expanded, reject_unfit
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.server.interfaces.api_error import ApiError

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import PromptTooLongError
-from rdchat.inference.api.messages import AnswerShape, ChatMessage, Role, ShapeKind
+from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
+from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.tokenizer_process import TokenizerProcess
 from tests.inference.prompts.folders import assistant, prompts_of, user, with_template
