@@ -1,6 +1,6 @@
 """Small real networks and drafters with random weights, and tokenizers of one character a token, for quick tests."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from rdchat.inference.api.requests import (
     GenerationRequest,
     Mode,
     SamplingParams,
-    ThinkingChoice,
 )
 from rdchat.inference.decoding.draft import Draft, Drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
@@ -47,7 +46,7 @@ class CharacterPrompts(ModelPrompts):
     thinking = ()  # no switch
 
     def __init__(self, tokenizer: "CharacterTokenizer") -> None:
-        self.process = TokenizerProcess()  # never started
+        self._folder, self.process = Path(), TokenizerProcess()  # never started
         self.control: dict[int, str] = {}
         self._tokenizer = tokenizer
 
@@ -55,11 +54,7 @@ class CharacterPrompts(ModelPrompts):
         self,
         messages: Sequence[ChatMessage],
         unfinished: ChatMessage | None,
-        limit: int,
-        waiting: Callable[[], None],
-        *,
-        thinking: ThinkingChoice | None,
-        tools: str,
+        *_arguments: object,
     ) -> list[int]:
         turns = [{"role": message.role.value, "content": message.content} for message in messages]
         try:
