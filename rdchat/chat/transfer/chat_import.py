@@ -24,7 +24,7 @@ from rdchat.work.job import CancelledError
 type Frame = dict[str, Any]
 
 _DIGESTS = """coalesce((SELECT group_concat(digest, ' ') FROM
-    (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY place)), '')"""
+    (SELECT digest FROM message_files WHERE message_id = messages.id ORDER BY position)), '')"""
 
 
 def chat_frame(chat: FullChat, fallback_date: float) -> Frame:
