@@ -37,7 +37,7 @@ class AwakeLog:
             self.inside -= 1
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True)
 def quick_stores() -> Iterator[None]:
     """Copy new stores from an empty one: the tests here are not about how one is made."""
     with copied_stores():

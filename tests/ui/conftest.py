@@ -51,7 +51,7 @@ class Chat:
         return self.controller.chat.streaming_id is not None
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True)
 def quick_stores() -> Iterator[None]:
     """Copy new stores from an empty one: the tests here are not about how one is made."""
     with copied_stores():
