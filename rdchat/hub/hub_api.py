@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 from rdchat.hub.endpoint import AnswerLimits, Endpoint, check_online
 from rdchat.hub.hub_client import AnsweredRange, HubReader
 from rdchat.hub.hub_errors import HubError, MissingError
-from rdchat.hub.hub_model import HITS_PER_QUERY, HubModel, SortBy, parse_model
+from rdchat.hub.hub_model import EXPANDED_FIELDS, HubModel, SortBy, parse_model
 from rdchat.hub.known_files import (
     MAX_FILE_BYTES,
     HubFile,
@@ -65,7 +65,7 @@ class HubApi:
         """
         tag = "gguf" if gguf_only else "mlx" if mlx_only else None
         parameters = [("search", text), ("filter", tag), ("sort", _SORTED_BY[sort]), ("limit", str(limit))]
-        query = [(key, value) for key, value in parameters if value] + [("expand", field) for field in HITS_PER_QUERY]
+        query = [(key, value) for key, value in parameters if value] + [("expand", field) for field in EXPANDED_FIELDS]
         with self._checked() as reader:
             listed = reader.read_json(f"{self._endpoint.url}/api/models?{urlencode(query)}")
             if not isinstance(listed, list):

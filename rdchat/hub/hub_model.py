@@ -9,7 +9,8 @@ from typing import Any, Literal
 from rdchat.hub.known_files import HubFile, is_repository
 
 SortBy = Literal["downloads", "likes", "last_modified"]
-HITS_PER_QUERY = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]  # beside its name
+# What a search asks of each model, beside its name.
+EXPANDED_FIELDS = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
 _MAX = 2**50  # limit of any count, also of bytes
 _QUANTIZED = "base_model:quantized:"  # a tag, before a hub id

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _SMALLER = 0.4  # largest draft model, as a share of the model's bytes: larger ones gain nothing
 _MAX_HEADS, _MAX_MODELS = 8, 5
 _TOKENIZER = "tokenizer.json"
-_QUERIES = 200  # results of a search
+_MAX_RESULTS = 200
 _TAIL = re.compile(
     r"[-_.](?:\d-?bits?|[a-z]*fp\d+|bf16|f(?:p)?16|f(?:p)?32|int[48]|q\d(?:_\w+)*|mlx|gguf|awq|gptq|dwq|dynamic|qat)$",
     re.IGNORECASE,
@@ -78,7 +78,7 @@ def _heads(api: "HubApi", model: str) -> list[HubModel]:
     results: dict[str, HubModel] = {}
     searches = [(text, kind, pattern) for kind, (each, pattern) in _HEADS.items() for text in each]
     for text, kind, pattern in searches:
-        for result in api.search(text, limit=_QUERIES, mlx_only=False):
+        for result in api.search(text, limit=_MAX_RESULTS, mlx_only=False):
             name = result.repository.rsplit("/", 1)[-1]
             if pattern.search(name) and _names(name, base) and result.repository != model:
                 results.setdefault(result.repository, replace(result, kind=kind))
@@ -105,7 +105,7 @@ def _smaller_models(api: "HubApi", model: str, weight_bytes: int, known: set[str
         return []
     results = [
         result
-        for result in api.search(family, limit=_QUERIES)
+        for result in api.search(family, limit=_MAX_RESULTS)
         if result.weight_bytes
         and result.weight_bytes <= max_bytes
         and family_name(result.repository).casefold() == family.casefold()

@@ -21,7 +21,7 @@ class HubDrafters(ModelService):
     Attributes:
         model: The model that was searched for last; empty before that.
         searching: Whether the hub is being asked.
-        found: The drafters found so far.
+        results: The drafters found so far.
         problem: Why the hub could not be asked, and what to do about it.
     """
 

@@ -34,6 +34,7 @@ class Model:
         gguf: The GGUF file to download; empty for all known files.
         size: Bytes to download; 0 if unknown.
         load_name: What loads it; empty for a drafter, or until that is known.
+        can_start: Whether enough is known of its files for a download.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Model:
     gguf: str = ""
     size: int = 0
     load_name: str = ""
+    can_start: bool = True
 
     @classmethod
     def downloaded(cls, download: Download) -> "Model":

@@ -178,10 +178,11 @@ class DraftersPage(QWidget):
         self.model.activated.connect(lambda: self.choose(self.model.currentData()))
         self.training.left.connect(self.show_drafters)
         downloads = models.downloads
-        for changed in (models.library.drafters_changed, models.training.changed, self._hub.changed):
-            changed.connect(self._show_state)
-        for changed in (downloads.progressed, downloads.removed):
+        models.library.drafters_changed.connect(self._show_state)
+        models.training.changed.connect(self._show_training)
+        for changed in (self._hub.changed, downloads.removed):
             changed.connect(self._show_published)
+        downloads.progressed.connect(self._on_progress)
         models.training.taken.connect(self._on_taken)
         self._show_state()
 
@@ -205,6 +206,7 @@ class DraftersPage(QWidget):
     def showEvent(self, event: QShowEvent) -> None:
         """Search this machine again: something may have been downloaded."""
         super().showEvent(event)
+        self._show_published()
         self._library.look_for_all()
 
     def show_training(self) -> None:
@@ -253,6 +255,9 @@ class DraftersPage(QWidget):
         self._show_models()
         self._show_installed()
         self._show_published()
+        self._show_training()
+
+    def _show_training(self) -> None:
         training, chosen = self._models.training, self._library.chosen
         self.load.setVisible(chosen is not None and not chosen.is_loaded)
         going = training.order is not None and training.state not in _NOT_GOING
@@ -277,6 +282,10 @@ class DraftersPage(QWidget):
         reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MAX_REASONS]]
         more = [f"and {len(unfit) - _MAX_REASONS} more"] if len(unfit) > _MAX_REASONS else []
         self.reasons.setText("\n".join([*reasons, *more]))
+
+    def _on_progress(self) -> None:
+        if self.hub_list.isVisible():
+            self._show_published()
 
     def _show_published(self) -> None:
         hub, chosen = self._hub, self._library.chosen

@@ -163,7 +163,7 @@ class DetailsView(QStackedWidget):
 
     def show_progress(self) -> None:
         """Show how far the downloads are."""
-        if self._model is not None and self.currentWidget() is self.area:
+        if self._model is not None and self.area.isVisible():
             self._show_download(self._model)
             self.suggestion.show_progress()
 
@@ -205,10 +205,9 @@ class DetailsView(QStackedWidget):
             gguf=model.gguf if several else "",
             size=files.size if files else 0,
             load_name=model.loads,
+            can_start=files is not None,
         )
         self.download.show_model(self._models.with_download(state))
-        if files is None:
-            self.download.main.setEnabled(False)
         by_size = sorted(files.files if files else (), key=lambda file: -file.size)
         left_out = files.left_out if files else ()
         more = f", {len(left_out)} left out" if left_out else ""

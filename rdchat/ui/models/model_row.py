@@ -41,13 +41,15 @@ class ModelRow(QWidget):
         self, models: Models, links: PageLinks, theme: Theme, margin: int = 0, *, in_details: bool = False
     ) -> None:
         super().__init__()
-        self._models, self._links, self._in_details = models, links, in_details
+        self._models, self._links = models, links
         self._model = Model("")
         self._cancelled = False  # ask whether to remove the files once the download has stopped
         self._refusal = ""  # why a download could not be started
         self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.badge = ThemedLabel(theme, "", "success", -1)
-        self.facts, self.figures, self.state = (ThemedLabel(theme, "", "muted", -1, tabular=True) for _ in range(3))
+        self.facts, self.figures, self.state = (
+            ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True) for _ in range(3)
+        )
         self.problem, self.hint = (
             ThemedLabel(theme, "", "muted", -1, tabular=True, wraps=True, selectable=True) for _ in range(2)
         )
@@ -70,7 +72,7 @@ class ModelRow(QWidget):
             column(parts, Separator(theme), within=self, spacing=0)
         slot = models.slot
         for happened in (slot.load_started, slot.loaded, slot.failed):
-            happened.connect(self._show_buttons)
+            happened.connect(self._show_state)
 
     def _build_menu(self) -> FlatButton:
         menu, button = QMenu(self), FlatButton()
@@ -83,6 +85,10 @@ class ModelRow(QWidget):
 
     def show_model(self, model: Model) -> None:
         """Show a model as it is now."""
+        if model.is_in_downloads and model.download is self._model.download:
+            return
+        if (model.id, model.gguf) != (self._model.id, self._model.gguf):
+            self._cancelled = False
         if model.id != self._model.id or model.state is not self._model.state:
             self._refusal = ""
         self._model = model
@@ -90,15 +96,18 @@ class ModelRow(QWidget):
         self.name.setText(name)
         set_tip(self.name, model.id if model.card is not None else "")
         self._show_texts()
-        self._show_progress()
         self.menu_button.setVisible(model.card is not None)
         self.menu_button.setAccessibleName(f"More for {name}")
         self.delete.setVisible(model.card is not None and not reason_not_to_delete(model.card))
         self.clear.setVisible(model.is_in_downloads and model.is_installed)
         self.clear.show_as("close", f"Remove {name} from this list")
-        self._show_buttons()
+        self._show_state()
         if self._cancelled and model.state is not ModelState.DOWNLOADING:
             self._ask_to_remove()
+
+    def _show_state(self) -> None:
+        self._show_progress()
+        self._show_buttons()
 
     @property
     def _name(self) -> str:
@@ -153,7 +162,7 @@ class ModelRow(QWidget):
             return texts.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
             return texts.note_text(download), ""
-        return texts.drafter_problem(model, self._models.library.problem_of(model)), ""
+        return texts.drafter_problem(model, self._models.library.problem_of(model)) if model.drafts else "", ""
 
     def _actions(self) -> tuple[tuple[str, Callable[[], object]], ...]:
         """Return the texts of the two buttons, and what they do; an empty text hides a button."""
@@ -201,7 +210,7 @@ class ModelRow(QWidget):
         elif model.state is ModelState.INSTALLED:
             self.main.setEnabled(not self._is_chosen)
         elif model.state is ModelState.FOUND:
-            self.main.setEnabled(not (model.hub is not None and model.hub.problem))
+            self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
 
     def _press(self, index: int) -> None:
         self._cancelled = False

@@ -154,7 +154,7 @@ def head_config(checkpoint: Checkpoint, _depth: int | None = None) -> HeadConfig
         ModelError: If either is damaged.
     """
     config = _architecture(checkpoint)
-    held = sum(tensor.elements for tensor in checkpoint.tensors.values())
+    held = sum(tensor.stored_bytes for tensor in checkpoint.tensors.values())
     if config.blocks > len(checkpoint.tensors) or config.largest_size > held:
         raise checkpoint.error("it has fewer weights than its configuration needs")
     return config

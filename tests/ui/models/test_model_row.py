@@ -1,0 +1,65 @@
+"""A row of the models window shows one model after another, in each state."""
+
+from dataclasses import replace
+
+import pytest
+from pytestqt.qtbot import QtBot
+
+from rdchat.hub.downloads.download import Download, DownloadState
+from rdchat.hub.hub_model import HubModel
+from rdchat.services.models.model import Model
+from rdchat.services.models.models import Models
+from rdchat.ui.models.model_row import ModelRow
+from rdchat.ui.models.page_parts import PageLinks
+from rdchat.ui.style.theme import Theme
+
+
+@pytest.fixture
+def row(qtbot: QtBot, theme: Theme, models: Models) -> ModelRow:
+    row = ModelRow(models, PageLinks(), theme, in_details=True)
+    qtbot.addWidget(row)
+    row.show()
+    return row
+
+
+def test_a_cancelled_download_is_not_that_of_the_next_model(
+    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discarded: list[str] = []
+    monkeypatch.setattr(models.downloads, "pause", lambda _download: None)
+    monkeypatch.setattr(models.downloads, "discard", discarded.append)
+    row.show_model(Model("org/one", download=Download("org/one", state=DownloadState.DOWNLOADING)))
+    row.other.click()
+    row.show_model(Model("org/two", download=Download("org/two", state=DownloadState.PAUSED)))
+    assert not discarded
+    assert row.main.text() == "Resume"
+
+
+def test_a_drafter_of_another_model_is_not_said_to_be_refused(
+    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models.library, "problem_of", lambda _model: "It needs a model with 36 layers.")
+    drafter = Model("org/drafter", is_installed=True, is_model=False)
+    row.show_model(drafter)
+    assert not row.problem.text()
+    row.show_model(replace(drafter, drafts=True))
+    assert "36 layers" in row.problem.text()
+
+
+def test_the_text_and_the_button_say_alike_whether_the_model_is_loaded(row: ModelRow, models: Models) -> None:
+    slot = models.slot
+    slot.chosen, slot.loading = "org/one", False
+    row.show_model(Model("org/one", is_installed=True, load_name="org/one"))
+    assert (row.state.text(), row.main.text()) == ("In use now.", "Loaded")
+    slot.chosen = "org/other"
+    slot.load_started.emit()
+    assert (row.state.text(), row.main.text()) == ("Installed.", "Load")
+
+
+def test_a_download_starts_once_the_files_are_known(row: ModelRow, models: Models) -> None:
+    model = Model("org/one", hub=HubModel("org/one"), can_start=False)
+    row.show_model(model)
+    models.slot.load_started.emit()
+    assert not row.main.isEnabled()
+    row.show_model(replace(model, can_start=True))
+    assert row.main.isEnabled()
