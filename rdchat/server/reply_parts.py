@@ -46,9 +46,16 @@ class ReplyParts:
         thought, answer = self._text.add("".join(token.text for token in tokens))
         if isinstance(end := batch[-1], ReplyEnd):
             return [*read, self._finish(end, thought, answer)]
-        listed = self._choice.tokens[self._sent :] if thought or answer else []
+        listed = self._tokens_with_text() if thought or answer else ()
         self._sent += len(listed)
         return [*read, self._delta(thought, answer, listed)]
+
+    def _tokens_with_text(self) -> Sequence[TokenEvent]:
+        """Return the tokens to send, without the last ones that have no text yet: one may be the end of the reply."""
+        count = len(self._choice.tokens)
+        while count > self._sent and not self._choice.tokens[count - 1].text:
+            count -= 1
+        return self._choice.tokens[self._sent : count]
 
     def _finish(self, end: ReplyEnd, thought: str, answer: str) -> Part:
         choice = self._choice

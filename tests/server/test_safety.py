@@ -200,6 +200,9 @@ def test_a_body_in_gzip(server: Server) -> None:
     assert send(server, Content_Encoding="identity")[0] == 200
     for broken in (body[:-1], body + b"x", body + body, b"", b"{}", json.dumps(ASK).encode()):
         assert send(server, broken, Content_Encoding="gzip")[0] == 400
+    many = gzip.compress(b"") * 100 + body
+    for several in (many, body + bytes(100)):
+        assert send(server, several, Content_Encoding="gzip")[0] == 400
     for coding in ("br", "deflate", "zstd", "gzip, gzip", "compress"):
         assert send(server, body, Content_Encoding=coding)[0] == 415
 
