@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -287,9 +287,8 @@ class _Answer:
 
 def statistics_report(statistics: Statistics) -> dict[str, Any]:
     """Return the counters and the rates derived from them, for JSON."""
-    report = asdict(statistics)
-    if (choice := report["choice"]) is not None:
-        choice["words"] = choice.pop("text")
+    report = {field.name: getattr(statistics, field.name) for field in fields(statistics)}
+    report["choice"] = statistics.choice and asdict(statistics.choice)
     report["ledger"] = [asdict(row) for row in ledger_rows(statistics.ledger)]
     for rate in ("decode_tps", "prefill_tps", "acceptance_rate", "acceptance_by_position", "tokens_per_target_call"):
         report[rate] = getattr(statistics, rate)

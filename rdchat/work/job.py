@@ -1,6 +1,7 @@
 """A job on a thread or in a child process, and a named thread that runs one job after another."""
 
 import logging
+import os
 import queue
 import threading
 import time
@@ -262,9 +263,9 @@ def error_of(error: Exception, name: str) -> RdchatError:
     """Return the error for people; unexpected ones are logged under the work's name."""
     if isinstance(error, RdchatError):
         return error
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and error.strerror:
         _LOG.warning("%s failed", name, exc_info=error)
-        name = str(error.filename or "A file")[:300]
+        name = os.fsdecode(error.filename or "A file")[:300]
         return RdchatError(f"{name} cannot be used: {error.strerror}.", "Check the path and its permissions.")
     if isinstance(error, MemoryError):
         return RdchatError("There is not enough memory.", "Close other apps, then try again.")

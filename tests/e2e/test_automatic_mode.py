@@ -36,7 +36,7 @@ def test_the_reply_is_that_of_plain_decoding(model: LoadedModel, monkeypatch: py
             drafted += automatic.statistics.rounds
             choice = automatic.statistics.choice
             assert choice is not None
-            assert not (measured and "not measured" in choice.text)
+            assert not (measured and "not measured" in choice.words)
     assert drafted > 0
     step_ms = reply(session, request(COPY, GREEDY, mode=Mode.LOOKUP)).statistics.plain_step_ms
     seen = undrafted.statistics.decode_ms / (len(undrafted.token_ids) - 1)

@@ -5,7 +5,6 @@ import getpass
 import queue
 import shlex
 import sys
-from dataclasses import asdict
 
 from rdchat.commands import options
 from rdchat.commands.models.listing import card_of
@@ -18,11 +17,13 @@ from rdchat.hub.endpoint import Token, Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.hub_model import SortBy
 from rdchat.hub.known_files import check_names, download_command
-from rdchat.inference.models.mtp_source import find_layers
 
 _MAX = 100
 _POLL_S = 0.2
-_NOT_PRINTED = {"commit", "files", "kind", "download_bytes", "same_tokenizer", "problem"}  # empty in a search
+_PRINTED = (
+    "repository", "downloads", "likes", "changed", "gated", "licence", "family", "quantization", "weight_bytes",
+    "float_bits", "quantized_from",
+)  # fmt: skip
 
 
 def _number(text: str) -> int:
@@ -61,10 +62,7 @@ def search(args: argparse.Namespace) -> int:
         )
         for model in results
     ]
-    models = [asdict(model) for model in results]
-    for model in models:
-        for name in _NOT_PRINTED:
-            del model[name]
+    models = [{name: getattr(model, name) for name in _PRINTED} for model in results]
     options.print_result(args, {"models": models}, table(rows))
     return 0
 
@@ -179,6 +177,8 @@ def add_mtp(parser: argparse.ArgumentParser) -> None:
 
 def mtp(args: argparse.Namespace) -> int:
     """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person says no."""
+    from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  NumPy: the other commands need none
+
     api = HubApi(Tokens().access(find_endpoint()))
     with ProgressLine() as line:
         line.show_text(f"{args.model}: looking for its MTP layers", "asking")

@@ -139,7 +139,7 @@ class AutoChoice:
         length: Tokens of a beam, or the chain's tokens plus one; 0 in plain decoding.
         tokens_per_call: Expected tokens of a target call.
         cost: Expected time of a round with its draft, divided by that of a plain target call.
-        text: A sentence: why.
+        words: A sentence: why. Printed and stored JSON has it by this name.
     """
 
     mode: str
@@ -147,7 +147,7 @@ class AutoChoice:
     length: int
     tokens_per_call: float
     cost: float
-    text: str
+    words: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -164,12 +164,12 @@ class DraftControls(Section):
             steps = formatting.counted(statistics.target_calls, "step")
             self._note = f"Auto drafted in {statistics.drafted_rounds:,} of {steps} of the last reply."
         elif choice is not None and not writing:
-            self._note, self._more = "Auto did not draft in the last reply.", choice.text
+            self._note, self._more = "Auto did not draft in the last reply.", choice.words
         elif choice is not None and (mode := Mode(choice.mode)) is Mode.OFF:
-            self._note = choice.text
+            self._note = choice.words
         elif choice is not None:
             # A settled reply has a measured speed.
-            expected = "" if statistics.settled else f" {choice.text}"
+            expected = "" if statistics.settled else f" {choice.words}"
             sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
             self._note = f"Auto is using {_USING[mode]}.{expected}"
             self._more = (

@@ -268,7 +268,7 @@ def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     known = AutoState(model).estimates(request.sampling)
     assert estimates.lookup.odds() != known.lookup.odds()
     assert end.statistics.choice is not None
-    assert end.statistics.choice.text == "Drafting would be slower here, so it is off."
+    assert end.statistics.choice.words == "Drafting would be slower here, so it is off."
 
 
 class _Missed(Drafting):

@@ -331,14 +331,14 @@ def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     assert (plain.mode, end.mode, end.mode_reason, end.drafter) == (Mode.OFF, Mode.AUTO, None, "prompt lookup")
     assert end.token_ids == plain.token_ids
     assert end.statistics.choice is not None
-    assert "Not drafting" in end.statistics.choice.text or end.statistics.choice.mode != Mode.OFF.value
+    assert "Not drafting" in end.statistics.choice.words or end.statistics.choice.mode != Mode.OFF.value
     while session.idle():
         pass
     *_, informed = session.generate(automatic)
     assert isinstance(informed, ReplyEnd)
     assert informed.token_ids == plain.token_ids
     assert informed.statistics.choice is not None
-    assert "not measured" not in informed.statistics.choice.text
+    assert "not measured" not in informed.statistics.choice.words
 
 
 @pytest.mark.parametrize(
