@@ -94,11 +94,11 @@ def _with_mlx(module: str, name: str) -> Callable[..., Any]:
 
 machine_memory: Callable[[], MachineMemory | None] = _with_mlx("verification.device", "machine_memory")
 """Returns the device's memory."""
-_Handler = tuple[ModelCard, ...] | None
+_Drafters = tuple[ModelCard, ...] | None
 _INSTALLED = "drafting.checkpoints.installed_drafters"
-installed_drafters: Callable[[Path | None], _Handler] = _with_mlx(_INSTALLED, "installed_drafters")
+installed_drafters: Callable[[Path | None], _Drafters] = _with_mlx(_INSTALLED, "installed_drafters")
 """Finds the drafters on this machine."""
-fitting_drafters: Callable[[Path], _Handler] = _with_mlx(_INSTALLED, "fitting_drafters")
+fitting_drafters: Callable[[Path], _Drafters] = _with_mlx(_INSTALLED, "fitting_drafters")
 """Finds the drafter heads that fit a model."""
 measured_calls: Callable[[Path], Mapping[int, float] | None] = _with_mlx("auto.cost_model", "measured_calls")
 """Returns the measured time of a model's calls by rows, in plain steps."""

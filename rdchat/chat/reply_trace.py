@@ -89,7 +89,8 @@ class ReplyTrace:
         written = self.missing + sum(len(token.text) for token in self.tokens)
         self.missing += max(0, onward.begins_at - written) + onward.missing
         first, number = len(self.tokens), len(self.rounds)
-        self.tokens += [replace(each, round=each.round + number) if each.round else each for each in onward.tokens]
+        moved = (replace(each, round=each.round + number) if each.round else each for each in onward.tokens)
+        self.tokens += moved if number else onward.tokens
         self.rounds += [replace(each, first=each.first + first) for each in onward.rounds]
         self._in_round = onward._in_round
 

@@ -88,7 +88,7 @@ class ChatController(QObject):
         self.model_slot.loaded.connect(self._warn_of_memory)
         self.model_slot.loaded.connect(self.time_ledger.forget_rates)
         self.replies.statistics_changed.connect(self.time_ledger.add_statistics)
-        self.replies.ended.connect(self.time_ledger.add_end)
+        self.replies.written.connect(self.time_ledger.add_end)
         self.replies.ended.connect(self.chats.refresh)
         self.chats.conversations_changed.connect(self.earlier.check_soon)
         self.chats.store_replaced.connect(self.earlier.rebuild)

@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rdchat.chat.attachments.attached_file import MAX_CHARACTERS, FileKind, FileRefusedError, ReadFile, printable_name
-from rdchat.chat.attachments.docx_text import docx_text
-from rdchat.chat.attachments.html_text import html_to_text
 from rdchat.chat.attachments.kinds import decoded, kind_in_zip, kind_of, refused
 from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildError, Limits
@@ -272,6 +270,9 @@ def read_file(job: Job[Any], path: str) -> dict[str, Any]:
     Raises:
         FileRefusedError: If it cannot be read.
     """
+    from rdchat.chat.attachments.docx_text import docx_text  # noqa: PLC0415  only the child needs it
+    from rdchat.chat.attachments.html_text import html_to_text  # noqa: PLC0415  as above
+
     name = printable_name(Path(path).name)
     data = _bytes_of(Path(path), name)
     kind = kind_of(data[:_HEAD], name) or _kind_in_zip(data, name)

@@ -37,6 +37,7 @@ class Replies(QObject):
         grew: It has gained this text.
         changed: Something else than its text has changed, while it is written.
         ended: It has ended.
+        written: It has ended, and the engine had it.
         prefill_progressed: The engine has read more of its prompt.
         statistics_changed: The engine has other counters of it, or its last ones.
         state_changed: `state` may have changed.
@@ -46,6 +47,7 @@ class Replies(QObject):
     grew = Signal(Message, str)
     changed = Signal(Message)
     ended = Signal(Message)
+    written = Signal(Message)
     prefill_progressed = Signal(PrefillProgress)
     statistics_changed = Signal(Statistics)
     state_changed = Signal()
@@ -160,10 +162,11 @@ class Replies(QObject):
             case ReplyEnd():
                 self.statistics_changed.emit(event.statistics)
                 self._finish(live, event)
-                self.state_changed.emit()
             case Failure():
                 self._fail(live, event)
-                self.state_changed.emit()
+        if isinstance(event, ReplyEnd | Failure):
+            self.written.emit(live.message)
+            self.state_changed.emit()
 
     def _on_progress(self, live: Reply, progress: ReplyProgress) -> None:
         is_first, in_thought = not live.writing, live.in_thought

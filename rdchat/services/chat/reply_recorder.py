@@ -35,7 +35,7 @@ from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.chat_prompt import EMPTY_PROMPT, ChatPrompt
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
-from rdchat.thoughts import may_mark
+from rdchat.thoughts import may_part
 
 _LOG = logging.getLogger(__name__)
 # A crash may lose half a second of text, and a busy machine is late.
@@ -91,7 +91,7 @@ class Reply:
         if self.in_thought and self.thought_until is not None:
             thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
         self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
-        if may_mark(self.message.text, text):
+        if may_part(text):
             self.in_thought = self.message.parts.open
         self.thought_until = at if self.in_thought else None
 

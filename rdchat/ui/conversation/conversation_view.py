@@ -80,6 +80,7 @@ class WaitingList(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
+        self._messages: list[WaitingMessage] = []
         self.setAccessibleName("Waiting messages")
         self.title = ThemedLabel(theme, "", "muted", -1)
         self._area = scrolled(QWidget())
@@ -96,6 +97,9 @@ class WaitingList(QWidget):
     def show_messages(self, messages: list[WaitingMessage], title: str) -> None:
         """Show these messages; the title says what they wait for."""
         self.title.setText(title)
+        if messages == self._messages:
+            return
+        self._messages = list(messages)
         rows = QWidget()
         column(*map(self._row, messages), within=rows, spacing=0)
         self._area.takeWidget().deleteLater()
