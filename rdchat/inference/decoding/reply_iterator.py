@@ -184,7 +184,7 @@ class ReplyIterator(ABC):
             if self._cache.tokens:
                 self._cache.evaluate()
         except RuntimeError:
-            _LOG.warning("The device failed behind a reply", exc_info=True)
+            _LOG.warning("The device failed after a reply", exc_info=True)
             self._cache.reset()
 
     def _prefill(self) -> Iterator[PrefillProgress]:

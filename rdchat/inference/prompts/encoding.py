@@ -52,7 +52,7 @@ class Marks(NamedTuple):
         free = (character for character in map(chr, _PRIVATE_USE) if character not in used)
         before, after = next(free, ""), next(free, "")
         if not after:
-            raise InvalidSettingError("The chat has nearly every character that Unicode leaves to private use.")
+            raise InvalidSettingError("The chat has nearly every private-use character of Unicode.")
         return cls(before, after)
 
 
@@ -138,7 +138,7 @@ class PromptTokenizer:
         if len(text) > max(_MAX_GROWTH * given, _SMALL_RESULT):
             raise _refusal(f"it made {len(text):,} characters from {given:,}")
         if any(turn["role"] == "system" and turn["content"].strip() not in text for turn in turns[1:]):
-            raise _refusal("it leaves out a system message that does not stand first")
+            raise _refusal("it leaves out a system message that is not the first message")
         return str(text)
 
     def encode(self, text: str, marks: Marks, limit: int, *, begins: bool) -> list[int]:

@@ -67,7 +67,7 @@ def _write_configurations(folder: Path, view: Path) -> None:
     if len(json.dumps(tokenizer.get("chat_template"))) > _LONGEST_TEMPLATE:
         raise ModelError(
             f"The chat template of {folder.name} has more than {_LONGEST_TEMPLATE:,} characters.",
-            "Usual ones have some thousands. Choose another model, or use the template of its original model.",
+            "Most have a few thousand. Choose another model, or use the template of its original model.",
         )
     (view / "tokenizer_config.json").write_text(json.dumps(tokenizer), encoding="utf-8")
 

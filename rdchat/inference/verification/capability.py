@@ -178,14 +178,18 @@ def _try_tree(trial: _Trial, errors: _Errors) -> Capability:
     error = max(median_error(errors["first"]), median_error(errors["second"]))
     # This is also true for NaN.
     if not error <= errors.limit:
-        return _judge_chain(errors, f"a packed tree's logits were not its branches' (off by {error:.2g} deviations)")
+        return _judge_chain(
+            errors, f"the logits of a packed tree were not those of its branches (off by {error:.2g} deviations)"
+        )
     for name in ("mask", "position"):
         if median_error(errors[name]) < _CONTROL * median_error(errors["second"]):
             return _judge_chain(errors, f"the check of trees cannot tell a wrong {name} from a right one")
     trial.try_far(errors)
     far = median_error(errors["far"])
     if not far <= errors.limit:
-        return _judge_chain(errors, f"far into a text a packed tree's logits were not its branches' (off by {far:.2g})")
+        return _judge_chain(
+            errors, f"far into a text the logits of a packed tree were not those of its branches (off by {far:.2g})"
+        )
     return Capability(DraftKind.TREE)
 
 

@@ -34,7 +34,7 @@ def control_ids(prompts: ModelPrompts, *messages: ChatMessage, unfinished: ChatM
 def test_marks_are_characters_that_no_text_has() -> None:
     private = [chr(code) for code in range(0xF0000, 0xFFFFD)]
     assert Marks.for_texts(["".join(private[:-2]), "x"]) == Marks(*private[-2:])
-    with pytest.raises(InvalidSettingError, match="private use"):
+    with pytest.raises(InvalidSettingError, match="private-use"):
         Marks.for_texts(["".join(private[:-1])])
 
 

@@ -118,8 +118,8 @@ def forget_a_row(network: nn.Module) -> None:
 
 
 HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
-    ignore_masks: (DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
-    ignore_positions: (DraftKind.CHAIN, "a packed tree's logits were not its branches'"),
+    ignore_masks: (DraftKind.CHAIN, "the logits of a packed tree were not those of its branches"),
+    ignore_positions: (DraftKind.CHAIN, "the logits of a packed tree were not those of its branches"),
     forget_a_row: (DraftKind.NONE, "tokens fed together gave other logits"),
 }
 

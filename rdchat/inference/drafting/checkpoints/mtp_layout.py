@@ -237,7 +237,7 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Bound
     assert naming is not None
     architecture = model.info.architecture
     if architecture not in naming.architectures:
-        reason = unreadable(architecture) or "its MTP layers are named otherwise"
+        reason = unreadable(architecture) or "its MTP layers have other names"
         raise checkpoint.error(f"it is not for a model of the type {architecture}: {reason}", OTHER_HINT)
     placed = _placed(checkpoint, naming)
     if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for _, tensor in placed.values()):
