@@ -14,7 +14,7 @@ from typing import Any
 from rdchat.errors import ModelError, RdchatError, TemplateRefusedError
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.prompts.encoding import Marks, PromptTokenizer
-from rdchat.inference.prompts.fitting import THOUGHT_FIELDS
+from rdchat.inference.prompts.template_fitting import THOUGHT_FIELDS
 from rdchat.inference.prompts.tokenizer_files import MODEL_HINT, NO_CODE, tokenizer_view
 from rdchat.thoughts import PAIRS
 from rdchat.work.job import Job
@@ -76,9 +76,9 @@ def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bo
 
 
 def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the variables that switch thinking, by the values of `Thinking`; none where the template has no switch.
+    """Return the variables that switch thinking, by the values of `ThinkingChoice`.
 
-    A variable counts where the template renders its values differently.
+    A template without a switch has none. A variable counts where the template renders its values differently.
     """
 
     def opened(name: str, value: Any) -> str | None:
@@ -185,7 +185,7 @@ class TokenizerCalls:
         self.tokenizers[folder] = PromptTokenizer(tokenizer)
 
     def thinking(self, *, folder: str, variables: dict[str, Any]) -> dict[str, Any]:
-        """Return what a folder's chat template does with thoughts; see `template_thinking`."""
+        """Return what a folder's chat template does with thoughts: what it drops, its choices, and how a reply ends."""
         tokenizer = self.tokenizers[folder]
         given = (tokenizer.render, tokenizer.template, variables)
         end = reply_end(tokenizer.render, tokenizer.control, variables)

@@ -12,7 +12,7 @@ from rdchat.inference.api.answer_shape import AnswerShape
 from rdchat.inference.api.messages import ChatMessage
 from rdchat.inference.api.requests import GenerationRequest, ThinkingChoice
 from rdchat.inference.prompts.encoding import ControlTokens, Marks
-from rdchat.inference.prompts.fitting import answers_only, calls_as_text, fitted, marked, texts_of, turn_of
+from rdchat.inference.prompts.template_fitting import answers_only, calls_as_text, fitted, marked, texts_of, turn_of
 from rdchat.inference.prompts.tokenizer_process import TemplateThinking, TokenizerProcess, Waiting
 
 # Conversations that are longer than so many contexts are not counted to their end.

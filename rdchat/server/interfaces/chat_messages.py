@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall, parsed_json
-from rdchat.inference.prompts.fitting import short_id
+from rdchat.inference.prompts.template_fitting import short_id
 from rdchat.server.interfaces.api_error import unsupported, wrong
 from rdchat.server.interfaces.fields import Fields, object_of
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from rdchat.inference.api.messages import ChatMessage, Role, ToolCall
-from rdchat.inference.prompts.fitting import calls_as_text, fitted, in_turns, short_id
+from rdchat.inference.prompts.template_fitting import calls_as_text, fitted, in_turns, short_id
 
 S, U, A, T = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL
 CALL = ToolCall("ls", '{"p": "/"}', "toolu_01")
