@@ -102,7 +102,8 @@ class ChatOrganiser:
             raise StorageError("This chat no longer exists.", "Choose another one.") from error
         conversation = replace(chat.about, title=tidy_title(title), created_at=now, updated_at=now)
         conversation = replace(conversation, pinned_at=None, archived=False)
-        if last_id is not None:  # the model would get nothing of a branch that ends with a cut
+        # With the cut, the model would get nothing of a branch that ends there.
+        if last_id is not None:
             end = replace(chat.messages[-1], context_cut=None, activated=1 << 62)
             chat = replace(chat, messages=(*chat.messages[:-1], end))
         copy_id = yield from inserting(connection, replace(chat, about=conversation))

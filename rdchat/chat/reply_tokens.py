@@ -9,7 +9,8 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.errors import StorageError
 
-ALL = 2**62  # larger than any message's id
+ALL = 2**62
+"""Larger than any message's id."""
 _SAVE = "INSERT OR REPLACE INTO reply_tokens (message_id, tokenizer, ids) SELECT id, ?, ? FROM messages WHERE id = ?"
 _NEWEST = f"""
     SELECT m.id, t.ids, iif(t.ids IS NULL, m.text, '') FROM messages m JOIN conversations c ON c.id = m.conversation_id
@@ -18,11 +19,12 @@ _NEWEST = f"""
         AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.id > ?
     ORDER BY m.id DESC
 """
+# It reads only the first question of a chat, because later ones depend on what came before.
 _QUESTIONS = f"""
     SELECT m.text FROM messages m JOIN conversations c ON c.id = m.conversation_id
     WHERE m.role = 'user' AND m.parent_id IS NULL AND c.deleted_at IS NULL AND c.unlisted = 0 AND m.{NOT_DELETED}
     ORDER BY m.id
-"""  # only the first question of a chat: later ones depend on what came before
+"""
 
 
 class ReplyTokens:

@@ -17,23 +17,33 @@ from typing import Any
 from rdchat.inference.api.events import RoundTree, TokenEvent
 
 _VERSION = 1
-_MIN = -1e308  # replaces a log-probability of minus infinity, which only Python's JSON supports
-_MAX_BYTES = 64 << 20  # after unpacking: some 60,000 rounds
+# Replaces a log-probability of minus infinity, which only Python's JSON supports.
+_MIN = -1e308
+# The limit after unpacking; it is enough for some 60,000 rounds.
+_MAX_BYTES = 64 << 20
 _CODES = {"": "-", "speculative": "s", "drafter": "d", "lookup": "l", "replies": "e", "shape": "f"}
 _NAMES = {code: name for name, code in _CODES.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class TracedToken:
-    """One token of a reply."""
+    """One token of a reply.
 
-    token_id: int  # its id
-    text: str  # characters that became final with it, as in `TokenEvent`
-    drafter: str = ""  # who drafted it: a name in `_CODES`; empty for the target's own
-    position: int = 0  # its place in the draft, from 1; 0 for the target's own
+    Attributes:
+        token_id: Id of the token.
+        text: Characters that became final with it, as in `TokenEvent`.
+        drafter: The drafter that proposed it, by its name in `_CODES`; empty for the target's own.
+        position: Depth in the draft, from 1; 0 for the target's own.
+        round: Number of its round in the trace, from 1; 0 outside of rounds.
+    """
+
+    token_id: int
+    text: str
+    drafter: str = ""
+    position: int = 0
     # The target's log-probability of it, before temperature and filters; None where it was not recorded.
     log_prob: float | None = None
-    round: int = 0  # number of its round in the trace, from 1; 0 outside of rounds
+    round: int = 0
 
 
 @dataclass(slots=True)
@@ -47,12 +57,19 @@ class TracedRound:
 
 @dataclass(slots=True)
 class ReplyTrace:
-    """The tokens and rounds of a reply, or of an uninterrupted part of it; grows by appending."""
+    """The tokens and rounds of a reply, or of an uninterrupted part of it; grows by appending.
 
-    begins_at: int = 0  # characters of the reply before the first token
-    missing: int = 0  # characters without tokens, because they were written without a trace
-    tokens: list[TracedToken] = field(default_factory=list)  # in order
-    rounds: list[TracedRound] = field(default_factory=list)  # in order; the last one may still be open
+    Attributes:
+        begins_at: Characters of the reply before the first token.
+        missing: Characters without tokens, because they were written without a trace.
+        tokens: The tokens, in order.
+        rounds: The rounds, in order; the last one may still be open.
+    """
+
+    begins_at: int = 0
+    missing: int = 0
+    tokens: list[TracedToken] = field(default_factory=list)
+    rounds: list[TracedRound] = field(default_factory=list)
     _in_round: bool = field(default=False, repr=False, compare=False)
 
     def add(self, events: Iterable[TokenEvent]) -> None:
@@ -70,7 +87,8 @@ class ReplyTrace:
     def _round_of(self, event: TokenEvent) -> int:
         if not self._in_round:
             if event.position == 0 and event.round is None:
-                return 0  # the first token of a reply, or plain decoding
+                # This is the first token of a reply, or plain decoding.
+                return 0
             self.rounds.append(TracedRound(len(self.tokens)))
         return len(self.rounds)
 
@@ -233,7 +251,8 @@ def _new_texts(tree: RoundTree | None, known: dict[int, str]) -> dict[int, str]:
 
 
 def _rounded(log_prob: float | None) -> float | None:
-    return None if log_prob is None else round(log_prob, 3)  # precise to 0.1 % of the probability
+    # Three digits give the probability to 0.1 %.
+    return None if log_prob is None else round(log_prob, 3)
 
 
 def _packed(lines: list[Any]) -> bytes:

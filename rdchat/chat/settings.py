@@ -15,8 +15,10 @@ from rdchat.files.atomic_file import atomic_file
 from rdchat.files.plain_data import from_plain
 from rdchat.inference.api.requests import DraftSettings, Dtype, SamplingDefaults, SamplingParams, check_seed, require
 
-MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32  # points
-MAX_DOWNLOADS = 8  # at once
+MIN_TEXT_SIZE, MAX_TEXT_SIZE = 9, 32
+"""Limits of the text size, in points."""
+MAX_DOWNLOADS = 8
+"""Limit of the downloads that run at the same time."""
 
 
 class Appearance(StrEnum):
@@ -45,42 +47,74 @@ class WindowGeometry:
 class Settings:
     """The app's settings; the command line does not use them.
 
+    Attributes:
+        appearance: Light, dark, or as in the system.
+        text_size: Size of the transcript's text, in points.
+        sampling: Sampling of chats that have none of their own; see `sampling_chosen`.
+        sampling_chosen: Names of the values in `sampling` that the person chose; some may equal the defaults.
+        system_prompt: System prompt of new chats; empty leaves it to the model's chat template.
+        seed: Seed of every reply; None draws a new one for each reply.
+        model: The model; None is the default model.
+        dtype: Precision of the model.
+        recent_models: Models that were loaded before, latest first.
+        drafts: Draft settings of each model, the last changed first.
+        downloads_at_once: Number of models that are downloaded at the same time.
+        models_folder: Start folder of "Open Model Folder…"; empty for the home folder.
+        last_chat: The chat that was open when the app ended; None opens the newest.
+        larger_model_declined: Whether the person dismissed the offer of a larger model.
+        looks_for_updates: Whether to look for new versions once a day; None until the person has answered.
+        looked_for_updates: Day of the last look for a new version, as 2026-11-25.
+        panel_visible: Whether the speed panel is shown.
+        sidebar_visible: Whether the list of conversations is shown.
+        titles_by_model: Whether the model writes titles of new chats while it is idle.
+        earlier_replies: Whether drafts may come from earlier replies.
+        earlier_replies_after: The highest id of the replies that the person cleared; drafts never come from these.
+        server_at_start: Whether the server for other programs starts with the app.
+        server_port: The server's port.
+        server_on_network: Whether other computers can reach the server.
+        server_loads_models: Whether a request to the server may load another model.
+        server_substitutes_models: Whether the loaded model answers for one that is not installed.
+        server_hosts: Further names by which programs call this computer.
+        prefix_cache_bytes: Memory for the KV caches of earlier chats; None for the engine's own limit.
+        window_geometry: Qt's own format, in base64.
+        window_state: Sizes of the splitter, in base64.
+
     Raises:
         InvalidSettingError: If the text size, the downloads, the seed, the port or the memory are out of range.
     """
 
-    appearance: Appearance = Appearance.SYSTEM  # light, dark, or as the system
-    text_size: int = 13  # transcript text, in points
-    sampling: SamplingParams = field(default_factory=SamplingParams)  # of unchanged chats, as far as chosen
-    sampling_chosen: tuple[str, ...] = ()  # values in `sampling` that the person chose though they are the usual ones
-    system_prompt: str = ""  # empty leaves it to the model's chat template
-    seed: int | None = None  # None draws a fresh seed for each reply
-    model: str | None = None  # None for the default model
-    dtype: Dtype = Dtype.AUTO  # precision of the model
-    recent_models: tuple[str, ...] = ()  # models loaded before, latest first
-    drafts: tuple[ModelDraft, ...] = ()  # draft settings per model, the last changed first
-    downloads_at_once: int = 2  # how many models are downloaded at the same time
-    models_folder: str = ""  # start folder of "Open Model Folder…"; empty for the home folder
-    last_chat: int | None = None  # open when the app ended; None opens the newest
-    larger_model_declined: bool = False  # whether the person dismissed the offer of a larger model
-    looks_for_updates: bool | None = None  # whether to look for new versions once a day; None until the person says
-    looked_for_updates: str = ""  # the day of the last look, as 2026-11-25
-    panel_visible: bool = True  # whether the speed panel is shown
+    appearance: Appearance = Appearance.SYSTEM
+    text_size: int = 13
+    sampling: SamplingParams = field(default_factory=SamplingParams)
+    sampling_chosen: tuple[str, ...] = ()
+    system_prompt: str = ""
+    seed: int | None = None
+    model: str | None = None
+    dtype: Dtype = Dtype.AUTO
+    recent_models: tuple[str, ...] = ()
+    drafts: tuple[ModelDraft, ...] = ()
+    downloads_at_once: int = 2
+    models_folder: str = ""
+    last_chat: int | None = None
+    larger_model_declined: bool = False
+    looks_for_updates: bool | None = None
+    looked_for_updates: str = ""
+    panel_visible: bool = True
     # Names of the collapsed sections; at first those with more than the speed.
     panel_collapsed: tuple[str, ...] = ("Advanced", "Drafts", "Reply", "Memory", "Model")
-    sidebar_visible: bool = True  # whether the list of conversations is shown
-    titles_by_model: bool = True  # whether the model writes titles of new chats while it is idle
-    earlier_replies: bool = True  # whether drafts may come from earlier replies
-    earlier_replies_after: int = 0  # replies with ids up to this one are never drafted from: the person cleared them
-    server_at_start: bool = False  # whether the server for other programs starts with the app
-    server_port: int = 8817  # where it listens
-    server_on_network: bool = False  # whether other computers can reach it
-    server_loads_models: bool = False  # whether a request may load another model
-    server_substitutes_models: bool = True  # whether the loaded model answers for one that is not installed
-    server_hosts: tuple[str, ...] = ("host.docker.internal",)  # more names by which programs call this computer
-    prefix_cache_bytes: int | None = None  # memory for the KV caches of earlier chats; None for the engine's own limit
-    window_geometry: str = ""  # Qt's own blob, base64
-    window_state: str = ""  # splitter sizes, base64
+    sidebar_visible: bool = True
+    titles_by_model: bool = True
+    earlier_replies: bool = True
+    earlier_replies_after: int = 0
+    server_at_start: bool = False
+    server_port: int = 8817
+    server_on_network: bool = False
+    server_loads_models: bool = False
+    server_substitutes_models: bool = True
+    server_hosts: tuple[str, ...] = ("host.docker.internal",)
+    prefix_cache_bytes: int | None = None
+    window_geometry: str = ""
+    window_state: str = ""
     side_windows: tuple[WindowGeometry, ...] = ()
 
     def __post_init__(self) -> None:
@@ -127,7 +161,8 @@ class SettingsStore:
         Raises:
             StorageError: If the file cannot be read, or is damaged and cannot be moved.
         """
-        self.path = path.resolve()  # a link stays a link when the file is replaced
+        # If the path is a link, it stays one when the file is replaced.
+        self.path = path.resolve()
         self.read()
 
     def read(self) -> None:

@@ -54,10 +54,11 @@ _HERE = "deleted_at IS NULL AND unlisted = 0"
 _NEWEST_FIRST = "updated_at DESC, id DESC"
 
 _SET_OPTIONS = "UPDATE conversations SET system_prompt = ?, sampling = ?, thinking = ?, answer_shape = ? WHERE id = ?"
+# These fields change while a reply is written and when it ends.
 _ENDING = (
     "text", "status", "model", "finish_reason", "statistics", "error", "drafting", "control_offsets", "thinking",
     "made_with",
-)  # fields that change while a reply is written and when it ends  # fmt: skip
+)  # fmt: skip
 
 
 class ConversationStore(Database):
@@ -95,7 +96,8 @@ class ConversationStore(Database):
         notice = repair_tree(connection)
         connection.execute("UPDATE messages SET status = 'interrupted' WHERE status = 'streaming'")
         sql = "UPDATE conversations SET updated_at = ? WHERE deleted_at IS NULL AND updated_at >= ?"
-        connection.execute(sql, (NO_DATE, END_OF_DATES))  # a value that is not a date is listed last
+        # A value that is not a date is listed last.
+        connection.execute(sql, (NO_DATE, END_OF_DATES))
         # a half-finished import or copy becomes 1, and is erased
         connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2 AND unlisted <> 0")
         connection.executescript(WRITE_CHECK)

@@ -6,15 +6,21 @@ from rdchat.thoughts import split_thoughts
 
 NEW_CHAT, NEW_FOLDER = "New chat", "New folder"
 TITLE_WISH = "Write a title for this chat: three to six words in its language. Reply with the title alone."
-_LONGEST = 200  # characters of a person's title
-_LONGEST_MADE = 48  # characters that fit the sidebar
-_MARKS = "#>*_`~-+=| \t"  # Markdown around a line, removed from titles
+# The longest title that a person can give, in characters.
+_LONGEST = 200
+# The longest title that is made, in characters: it fits the sidebar.
+_LONGEST_MADE = 48
+# Markdown around a line, which is removed from titles.
+_MARKS = "#>*_`~-+=| \t"
 _QUOTES = "\"'“”„\u2018\u2019«»「」"
-_MAX_WORDS_MADE, _LONGEST_WRITTEN = 12, 90  # of a model's line: a longer one is not a title
+# A line of the model with more words or characters than these is not a title.
+_MAX_WORDS_MADE, _LONGEST_WRITTEN = 12, 90
 _LABEL = re.compile(r"^(?:the )?(?:chat )?(?:title|titel|titre|título)\s*[:\uff1a]\s*", re.IGNORECASE)
-_MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`+)(?=\S)(.+?)(?<=\S)\1(?!\w)")  # bold, italic, struck, code
+# Bold, italic, struck-out and code.
+_MARKED = re.compile(r"(?<!\w)(\*\*|\*|~~|`+)(?=\S)(.+?)(?<=\S)\1(?!\w)")
 _LINK = re.compile(r"!?\[([^\[\]]+)\]\([^()\s]*\)")
-_LEFT_OVER = re.compile(r"\*\*|`")  # of marks that were cut
+# These remain of marks that were cut.
+_LEFT_OVER = re.compile(r"\*\*|`")
 _CONTROL = re.compile(r"<\|[^<>|]*\|>")
 
 

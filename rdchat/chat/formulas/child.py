@@ -10,7 +10,8 @@ from rdchat.chat.formulas.formula_drawer import INK, UNITS, Formula
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_WIDEST = 20_000.0  # width limit of a picture, in its own pixels
+# A picture's width limit, in its own pixels.
+_WIDEST = 20_000.0
 _LABEL = re.compile(r"\\(?:label\{[^{}]*\}|nonumber\b|notag\b)")
 _TAG = re.compile(r"\\tag\*?\{([^{}]*)\}")
 _ALIGNED = re.compile(r"\\(begin|end)\{(?:align|alignat|eqnarray|multline|split)\*?\}(?:\{\d\})?")
@@ -19,7 +20,8 @@ _WRAPPER = re.compile(r"\\(?:begin|end)\{(?:equation|displaymath|math)\*?\}")
 _MATRIX = re.compile(r"\\(?:(begin)|end)\{[a-zA-Z]*matrix\*?\}")
 _UNKNOWN = re.compile(r"<m[io][^>]*>\\[A-Za-z]+</m[io]>|<m[io]>\\</m[io]>")
 
-ziamath.config.svg2 = False  # glyphs as outlines: QtSvg does not support symbols
+# This draws glyphs as outlines, because QtSvg does not support symbols.
+ziamath.config.svg2 = False
 
 
 def draw_formula(tex: str, display: bool) -> Formula | None:
@@ -31,7 +33,8 @@ def draw_formula(tex: str, display: bool) -> Formula | None:
         width, height = maths.getsize()
         depth = -maths.getyofst()
         svg = maths.svg()
-    except Exception:  # a model may write anything; then the source is shown instead
+    except Exception:
+        # A model may write anything. The window then shows the source.
         return None
     if not (0 < width < _WIDEST and 0 < height < _WIDEST):
         return None
@@ -47,7 +50,8 @@ def _prepared(tex: str) -> str:
 
 def main() -> int:
     """Answer requests until the parent ends."""
-    return serve({"draw": _draw}, prepare=lambda: draw_formula("x", True))  # that reads the font
+    # The first drawing reads the font.
+    return serve({"draw": _draw}, prepare=lambda: draw_formula("x", True))
 
 
 def _draw(_job: Job[Any], tex: str, display: bool) -> dict[str, Any] | None:

@@ -8,13 +8,18 @@ from rdchat.errors import RdchatError
 from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
 
-UNITS = 20.0  # font size of the pictures, in their own pixels; rows are 3 apart
-INK = "#010203"  # stands for the text's colour in a picture
-_SECONDS = 2.0  # a page-long matrix takes a tenth of a second
+UNITS = 20.0
+"""Font size of the pictures, in their own pixels; rows are 3 apart."""
+INK = "#010203"
+"""Stands for the text's colour in a picture."""
+# Drawing a matrix as long as a page takes a tenth of a second.
+_SECONDS = 2.0
 _MEMORY_BYTES = 512 << 20
 _IDLE_S = 60.0
-_TRIES = 2  # for a formula at which the child ended
-_MAX_ENDS = 4  # ends of the child without an answer between them, before drawing is given up
+# How often a formula is tried at which the child ended.
+_TRIES = 2
+# After so many ends of the child without an answer between them, nothing more is drawn.
+_MAX_ENDS = 4
 
 
 @dataclass(frozen=True, slots=True)

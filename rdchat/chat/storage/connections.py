@@ -29,13 +29,17 @@ type Rows = Callable[..., list[tuple[Any, ...]]]
 """Runs a statement with its parameters and returns all rows."""
 
 _SQLITES_OWN = 2**31 - 1  # SQLite may be built with a lower limit
-_BUSY_S = 0.25  # another program, such as a backup, may lock the file briefly
-_APP_BUSY_S = 5.0  # the same, for a command in the terminal
-_ROOM_BYTES = 1 << 20  # a disk with less is full; SQLite's error about its shared memory file does not say so
+# Another program, such as a backup, may lock the file briefly.
+_BUSY_S = 0.25
+# A command in the terminal may lock the file for longer.
+_APP_BUSY_S = 5.0
+# A disk with less than this is full; SQLite's error about its shared memory file does not say so.
+_ROOM_BYTES = 1 << 20
 _CHECK_FOLDER = "Check the permissions of its folder."
 _OPEN_ONCE = "Open the app once, then try again."
 _DAMAGED = "{path} is damaged.", "Quit rdchat and start it again: it keeps the damaged file and starts a new one."
 _CLOSED = "rdchat cannot open {path} for writing.", "Check the permissions of the file and its folder."
+# A message and a hint for each of SQLite's error codes.
 _MESSAGES = {
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
     sqlite3.SQLITE_NOTADB: _DAMAGED,
@@ -48,7 +52,7 @@ _MESSAGES = {
         f"{{path}} has a text that is too long: rdchat reads up to {LONGEST_VALUE >> 20} MB.",
         "Open another chat.",
     ),
-}  # message and hint by SQLite's error codes
+}
 
 
 def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connection, Notice | None]:
@@ -72,7 +76,8 @@ def open_to_write(path: Path, migrations: Sequence[str]) -> tuple[sqlite3.Connec
             connection = connect(path)
         make_writable(connection)
         longest = connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _SQLITES_OWN)
-        migrate(connection, migrations)  # also if a text is too long for reading
+        # The migration must also work with a text that is too long to be read.
+        migrate(connection, migrations)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, longest)
     except BaseException:
         connection.close()
@@ -112,7 +117,8 @@ def make_writable(connection: sqlite3.Connection) -> None:
     # few MB of writing), but never damages the file. Syncing at every commit would cost a disk flush each half second
     # while a reply is written.
     connection.execute("PRAGMA synchronous = NORMAL")
-    connection.execute("PRAGMA checkpoint_fullfsync = ON")  # on macOS a plain fsync does not reach the disk
+    # On macOS a plain fsync does not reach the disk.
+    connection.execute("PRAGMA checkpoint_fullfsync = ON")
     connection.execute("PRAGMA foreign_keys = ON")
 
 
@@ -157,7 +163,8 @@ def storage_errors(path: Path) -> Iterator[None]:
     """Turn errors of SQLite and the system about a store's file into StorageErrors."""
     try:
         yield
-    except sqlite3.ProgrammingError:  # a bug of ours, not a problem of the machine
+    except sqlite3.ProgrammingError:
+        # This is a bug of rdchat, not a problem of the machine.
         raise
     except sqlite3.Error as error:
         raise _storage_error(error, path) from error
@@ -200,7 +207,8 @@ def _readable_address(path: Path) -> Iterator[str]:
         yield _read_only(path)
     elif not log.exists() or not log.stat().st_size:
         yield f"{_read_only(path)}&immutable=1"
-    else:  # the newest chats are in the log, which SQLite cannot read without its index
+    else:
+        # The newest chats are in the log, which SQLite cannot read without its index.
         with tempfile.TemporaryDirectory(prefix="rdchat-") as folder:
             for each in (path, log):
                 shutil.copyfile(each, Path(folder) / each.name)

@@ -22,7 +22,8 @@ from rdchat.errors import RdchatError, StorageError, StorageFullError, StorageLo
 from rdchat.files.file_lock import FileLock
 from rdchat.work.job import Job, SerialThread, outcome_of
 
-_LONGEST_TURN_S = 0.05  # longest time of bulk work before it checks for a waiting command
+# Bulk work checks for a waiting command at least this often.
+_LONGEST_TURN_S = 0.05
 
 
 class Database:
@@ -40,6 +41,7 @@ class Database:
     Attributes:
         notice: What happened to a file that could not be used, or None.
         on_notice: Called on the opening thread with news about the file while it is in use.
+        connection: The writer's connection, for bulk work on its thread.
 
     Raises:
         StorageLockedError: If another process has the file open.
@@ -47,7 +49,7 @@ class Database:
         StorageError: If it cannot be read or written, or a file that cannot be used cannot be moved.
     """
 
-    connection: sqlite3.Connection  # the writer's, for bulk work on its thread
+    connection: sqlite3.Connection
 
     def __init__(
         self,
@@ -102,7 +104,8 @@ class Database:
 
     def rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         """Run a statement that reads and return its rows; other threads than the opening one use a new connection."""
-        if self._closed:  # the window may still draw while rdchat quits
+        # The window may still draw while rdchat quits.
+        if self._closed:
             raise StorageError("The chats are closed.", "Start rdchat again.")
         self._opening.result()
         self._report_notices()
@@ -201,7 +204,8 @@ class Database:
 
     def _transact[T](self, command: Callable[[sqlite3.Connection], T]) -> T:
         if not self._is_open:
-            self._opening.result()  # raises the error of opening
+            # This raises the error of opening.
+            self._opening.result()
         with storage_errors(self.path):
             self._keep_file()
             connection = self.connection

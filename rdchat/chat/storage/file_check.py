@@ -17,6 +17,7 @@ from rdchat.chat.storage.schema import APPLICATION_ID, migrate, schema_version
 from rdchat.errors import file_error
 from rdchat.host import flush_to_disk
 
+# This checks that the search index accepts a word, and leaves nothing of it behind.
 WRITE_CHECK = """
     SAVEPOINT write_check;
     INSERT INTO conversations (id, title, created_at, updated_at) VALUES (0, 'a', 0, 0);
@@ -28,9 +29,10 @@ WRITE_CHECK = """
     SAVEPOINT written;
     ROLLBACK TO write_check;
     RELEASE write_check;
-"""  # checks that the search index accepts a word; nothing of it stays
+"""
 
-LONGEST_VALUE = 64 << 20  # bytes of one text or trace; SQLite's own limit is 1 GB
+LONGEST_VALUE = 64 << 20
+"""Largest size of one text or trace, in bytes; SQLite's own limit is 1 GB."""
 _LARGEST_ID = 1 << 30  # Qt's signals carry ids as 32-bit integers
 _LARGEST_COUNTER = 1 << 53
 
@@ -48,15 +50,17 @@ _NUMBERS_OUT_OF_RANGE = f"""
         OR EXISTS (SELECT 1 FROM messages WHERE id < 1) OR EXISTS (SELECT 1 FROM messages WHERE id > {_LARGEST_ID})
         OR EXISTS (SELECT 1 FROM messages WHERE activated NOT BETWEEN 0 AND {_LARGEST_COUNTER})
 """
+# A value longer than `LONGEST_VALUE`, or an index of an unknown format, fails here instead of later.
 _READ_AT_EVERY_START = (
     "SELECT max(length(title)), max(length(system_prompt)), max(length(sampling)) FROM conversations",
     "SELECT max(length(text)) FROM messages WHERE status = 'streaming'",
     "SELECT count(*) FROM titles_index WHERE titles_index MATCH 'a'",
     "SELECT 1 FROM messages_index WHERE messages_index MATCH 'a' LIMIT 1",
-)  # a value longer than `LONGEST_VALUE`, or an index of an unknown format, fails here instead of later
+)
 COMPANIONS = ("-wal", "-shm", "-journal")
 """Endings of a database's companion files."""
-_PAGES = 2000  # of a database, copied before the next check for cancelling
+# Pages of a database that are copied before the next check for cancelling.
+_PAGES = 2000
 
 
 def harden(connection: sqlite3.Connection) -> None:
@@ -85,7 +89,8 @@ def is_special(path: Path) -> bool:
     """Return whether the path is a pipe, device or socket, also through a link: reading one may never end."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # missing or unreadable: opening it gives the reason
+    except OSError:
+        # The file is missing or unreadable; opening it gives the reason.
         return False
     return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
@@ -109,7 +114,8 @@ def why_unusable(connection: sqlite3.Connection, path: Path, migrations: Sequenc
         if version < 0 or not _is_intact(connection, path) or not has_schema(connection, migrations[:version]):
             return "damaged"
         return None if empty or _is_sound(connection) else "damaged"
-    except UnicodeDecodeError:  # in SQLite's message, which quotes a statement of the schema
+    except UnicodeDecodeError:
+        # SQLite's message quotes a statement of the schema.
         return "damaged"
     except sqlite3.DatabaseError as error:
         if primary_code(error) in _DAMAGE:
@@ -121,7 +127,8 @@ def has_schema(connection: sqlite3.Connection, migrations: Sequence[str]) -> boo
     """Return whether the schema is exactly what these migrations make; takes 4 ms."""
     try:
         present, expected = _schema(connection), _fresh_schema(tuple(migrations))
-    except UnicodeDecodeError:  # in SQLite's message, which quotes a statement of the schema
+    except UnicodeDecodeError:
+        # SQLite's message quotes a statement of the schema.
         return False
     roots = connection.execute("SELECT rootpage FROM sqlite_schema WHERE rootpage <> 0").fetchall()
     return present == expected and len(set(roots)) == len(roots)
@@ -280,9 +287,11 @@ def copy_database(
 
     with closing(sqlite3.connect(path, autocommit=True)) as target:
         connection.execute("BEGIN")
-        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # later writes by others are not copied
+        # From here on, what others write is not copied.
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         try:
             connection.backup(target, pages=_PAGES, progress=step, sleep=0)
         finally:
             connection.execute("ROLLBACK")
-        target.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+        # This makes it one file, without a log beside it.
+        target.execute("PRAGMA journal_mode = DELETE")

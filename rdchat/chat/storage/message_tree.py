@@ -15,8 +15,10 @@ from rdchat.chat.storage.database import Database
 from rdchat.chat.storage.rows import MESSAGE_COLUMNS
 from rdchat.errors import StorageError
 
-_SPANS_AT_ONCE = 200  # in a statement: every build of SQLite accepts 999 parameters
-_BEYOND = 2**62  # larger than any id
+# The spans of one statement; every build of SQLite accepts 999 parameters.
+_SPANS_AT_ONCE = 200
+# Larger than any id.
+_BEYOND = 2**62
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
 NOT_DELETED = f"id NOT IN {_DELETED}"
@@ -42,27 +44,32 @@ SIBLINGS = f"""
     WHERE m.id = ? ORDER BY s.id
 """
 NEXT_ACTIVATED = "SELECT coalesce(max(activated), 0) + 1 FROM messages WHERE conversation_id = ?"
+# The message then ends the visible path.
 ACTIVATE = """
     UPDATE messages SET activated = (SELECT max(activated) + 1 FROM messages m
         WHERE m.conversation_id = messages.conversation_id) WHERE id = ?
-"""  # the message then ends the shown path
+"""
 
+# The parent is in another chat, or missing.
 _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
     WHERE m.parent_id IS NOT NULL AND p.conversation_id IS NOT m.conversation_id
-"""  # the parent is in another chat or missing
+"""
 # a parent's id is smaller, so without such a row there is no cycle; an index covers the first condition
 _UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id IS NOT id - 1 AND parent_id >= id)"
-BIN_DAYS = 30  # days in the bin
+BIN_DAYS = 30
+"""Days that a deleted message stays in the bin."""
 _DAY_S = 86_400.0
-_DOUBTFUL_DAYS = 365  # this long after its expiry a date is doubtful: the clock jumped, or the app was not opened
+# A date that expired this long ago is doubtful: the clock jumped, or the app was not opened.
+_DOUBTFUL_DAYS = 365
+# The parameters are a span from `MessageTree.below`.
 _HIDE = f"""
     INSERT INTO deleted_messages (message_id, root_id, deleted_at)
     SELECT id, :root, :now FROM messages WHERE id = :first AND {NOT_DELETED}
     UNION ALL SELECT id, :root, :now FROM messages
         WHERE conversation_id = :chat AND parent_id >= :first AND parent_id < :end AND id = parent_id + 1
         AND {NOT_DELETED}
-"""  # a span from `MessageTree.below`
+"""
 _ROOTS = """
     SELECT d.root_id FROM deleted_messages d JOIN messages m ON m.id = d.root_id
     WHERE d.message_id = d.root_id AND m.conversation_id = ? ORDER BY d.deleted_at DESC, d.root_id DESC
@@ -90,7 +97,8 @@ class MessageTree:
 
     def __init__(self, rows: Rows, conversation_id: int) -> None:
         self._rows, self._conversation_id = rows, conversation_id
-        self._parents: dict[int, int | None] = dict(rows(_RUNS, conversation_id))  # by the first id of a run
+        # The keys are the first ids of the runs.
+        self._parents: dict[int, int | None] = dict(rows(_RUNS, conversation_id))
         self._firsts = sorted(self._parents)
 
     def path_to(self, message_id: int) -> list[int]:
@@ -159,7 +167,8 @@ def _heads_of_cycles(parents: dict[int, int | None], strays: Iterable[int]) -> l
     """Return the oldest message of every cycle; those in `strays` no longer have a parent."""
     parents = parents | dict.fromkeys(strays)
     heads: list[int] = []
-    walk_of: dict[int, int] = {}  # the message whose walk visited it first
+    # Each message leads to the start of the walk that visited it first.
+    walk_of: dict[int, int] = {}
     for start in parents:
         step: int | None = start
         while step is not None and step not in walk_of:
@@ -175,11 +184,17 @@ def _heads_of_cycles(parents: dict[int, int | None], strays: Iterable[int]) -> l
 
 @dataclass(frozen=True, slots=True)
 class DeletedMessage:
-    """A deletion, for `restore` to undo."""
+    """A deletion, for `restore` to undo.
 
-    message_id: int  # the deleted message; all below it were deleted too
-    listed_id: int  # the end of the path shown before
-    count: int  # number of deleted messages
+    Attributes:
+        message_id: The deleted message; all messages below it were deleted too.
+        listed_id: The last message of the path that was visible before.
+        count: Number of deleted messages.
+    """
+
+    message_id: int
+    listed_id: int
+    count: int
 
 
 class MessageBin:

@@ -29,7 +29,8 @@ FOLDER_COLUMNS = "id, substr(name, 1, 1000), parent_id, expanded, deleted_at"
 _CHOICES = {each.value: each for each in ThinkingChoice}
 
 _HALF_RANGE, _RANGE = 2**63, 2**64  # SQLite's integers are signed, reply seeds are not
-_MIN, _MAX, _MAX_ENTRIES = 1e-9, 2**53, 1000  # limits of a reply's counters, beyond any real ones
+# The limits of a reply's counters, far beyond real values.
+_MIN, _MAX, _MAX_ENTRIES = 1e-9, 2**53, 1000
 NO_DATE = -1.0
 END_OF_DATES = 253_402_214_400
 """31 December 9999, a day before the last one of any time zone, in seconds since the epoch."""

@@ -3,7 +3,8 @@
 import sqlite3
 from collections.abc import Sequence
 
-APPLICATION_ID = 0x52444331  # "RDC1": identifies rdchat's databases, but not those of its development before 0.1.0
+APPLICATION_ID = 0x52444331
+""""RDC1" identifies rdchat's databases, but not those of its development before 0.1.0."""
 
 _SUMMARY_CHARACTERS = 200_000
 """Limit of the indexed characters of a summary."""

@@ -19,27 +19,38 @@ from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.schema import SUMMARY
 
 _MAX_CHARACTERS, _MAX_WORDS = 500, 16
-_SHARP_S, _MAX_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4  # of a word: each doubles the number of spellings
+# Each of these letters in a word doubles the number of spellings.
+_SHARP_S, _MAX_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4
 _LETTER = r"[^\W_]"
-_DECOMPOSED_BELOW = "\u2000"  # scripts beyond this, such as Hangul, would be split into parts of letters
-MAX_FOUND = 300  # conversations in an answer
-_MAX_MESSAGES = 20_000  # the newest ones with the words: more would take too long while a person types
-_ALL = -1  # no limit
-_BEFORE, _AFTER = 12, 160  # characters of a snippet around its first hit
-_NEAR = 400  # characters on either side of the hit, which are read as Markdown
-_READ = 20_000  # characters of a message that are read for a snippet
+# Scripts beyond this, such as Hangul, would be split into parts of letters.
+_DECOMPOSED_BELOW = "\u2000"
+MAX_FOUND = 300
+"""Largest number of conversations in an answer."""
+# Only the newest messages with the words are read: more would take too long while a person types.
+_MAX_MESSAGES = 20_000
+# No limit.
+_ALL = -1
+# Characters of a snippet before and after the beginning of its first hit.
+_BEFORE, _AFTER = 12, 160
+# Characters before and after the hit that are read as Markdown.
+_NEAR = 400
+# Characters of a message that are read for a snippet.
+_READ = 20_000
 _LISTED = "deleted_at IS NULL AND unlisted = 0"
 _IN_FOLDER = "folder_id IN (SELECT id FROM folders WHERE id = ? OR parent_id = ?)"
 _AMONG = "id IN (SELECT value FROM json_each(?))"
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {NOT_DELETED})"
-_MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"  # an index covers this
+# An index covers this query.
+_MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"
+# Returns the text from shortly before the first word on, the names of files, and the summary.
 _TEXT = """
     SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
         coalesce((SELECT group_concat(name, ', ') FROM message_files WHERE message_id = messages.id), ''),
         coalesce((SELECT substr(summary, 1, ?) FROM summaries_searched WHERE id = messages.id), '')
     FROM messages WHERE id = ?
-"""  # the text from shortly before the first word on, the names of files, and the summary
+"""
 
+# This matches the signs that Markdown hides; the named groups are the texts that it shows.
 _MARKS = re.compile(
     r"""
     ^[ \t]*(?:`{3}|~{3}).*$ | </?think>                        # fences
@@ -53,7 +64,7 @@ _MARKS = re.compile(
     | \*{2,3}+(?=\S) | (?<=\S)\*{2,3} | ~~ | (?<!\w)(?:\*|_{1,3})(?=\w) | (?<=\w|[.!?])(?:\*|_{1,3})(?!\w)
     """,
     re.VERBOSE | re.MULTILINE,
-)  # what Markdown hides; the named groups are what it shows
+)
 
 
 def split_words(search: str) -> list[str]:
@@ -86,7 +97,8 @@ class WordMatcher:
     def __init__(self, search: str) -> None:
         words = split_words(search)
         made = (_pattern(word, unfinished=index == len(words)) for index, word in enumerate(words, start=1))
-        patterns = [pattern for pattern in made if pattern]  # an accent alone cannot be searched
+        # An accent alone cannot be searched.
+        patterns = [pattern for pattern in made if pattern]
         self._each = [re.compile(pattern) for pattern in dict.fromkeys(patterns)]
         self._any = re.compile("|".join(patterns)) if patterns else None
         self.search = " ".join(words)
@@ -144,11 +156,17 @@ def _fold(character: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SearchQuery:
-    """A search. Fields that are empty or None do not filter."""
+    """A search. Fields that are empty or None do not filter.
 
-    text: str = ""  # as typed
-    model: str | None = None  # name of a model that wrote a message in the conversation
-    folder_id: int | None = None  # a folder; its inner folders count too
+    Attributes:
+        text: The text as the person typed it.
+        model: Name of a model that wrote a message in the conversation.
+        folder_id: A folder; its inner folders count too.
+    """
+
+    text: str = ""
+    model: str | None = None
+    folder_id: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.text.strip()) or self.model is not None or self.folder_id is not None
@@ -156,21 +174,32 @@ class SearchQuery:
 
 @dataclass(frozen=True, slots=True)
 class ChatHit:
-    """A conversation that was found."""
+    """A conversation that was found.
+
+    Attributes:
+        messages: Number of its messages with every word.
+        snippet: Text of the newest such message around the first word; empty if only the title matches.
+    """
 
     conversation: Conversation
-    messages: int = 0  # number of its messages with every word
-    snippet: str = ""  # text of the newest one around the first word; empty if only the title matches
+    messages: int = 0
+    snippet: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SearchAnswer:
-    """The result of a search."""
+    """The result of a search.
+
+    Attributes:
+        hits: The conversations, newest first, at most `MAX_HITS`.
+        found: Number of all conversations that match.
+        is_part: Whether only the newest of many messages were searched, so that there may be more.
+    """
 
     query: SearchQuery
-    hits: tuple[ChatHit, ...] = ()  # newest first, at most `MAX_FOUND`
-    found: int = 0  # number of all conversations found
-    is_part: bool = False  # whether only the newest of many messages were searched, so that there may be more
+    hits: tuple[ChatHit, ...] = ()
+    found: int = 0
+    is_part: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +310,8 @@ def _snippet(text: str, matcher: WordMatcher) -> str:
     first = _first_hit(text, matcher)
     near = text[max(0, first - _NEAR) : first + _NEAR]
     visible = _MARKS.sub(lambda mark: mark[mark.lastgroup] if mark.lastgroup else "", near)
-    if not matcher.spans(visible, 1):  # the hit is in what Markdown hides, such as an address
+    # The hit is in text that Markdown hides, such as an address.
+    if not matcher.spans(visible, 1):
         visible = near
     first = _first_hit(visible, matcher)
     begin = max(0, first - _BEFORE)

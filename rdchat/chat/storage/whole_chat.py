@@ -36,7 +36,8 @@ _TEXTS = """
     WHERE f.conversation_id = ?
 """
 _KINDS = {each.value: each for each in FileKind}
-_AT_ONCE = 500  # ids in a statement: every build of SQLite accepts 999
+# The ids of one statement; every build of SQLite accepts 999.
+_AT_ONCE = 500
 _NEW_FIELDS = MESSAGE_FIELDS[1:]  # SQLite gives a new message its id
 _INSERT_MESSAGE = f"INSERT INTO messages ({', '.join(_NEW_FIELDS)}) VALUES ({', '.join('?' * len(_NEW_FIELDS))})"
 _VISIBLE = "SELECT id FROM conversations WHERE deleted_at IS NULL AND unlisted = 0 ORDER BY updated_at DESC, id DESC"
@@ -156,14 +157,21 @@ class FullChat:
     """A conversation with all alternatives. Ids are local: `id` of a message is its index in the list.
 
     Each message comes after its parent. Only the order of `Message.activated` matters.
+
+    Attributes:
+        about: The conversation without an id; its title may be empty.
+        traces: Traces of replies (`reply_trace`), by the message's index.
+        texts: Texts of the messages' files, by digest.
+        folder: Name of the folder, after that of the folder around it; empty outside of folders.
+        without: Number of parts of each kind that cannot be taken: `{"image": 2}`.
     """
 
-    about: Conversation  # without an id; the title may be empty
+    about: Conversation
     messages: tuple[Message, ...]
-    traces: Mapping[int, bytes] = field(default_factory=dict)  # traces of replies (`reply_trace`), by index
-    texts: Mapping[str, str] = field(default_factory=dict)  # texts of the messages' files, by digest
-    folder: tuple[str, ...] = ()  # name of the folder, after that of the folder around it; empty outside of folders
-    without: Mapping[str, int] = field(default_factory=dict)  # parts that cannot be taken: `{"image": 2}`
+    traces: Mapping[int, bytes] = field(default_factory=dict)
+    texts: Mapping[str, str] = field(default_factory=dict)
+    folder: tuple[str, ...] = ()
+    without: Mapping[str, int] = field(default_factory=dict)
 
 
 def parents_first[K](parents: Mapping[K, K | None]) -> list[K]:

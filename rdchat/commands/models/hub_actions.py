@@ -123,12 +123,14 @@ def _watch(records: queue.SimpleQueue[Download], line: ProgressLine) -> Download
     notes: tuple[str, ...] = ()
     while True:
         try:
-            progress = records.get(timeout=_POLL_S)  # so that Ctrl-C is noticed
+            # The limit lets Ctrl-C be noticed.
+            progress = records.get(timeout=_POLL_S)
         except queue.Empty:
             continue
         if progress.state.has_ended:
             return progress
-        if progress.files or sys.stderr.isatty():  # without a hub, a log gets only one line
+        # A log gets only one line while the hub has not answered.
+        if progress.files or sys.stderr.isatty():
             line.show_text(_progress_text(progress), stage=progress.state.value)
         if progress.notes and progress.notes != notes:
             line.print_line(progress.notes[0])

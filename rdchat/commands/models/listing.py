@@ -91,15 +91,18 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         command = download_command(model.repository, model.revision, model.gguf)
         problem = f"{here / size:.0%} downloaded; `{command}` resumes."
     return {
-        "name": model.name if unfinished else listed_name(model),  # accepted by `--model`, `verify` and `delete`
+        # `--model`, `verify` and `delete` accept this name.
+        "name": model.name if unfinished else listed_name(model),
         "place": model.origin,
         "path": "" if unfinished else str(model.path),
         "kind": "" if unfinished else "drafter" if model.is_drafter else "model",
         "family": "GGUF" if model.is_gguf else model.family,
         "parameters": sizes.parameters if sizes is not None else None,
         "quantization": model.quantization,
-        "size": size,  # bytes of its weights; of all its files for an unfinished download
-        "here": here,  # bytes of these on disk
+        # Bytes of its weights; of an unfinished download, bytes of all its files.
+        "size": size,
+        # Bytes of these that are on this disk.
+        "here": here,
         "complete": not problem,
         "problem": problem,
     }

@@ -17,7 +17,8 @@ from rdchat.files.file_lock import FileLock
 from rdchat.files.privacy import is_private, private_folder
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_TIMEOUT_MS = 10_000  # a first start on a slow machine, and a window that just closes, take seconds
+# A first start on a slow machine takes seconds, and so does a window that is closing.
+_ANSWER_TIMEOUT_MS = 10_000
 _RETRY_MS = 50
 _SHOW = b'{"do": "show"}\n'
 
@@ -124,7 +125,8 @@ class SingleInstance(QObject):
             self.activation_requested.emit()
 
 
-_MAX_PATH_BYTES = 103  # macOS; Linux allows a few more
+# The limit of macOS; Linux allows a few more.
+_MAX_PATH_BYTES = 103
 
 
 def listening_path(folder: Path) -> Path:

@@ -12,7 +12,8 @@ from rdchat.services.background.background_work import BackgroundWork
 from rdchat.services.chat.storage_watch import SettingsControl
 
 _LOG = logging.getLogger(__name__)
-_LOOK_AGAIN_MS = 60 * 60 * 1000  # the app may stay open for days
+# The app may stay open for days.
+_LOOK_AGAIN_MS = 60 * 60 * 1000
 
 
 class UpdateCheck(QObject):

@@ -31,11 +31,15 @@ from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Fa
 from rdchat.thoughts import split_thoughts
 from rdchat.work.job import Job
 
-_QUIET_MS = 250  # after the last letter
-_CLOSING_S = 0.2  # a count that goes on in the tokenizer's process is not waited for
-_REPLY_SHARE = 4  # of the context is kept for the reply: one part in so many, or what a reply may have
+# The pause after the last letter before tokens are counted.
+_QUIET_MS = 250
+# Closing does not wait longer for a count in the tokenizer's process.
+_CLOSING_S = 0.2
+# The reply gets this part of the context (a quarter), or its limit of tokens if that is less.
+_REPLY_SHARE = 4
 TOO_LONG = "Too long for this model. Choose above how to shorten the chat, or shorten your message."
-_NEXT = "?"  # stands for the question that will follow the last reply
+# Stands for the question that will follow the last reply.
+_NEXT = "?"
 _CONTINUES = Notice(
     "This chat continues from a summary of the last one", "The summary is in its system prompt (Chat Options)."
 )
@@ -153,7 +157,8 @@ class ContextMeter(QObject):
         self._job = job
 
     def _take(self, job: Job[ContextUse], outcome: ContextUse | RdchatError) -> None:
-        if job is self._job:  # else a change of the chat has cancelled it
+        # Otherwise a change of the chat has cancelled it.
+        if job is self._job:
             self._job, self.current = None, True
             # an error of the chat template is reported by the reply that fails
             self._show(outcome if isinstance(outcome, ContextUse) else None)
@@ -351,7 +356,8 @@ class ChatContext(QObject):
             self._begin(Doing.NOTHING)
         elif self.doing is Doing.STARTING_ANEW:
             self._begin(Doing.NOTHING)
-            with self._storage.reading():  # the texts of files; without them the chat stays as it is
+            # This reads the texts of files; if that fails, the chat stays as it is.
+            with self._storage.reading():
                 self._go_on_anew(summary)
         else:
             assert self._plan is not None, "a summary is planned first"

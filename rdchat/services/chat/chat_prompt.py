@@ -13,9 +13,12 @@ _SUMMARY_NOTE = "This is a summary of the conversation so far; what follows goes
 
 type FileText = Callable[[AttachedFile], str]
 Count = Callable[[Sequence[ChatMessage]], int]
-_LONGEST_SUMMARY = 768  # tokens
-_LONGEST_THOUGHT = 2048  # tokens for thinking, if that cannot be switched off
-_MIN_PIECE = 200  # characters; a context with less room cannot be used for a summary
+# The longest summary, in tokens.
+_LONGEST_SUMMARY = 768
+# The tokens for thinking before a summary, if it cannot be switched off.
+_LONGEST_THOUGHT = 2048
+# In characters; a context with less room cannot be used for a summary.
+_MIN_PIECE = 200
 
 SUMMARY_WISH = (
     "Summarise the conversation below for yourself, so that you can go on with it without having read it. Keep names,"

@@ -34,7 +34,8 @@ from rdchat.services.engine.engine_worker import EngineWorker
 
 _LOG = logging.getLogger(__name__)
 _DELIVERY_INTERVAL_S = 1 / 30
-_REST_AFTER_MS = 5 * 60 * 1000  # without a request; wiring memory again is suspected of 55 to 77 ms (mlx-lm 1435)
+# The engine rests after so long without a request. Wiring memory again may take 55 to 77 ms (mlx-lm issue 1435).
+_REST_AFTER_MS = 5 * 60 * 1000
 SWITCH_INTERVAL_S = 0.001
 """How long a thread may keep Python from the others while a window is open; Python's own is 0.005.
 
@@ -87,9 +88,11 @@ class EngineClient(QObject):
         self._rest.timeout.connect(self._worker.rest_requested)
 
     def _start_thread(self) -> QThread:
-        thread = _EngineThread()  # no parent: a thread that hangs must not be destroyed with this object
+        # It has no parent: a thread that hangs must not be destroyed with this object.
+        thread = _EngineThread()
         thread.setObjectName("engine")
-        thread.setStackSize(host.THREAD_STACK_BYTES)  # it loads and parses what strangers nested as deep as they liked
+        # It loads and parses data of strangers, which may be nested to any depth.
+        thread.setStackSize(host.THREAD_STACK_BYTES)
         self._worker.moveToThread(thread)
         queued = Qt.ConnectionType.QueuedConnection
         self._submitted.connect(self._worker.work, queued)
@@ -120,7 +123,8 @@ class EngineClient(QObject):
                 for the server cancels nothing but the background. A `Failure` ends a reply whose model is unloaded.
         """
         request = EngineRequest(command, on_event, background, direct)
-        self._requested.emit(request)  # at once on the main thread, queued from another
+        # On the main thread this acts at once; from another thread it is queued.
+        self._requested.emit(request)
         return request
 
     @Slot(object)
@@ -205,7 +209,8 @@ class EngineClient(QObject):
         """Deliver what has come. One event is taken at a time, so that a callback that shuts down keeps the order."""
         self._delivered_at = time.monotonic()
         for _ in range(len(self._outbox)):
-            if not self._outbox:  # merged into earlier ones, or delivered by a callback that shut down
+            # The event was merged into earlier ones, or delivered by a callback that shut down.
+            if not self._outbox:
                 break
             request, event = take_merged(self._outbox)
             if request not in self._open:
@@ -213,7 +218,8 @@ class EngineClient(QObject):
             on_event = _ignore if request.ended else request.on_event
             if isinstance(event, FINAL):
                 self._open.remove(request)
-                request.on_event = _ignore  # a callback may hold the request: no cycle is left to the collector
+                # A callback may refer to the request: this leaves no cycle for the garbage collector.
+                request.on_event = _ignore
             on_event(event)
             if isinstance(event, FINAL):
                 self.request_ended.emit()
@@ -301,7 +307,8 @@ class ModelSlot(QObject):
     def follow(self, request: EngineRequest, event: EngineEvent) -> None:
         """Take an event of a load that another program requested. If that fails, the model from before comes back."""
         if request is not self._followed:
-            if request.reason or isinstance(event, Failure):  # the person chose another model, or it did not begin
+            # The person chose another model, or the load did not begin.
+            if request.reason or isinstance(event, Failure):
                 return
             assert isinstance(request.command, LoadModel)
             self._followed, self._before = request, (self.chosen, self.dtype) if self.info else None

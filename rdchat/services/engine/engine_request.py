@@ -182,7 +182,9 @@ class EngineRequest:
         A direct request always has its last event: a `Failure` with the reason, where there is one.
         """
         self.reason = self.reason or reason
-        self.cancelled = True  # before `_end_early` is read: `attach` does both in the opposite order, so one sees it
+        # This comes before `_end_early` is read. `attach` does both in the opposite order, so one of the two sees the
+        # other.
+        self.cancelled = True
         if self._end_early is not None:
             self._end_early()
 

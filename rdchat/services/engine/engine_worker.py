@@ -93,12 +93,14 @@ class EngineWorker(QObject):
         self._problem = ""
         self.hidden = False
         self.rest_requested.connect(self._rest, Qt.ConnectionType.QueuedConnection)
-        self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)  # behind requests that wait
+        # Being queued, it comes after requests that wait.
+        self.idle_requested.connect(self._idle, Qt.ConnectionType.QueuedConnection)
 
     @Slot()
     def work(self) -> None:
         """Carry out the next request; its last event ends it, unless it is a load that was cancelled."""
-        if not self._inbox:  # a paused reply let the request go first
+        # A paused reply let the request go first.
+        if not self._inbox:
             return
         request = self._inbox.popleft()
         if request is None:

@@ -251,7 +251,8 @@ def named(title: str) -> str:
 
 def _copy_names(title: str, form: str) -> Iterator[str]:
     """Yield `Title copy`, `Title copy 2` and so on, for the form `{0} copy{1}`."""
-    title = title[:_LONGEST_COPIED]  # the store would cut the end of a longer name
+    # The store would cut the end of a longer name.
+    title = title[:_LONGEST_COPIED]
     yield form.format(title, "")
     for number in count(2):
         yield form.format(title, f" {number}")

@@ -102,7 +102,8 @@ class TitleWriter(QObject):
                 if conversation_id not in self._failed and may_read and (exchange := _first_exchange(path)):
                     self._ask(conversation_id, *exchange)
                     return
-        except StorageError:  # the person's next command reports it
+        except StorageError:
+            # The person's next command reports it.
             return
 
     def _ask(self, conversation_id: int, prompt: Message, reply: Message) -> None:
