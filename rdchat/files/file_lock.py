@@ -40,7 +40,7 @@ class FileLock:
                 error, problem, "Keep rdchat's data on a disk of this machine, not on a network share."
             ) from error
 
-    def is_in_place(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether `path` is still the locked file: if it was deleted, others can lock a new one."""
         try:
             return self._descriptor is not None and os.path.samestat(os.fstat(self._descriptor), self._path.stat())

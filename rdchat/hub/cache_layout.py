@@ -101,7 +101,7 @@ class CachedRepository:
                 raise StorageLockedError(
                     f"Another program is downloading {self.name}.", "Wait for it, or pause it there."
                 ) from error
-            if lock.is_in_place():
+            if lock.is_current():
                 break
             lock.release()  # its last holder removed the folder
         try:

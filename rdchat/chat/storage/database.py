@@ -263,7 +263,7 @@ class Database:
             self._log = file_id(companion(self.path, "-wal"))
             return
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self._lock.is_in_place():
+        if not self._lock.is_current():
             self._lock, lost = FileLock(companion(self.path, ".lock")), self._lock
             lost.release()
         notice = restore_file(self.connection, self.path, self._log)

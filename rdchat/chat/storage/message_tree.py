@@ -22,13 +22,13 @@ _BEYOND = 2**62
 
 _DELETED = "(SELECT message_id FROM deleted_messages)"
 NOT_DELETED = f"id NOT IN {_DELETED}"
-_PLACE = f"""
+_SIBLING_POSITION = f"""
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
         AND s.role = m.role AND s.id < m.id AND s.{NOT_DELETED}),
     (SELECT count(*) FROM messages s WHERE s.parent_id IS m.parent_id AND s.conversation_id = m.conversation_id
         AND s.role = m.role AND s.{NOT_DELETED})
 """
-MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE id = ?"
+MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE id = ?"
 
 # an index covers these two queries: the messages of a long chat are spread over megabytes of the file
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
@@ -80,7 +80,9 @@ def messages_of(count: int) -> str:
     """Return the query for this many messages of a conversation, in any order."""
     marks = ", ".join("?" * count)
     # the plus keeps SQLite from using the conversation's index, with which it would scan the whole chat
-    return f"SELECT {MESSAGE_COLUMNS}, {_PLACE} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
+    return (
+        f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
+    )
 
 
 class MessageTree:
@@ -291,7 +293,7 @@ def expiry_limit(connection: sqlite3.Connection, now: float, *tables: str) -> fl
     return limit
 
 
-def _restore(connection: sqlite3.Connection, message_id: int, shown: Callable[[], int]) -> None:
+def _restore(connection: sqlite3.Connection, message_id: int, last_visible: Callable[[], int]) -> None:
     if not connection.execute("DELETE FROM deleted_messages WHERE root_id = ?", (message_id,)).rowcount:
         raise StorageError("This message was deleted for good.", "Deleted messages are kept for 30 days.")
-    connection.execute(ACTIVATE, (shown(),))
+    connection.execute(ACTIVATE, (last_visible(),))

@@ -25,17 +25,17 @@ def _triggers(
         when: SQL condition for changes that count.
     """
     new, old, is_in, was_in = (sql.format(row=row) for sql in (text, condition) for row in ("new.", "old."))
-    words = f"{index}_index"
+    entries = f"{index}_index"
     return f"""
 CREATE TRIGGER {index}_added AFTER INSERT ON {table} WHEN {is_in} BEGIN
-    INSERT INTO {words} (rowid, {column}) VALUES (new.id, {new});
+    INSERT INTO {entries} (rowid, {column}) VALUES (new.id, {new});
 END;
 CREATE TRIGGER {index}_removed AFTER DELETE ON {table} WHEN {was_in} BEGIN
-    INSERT INTO {words} ({words}, rowid, {column}) VALUES ('delete', old.id, {old});
+    INSERT INTO {entries} ({entries}, rowid, {column}) VALUES ('delete', old.id, {old});
 END;
 CREATE TRIGGER {index}_changed AFTER UPDATE OF {columns} ON {table} {when} BEGIN
-    INSERT INTO {words} ({words}, rowid, {column}) SELECT 'delete', old.id, {old} WHERE {was_in};
-    INSERT INTO {words} (rowid, {column}) SELECT new.id, {new} WHERE {is_in};
+    INSERT INTO {entries} ({entries}, rowid, {column}) SELECT 'delete', old.id, {old} WHERE {was_in};
+    INSERT INTO {entries} (rowid, {column}) SELECT new.id, {new} WHERE {is_in};
 END;"""
 
 

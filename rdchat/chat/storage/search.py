@@ -24,7 +24,7 @@ _SHARP_S, _MAX_SHARP_S = re.compile("ss|[ßẞ]", re.IGNORECASE), 4
 _LETTER = r"[^\W_]"
 # Scripts beyond this, such as Hangul, would be split into parts of letters.
 _DECOMPOSED_BELOW = "\u2000"
-MAX_FOUND = 300
+MAX_HITS = 300
 """Largest number of conversations in an answer."""
 # Only the newest messages with the words are read: more would take too long while a person types.
 _MAX_MESSAGES = 20_000
@@ -192,13 +192,13 @@ class SearchAnswer:
 
     Attributes:
         hits: The conversations, newest first, at most `MAX_HITS`.
-        found: Number of all conversations that match.
+        total: Number of all conversations that match.
         is_part: Whether only the newest of many messages were searched, so that there may be more.
     """
 
     query: SearchQuery
     hits: tuple[ChatHit, ...] = ()
-    found: int = 0
+    total: int = 0
     is_part: bool = False
 
 
@@ -236,8 +236,8 @@ class SearchReader:
         in_title, matches_title = _condition(query.text, "titles_index", "title")
         with self._opened() as connection:
             if not words:
-                rows, found = _newest_chats(connection, where, parameters)
-                return SearchAnswer(query, tuple(ChatHit(conversation_from(row)) for row in rows), found)
+                rows, total = _newest_chats(connection, where, parameters)
+                return SearchAnswer(query, tuple(ChatHit(conversation_from(row)) for row in rows), total)
             counted = {
                 chat: (newest_id, count)
                 for chat, newest_id, count in connection.execute(
@@ -251,7 +251,7 @@ class SearchReader:
             }
             # in JSON: the number of parameters is limited, and a read-only connection may not make a temporary table
             among = json.dumps([*(titled | counted.keys())])
-            rows, found = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
+            rows, total = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
             matcher = WordMatcher(query.text)
             hits = []
             for row in rows:
@@ -262,7 +262,7 @@ class SearchReader:
                     texts = connection.execute(_TEXT, parameters_of_text).fetchone() or ()
                     snippet = _snippet(next(filter(matcher.is_in, texts), "\n".join(texts)), matcher)
                 hits.append(ChatHit(conversation_from(row), count, snippet))
-            return SearchAnswer(query, tuple(hits), found, is_part)
+            return SearchAnswer(query, tuple(hits), total, is_part)
 
     def messages_with(self, conversation_id: int, words: str) -> MessageMatches:
         """Search the messages of one conversation. Raises sqlite3.Error."""
@@ -301,7 +301,7 @@ def _newest_chats(
     """Return the newest rows for which all conditions hold, and the number of all such rows."""
     table = f"FROM conversations WHERE {' AND '.join(where)}"
     (count,) = connection.execute(f"SELECT count(*) {table}", parameters).fetchone()
-    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MAX_FOUND}"
+    newest = f"SELECT {CONVERSATION_COLUMNS} {table} ORDER BY updated_at DESC, id DESC LIMIT {MAX_HITS}"
     return connection.execute(newest, parameters).fetchall(), count
 
 

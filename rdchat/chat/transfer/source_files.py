@@ -42,7 +42,7 @@ _LM_STUDIO_SIBLINGS = (".config.chat.json", ".metadata.chat.json")
 
 _CHUNK = 1 << 17
 # The title of a chat that is too long is in its beginning.
-_KEPT = 1 << 16
+_PREVIEW_BYTES = 1 << 16
 _QUOTE, _OTHER, _COMMA, _OPEN, _CLOSE = 1, 2, 3, 4, 5
 _MARKS = {'"': _QUOTE, ":": _OTHER, ",": _COMMA, "[": _OPEN, "{": _OPEN, "]": _CLOSE, "}": _CLOSE}
 _KINDS = bytes(_MARKS.get(chr(byte), 0) for byte in range(256))
@@ -127,8 +127,8 @@ class JsonList:
         if length + len(more) <= self._max_bytes:
             value += more
         elif length <= self._max_bytes:
-            value += more[:_KEPT]
-            del value[_KEPT:]
+            value += more[:_PREVIEW_BYTES]
+            del value[_PREVIEW_BYTES:]
         return len(more)
 
 

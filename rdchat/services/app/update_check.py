@@ -28,7 +28,7 @@ class UpdateCheck(QObject):
         address: As given.
     """
 
-    found = Signal(Update)
+    update_found = Signal(Update)
 
     def __init__(self, settings: SettingsControl, address: str, today: Callable[[], date] = date.today) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class UpdateCheck(QObject):
 
     def _take(self, result: object) -> None:
         if isinstance(result, Update):
-            self.found.emit(result)
+            self.update_found.emit(result)
         elif result is not None:
             _LOG.warning("A new version could not be looked for: %s", result)
 

@@ -249,11 +249,11 @@ class ChatContext(QObject):
 
     def summarise(self) -> None:
         """Replace the oldest turns in the prompt with a summary; they stay in the chat."""
-        self._start(Doing.SUMMARISING, partial(plan_summary, whole=False))
+        self._start(Doing.SUMMARISING, partial(plan_summary, to_end=False))
 
     def start_anew(self) -> None:
         """Begin a new chat with a summary of this one."""
-        self._start(Doing.STARTING_ANEW, partial(plan_summary, whole=True))
+        self._start(Doing.STARTING_ANEW, partial(plan_summary, to_end=True))
 
     def _start(self, doing: Doing, plan: Callable[[ChatPrompt, Budget, Count], object]) -> None:
         info = self._model.info

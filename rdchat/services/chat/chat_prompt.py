@@ -149,8 +149,8 @@ class SummaryPlan:
     thoughts: int = 0
 
 
-def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: bool) -> SummaryPlan | None:
-    """Plan a summary of the oldest turns, so that the rest fits, or of the `whole` chat; None if there is nothing.
+def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, to_end: bool) -> SummaryPlan | None:
+    """Plan a summary of the oldest turns, so that the rest fits, or `to_end` of all turns; None if there is nothing.
 
     An unanswered question is never summarised.
 
@@ -158,7 +158,7 @@ def plan_summary(prompt: ChatPrompt, budget: Budget, count: Count, *, whole: boo
         PromptTooLongError: If the context is too small for a summary.
     """
     max_tokens = min(_LONGEST_SUMMARY, budget.limit // 4)
-    last = _last_answered(prompt.path) if whole else cut_position(prompt, budget, count, max_tokens)
+    last = _last_answered(prompt.path) if to_end else cut_position(prompt, budget, count, max_tokens)
     text = "" if last is None else text_before(prompt.path, last)
     if last is None or not text:
         return None

@@ -109,8 +109,8 @@ class DraftControl(QObject):
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
         """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
-        found = self._search.results if self._search is not None else ()
-        fits = ((each, self._fits.get(each.model)) for each in found)
+        results = self._search.results if self._search is not None else ()
+        fits = ((each, self._fits.get(each.model)) for each in results)
         checked = (replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in fits)
         return tuple(each for each in checked if each.problem or each.model in self._fits)
 

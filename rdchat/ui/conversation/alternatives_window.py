@@ -92,9 +92,9 @@ class AlternativePane(QWidget):
         self.use.setAccessibleName(f"Use This One, {side}")
         parts = ((self.model, 1), self.previous, self.position, self.next)
         head = row(*parts, spacing=TIGHT, margins=(MEDIUM, SMALL, SMALL, 0))
-        about = row(self.made, margins=(MEDIUM, 0, MEDIUM, SMALL))
+        caption = row(self.made, margins=(MEDIUM, 0, MEDIUM, SMALL))
         foot = row(None, self.use, margins=(MEDIUM, SMALL, MEDIUM, SMALL))
-        column(head, about, Separator(theme), (self.area, 1), Separator(theme), foot, within=self, spacing=0)
+        column(head, caption, Separator(theme), (self.area, 1), Separator(theme), foot, within=self, spacing=0)
 
     def show_message(self, message: Message, *, in_use: bool) -> None:
         """Show an alternative; the one that the chat shows already need not be chosen."""

@@ -13,7 +13,7 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 UNDO_MS = 10_000
-_MAX_SHOWN = 2  # banners; more would take the chat's room
+_MAX_BANNERS = 2  # banners; more would take the chat's room
 _TEXT_WIDTH = 260  # pixels: the least that the text, the icon and the close button get beside other buttons
 
 
@@ -114,7 +114,7 @@ class BannerArea(QWidget):
     def _show_newest(self) -> None:
         banners = list(self._keyed.values())
         for index, banner in enumerate(reversed(banners)):
-            banner.setVisible(index < _MAX_SHOWN)
+            banner.setVisible(index < _MAX_BANNERS)
         self.setVisible(bool(banners))
 
     def banner(self, key: str) -> Banner | None:

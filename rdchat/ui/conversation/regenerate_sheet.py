@@ -15,7 +15,7 @@ from rdchat.ui.style.layouts import column, form_layout, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _FIELD_WIDTH = 340
-_NAME_SHOWN = 28  # characters
+_NAME_LENGTH = 28  # characters
 _PROMPT_LINES = 5
 
 type ModelChoice = tuple[str, str | None]  # its name, and as it is loaded
@@ -58,7 +58,7 @@ class RegenerateSheet(QDialog):
             self.model.addItem(own_model)
         self.offer_drafters()
         self.loading = ThemedLabel(theme, "It is loaded first and replaces the present one.", "muted", -1, wraps=True)
-        short = own_model if len(own_model) <= _NAME_SHOWN else f"{own_model[: _NAME_SHOWN - 1].rstrip()}…"
+        short = own_model if len(own_model) <= _NAME_LENGTH else f"{own_model[: _NAME_LENGTH - 1].rstrip()}…"
         self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
         set_tip(self.back, own_model)
         self.back.setChecked(True)

@@ -100,7 +100,7 @@ class ChipRow(QWidget):
             chip.show()
 
     def layout_for(self, width: int, *, right: bool = False) -> int:
-        """Place the chips within a width, from the left or at the right; return the height they take."""
+        """Arrange the chips within a width, from the left or at the right; return the height they take."""
         lines: list[list[tuple[FileChip, int]]] = []
         left = 0
         for chip in self.chips:
@@ -133,8 +133,8 @@ class SentFiles(ChipRow):
         super().__init__(parent)
         self.set_chips([self._chip(file, theme) for file in files])
 
-    def place(self, width: int) -> int:
-        """Place the chips within a width; return the height they take with the gap below."""
+    def arrange(self, width: int) -> int:
+        """Arrange the chips within a width; return the height they take with the gap below."""
         height = self.layout_for(width, right=True)
         self.setGeometry(0, 0, width, height)
         return height + SMALL if self.chips else 0

@@ -319,14 +319,14 @@ class ImportExport(QObject):
 
         start(progress.show_progress, end)
 
-    def _restore(self, title: str, kept: str, *, can_undo: bool) -> None:
-        """Replace the store by the prepared backup; `kept` introduces the file of the present chats."""
+    def _restore(self, title: str, introduction: str, *, can_undo: bool) -> None:
+        """Replace the store by the prepared backup; `introduction` comes before the path of the chats so far."""
         try:
             restored = self._transfers.restore()
         except StorageError as error:
             self._fail(error)
             return
-        text = f"{kept} {restored.database}" if restored.database else ""
+        text = f"{introduction} {restored.database}" if restored.database else ""
         self._banner(title, text, "Undo" if can_undo and text else "", partial(self._undo_restore, restored))
 
     def _fail(self, error: RdchatError) -> None:

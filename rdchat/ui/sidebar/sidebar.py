@@ -65,8 +65,8 @@ class FilterButton(IconButton):
             menu.actions()[-1].setText("No folders yet")
             menu.actions()[-1].setEnabled(False)
 
-    def _add(self, words: str, query: SearchQuery) -> None:
-        add_action(self._menu, words, lambda: self.choose(query), query == self.chosen)
+    def _add(self, text: str, query: SearchQuery) -> None:
+        add_action(self._menu, text, lambda: self.choose(query), query == self.chosen)
 
 
 def line(*parts: Part, margins: tuple[int, int, int, int]) -> QWidget:
@@ -107,10 +107,10 @@ def result_text(answer: SearchAnswer | None) -> str:
     """Return how many chats a search found; None while it runs."""
     if answer is None:
         return "Searching…"
-    if len(answer.hits) < answer.found:
-        found = f"{'more than ' if answer.is_part else ''}{answer.found:,}"
-        return f"Newest {len(answer.hits):,} of {found} found"
-    return f"{'More than ' if answer.is_part else ''}{counted(answer.found, 'chat')} found"
+    if len(answer.hits) < answer.total:
+        total = f"{'more than ' if answer.is_part else ''}{answer.total:,}"
+        return f"Newest {len(answer.hits):,} of {total} found"
+    return f"{'More than ' if answer.is_part else ''}{counted(answer.total, 'chat')} found"
 
 
 _EMPTY = {
@@ -180,13 +180,13 @@ class Sidebar(Ground):
         chats, in_bin = self._chats, self.row_actions.in_bin
         searching, rows = bool(chats.query), chats.rows
         matcher = self.list.painter.matcher
-        if matcher.search != (words := " ".join(chats.query.text.split())):
-            matcher = WordMatcher(words)
+        if matcher.search != (search := " ".join(chats.query.text.split())):
+            matcher = WordMatcher(search)
         self.list.show_rows(rows, matcher, in_bin)
         self.mark_open()
         answered = chats.answer is not None and chats.answer.query == chats.query
-        found = result_text(chats.answer if answered else None)
-        self.header_text.setText(found if searching else location_name(chats.location))
+        result = result_text(chats.answer if answered else None)
+        self.header_text.setText(result if searching else location_name(chats.location))
         self.header.setVisible(searching or chats.location is not Location.CHATS)
         for location, count in ((Location.ARCHIVE, chats.archived), (Location.BIN, chats.deleted)):
             button, name = self.location_buttons[location], location_name(location)

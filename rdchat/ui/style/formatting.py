@@ -131,8 +131,8 @@ def load_text(progress: LoadProgress) -> str:
 
 def prefill_text(progress: PrefillProgress) -> str:
     """Return `Reading the prompt: 512 of 2,048 tokens`, with the number of cached tokens."""
-    kept = f", {progress.cached:,} kept from before" if progress.cached else ""
-    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{kept}"
+    cached = f", {progress.cached:,} kept from before" if progress.cached else ""
+    return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{cached}"
 
 
 def day_text(when: float | None, now: float | None = None) -> str:

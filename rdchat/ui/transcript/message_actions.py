@@ -54,11 +54,13 @@ def summary(message: Message) -> list[str]:
     parts = ["edited" if message.edited else ""]
     if s is not None:
         figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
-        kept = f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else ""
+        cached = (
+            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else ""
+        )
         parts += [
             _mode_text(drafting) if drafting else "",
             *(form.format(value) for value, form in figures if value != formatting.NONE),
-            kept,
+            cached,
             f"drafter {drafter_name(drafting)}" if drafting and drafting.mode in _NAMED else "",
             _LAST_PART if drafting and drafting.last_part else "",
         ]

@@ -63,7 +63,7 @@ class PersonMessage(MessageWidget):
 
     def layout_for(self, width: int) -> int:
         column_width = width - 2 * EDGE
-        self._files.setFixedHeight(self._files.place(width - EDGE))
+        self._files.setFixedHeight(self._files.arrange(width - EDGE))
         widest = min(round(column_width * _WIDEST), column_width - _BUTTONS) - 2 * _PAD
         is_short = len(self.message.text) < _LONG
         text_width = self.body.natural_width(widest) if is_short else widest

@@ -186,7 +186,7 @@ class UpdateNotice(QObject):
     def __init__(self, check: UpdateCheck, area: BannerArea, theme: Theme) -> None:
         super().__init__(area)
         self._check, self._area, self._theme = check, area, theme
-        check.found.connect(self.show_update)
+        check.update_found.connect(self.show_update)
 
     @Slot()
     def start(self) -> None:

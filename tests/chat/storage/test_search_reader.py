@@ -50,7 +50,7 @@ def test_it_finds_what_the_store_finds_and_marks_it(
 ) -> None:
     answer = reader.search(SearchQuery(search))
     assert [hit.conversation for hit in answer.hits] == store.conversations(search)
-    assert answer.found == len(answer.hits)
+    assert answer.total == len(answer.hits)
     matcher = WordMatcher(search)
     for hit in answer.hits if search else ():
         assert bool(hit.messages) == bool(hit.snippet)

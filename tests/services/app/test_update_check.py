@@ -66,7 +66,7 @@ def test_it_asks_once_a_day(
 ) -> None:
     address.answers = [UPDATE, None, NetworkError("Nobody answers."), UPDATE]
     found: list[Update] = []
-    check.found.connect(found.append)
+    check.update_found.connect(found.append)
     check.answer(True)
     qtbot.waitUntil(lambda: found == [UPDATE], timeout=5000)
     check.look()

@@ -151,7 +151,7 @@ def test_a_command_does_not_depend_on_how_many_chats_there_are(chat: Chat, windo
         do(f"show {place}", lambda place=place: window.sidebar.show_location(place))  # type: ignore[misc]
     for query in (SearchQuery("w5"), SearchQuery(folder_id=order.folders[1].id)):
         do("search", lambda query=query: desk.search(query))  # type: ignore[misc]
-        chat.qtbot.waitUntil(lambda: desk.answer is not None and desk.answer.found > 0)
+        chat.qtbot.waitUntil(lambda: desk.answer is not None and desk.answer.total > 0)
         do("end of the search", lambda: desk.search(""))
     do("scroll", window.sidebar.list.scrollToBottom)
     do("close", window.close)
