@@ -1,6 +1,6 @@
 """A chat with one model: applies its chat template and keeps the KV cache between turns.
 
-`warm` compiles what a first reply needs before there is one, in short slices.
+`warm` compiles in advance what a first reply needs, in short slices.
 """
 
 import rdchat.inference.blas  # noqa: F401  before MLX
@@ -117,7 +117,7 @@ class ChatSession:
         model: The target.
         drafters: Give a reply its drafter.
         caches: The KV caches of earlier conversations.
-        cache: The one of the last reply.
+        cache: The KV cache of the last reply.
     """
 
     def __init__(self, model: LoadedModel, drafters: Drafters | None = None, cache_bytes: int = 0) -> None:

@@ -1,1 +1,1 @@
-"""Requests, events, results and protocols of the engine: plain frozen data. No MLX, no side effect of importing it."""
+"""Requests, events, results and protocols of the engine: plain frozen data. Importing it loads no MLX."""

@@ -39,10 +39,10 @@ class AnswerShape:
 
     Attributes:
         source: The schema, expression or grammar; empty for `JSON`.
-        unenforced: JSON object: the schemas that a finished answer is checked with, where `source` does not enforce all
-            of them. Each has the name of the tool whose arguments it describes, or an empty one for other answers.
-            Empty for no check.
-        left_out: Keywords that `source` does not enforce, below the names of their tools.
+        unenforced: JSON object: the schemas that a finished answer is checked with, because `source` does not enforce
+            them completely. The keys are the names of the tools whose arguments they describe; the answer itself has
+            an empty key. Without a check the text is empty.
+        left_out: Keywords that `source` does not enforce, by the name of their tool.
 
     Raises:
         InvalidSettingError: If the source is too large, empty, or no JSON where it must be.

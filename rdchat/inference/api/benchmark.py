@@ -74,12 +74,12 @@ class BenchRun:
         pieces: Text that became final with each token.
         times_ms: Milliseconds from the request until each token was known; tokens of one round share a moment.
         statistics: Counters of the reply; for mlx-lm only times and numbers of tokens.
-        mode_reason: Why another mode ran than the cell's, or none; None if it is the same.
+        mode_reason: Why a mode other than the cell's ran, or why nothing ran; None if the cell's own mode ran.
         chosen: What the automatic mode chose in the end.
         difference: Where it first differs from plain decoding of the same prompt, trial, temperature and precision;
             None where it is the same, and for mlx-lm.
-        baseline: Index of the plain decoding that it is compared with; its own for plain decoding itself.
-        dtype: Precision that the model's weights had, which `auto` does not tell.
+        baseline: Index of the cell of plain decoding that it is compared with; for plain decoding, its own index.
+        dtype: Precision of the weights, also where the cell only says `auto`.
         overhead: Time of its first rounds, divided by the time of their drafts and target calls alone.
         draft_ms: Mean time of a draft in the first rounds, without the rest of the round.
     """

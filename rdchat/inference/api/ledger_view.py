@@ -37,7 +37,7 @@ class _Row:
 
 @dataclass(slots=True)
 class _Part:
-    """A row in the making: calls that count, the most calls of a single stage, and milliseconds."""
+    """A row that is being summed: calls that count, the largest number of calls of one stage, and milliseconds."""
 
     counted: int = 0
     max_calls: int = 0

@@ -1,7 +1,7 @@
 """A model or drafter on this machine: all that is known without loading it, and the memory that it needs.
 
-Plain data and arithmetic, no MLX. The gate before loading (`models.loading`) and the windows use the same functions, so
-they never disagree.
+Plain data and arithmetic, no MLX. The check before loading (`models.loading`) and the windows use the same functions,
+so they never disagree.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ class MemoryRoom:
     """How much memory a model may take now.
 
     Attributes:
-        limit_bytes: A larger model is refused, unless the person wants it all the same.
+        limit_bytes: A larger model is refused, unless the person chooses to load it anyway.
         free_bytes: Memory that is free without making anything else give way. On macOS it leaves out what the system
             would give back, so a model that needs more gets a warning only.
     """
@@ -215,10 +215,10 @@ class HeadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TargetMatch:
-    """How sure it is that a drafter was made for a target.
+    """Whether a drafter was made for a target, or only fits its sizes.
 
     Attributes:
-        sure: Whether the target is known; otherwise only the sizes fit, as they may with other models.
+        sure: Whether the drafter names the target; otherwise only the sizes fit, as they may with other models.
         text: A sentence for people.
     """
 
@@ -242,7 +242,7 @@ class DrafterFit:
 
 
 class DraftKind(StrEnum):
-    """The most that a model can verify in one call."""
+    """The largest kind of draft that a model can verify in one call."""
 
     NONE = "nothing"
     CHAIN = "chains"
@@ -255,7 +255,7 @@ class Capability:
 
     Attributes:
         reason: A clause: why not trees; empty if it takes them.
-        errors: Medians of the measured errors, in standard deviations of the logits; see `target.capability`.
+        errors: Medians of the measured errors, in standard deviations of the logits; see `verification.capability`.
     """
 
     kind: DraftKind

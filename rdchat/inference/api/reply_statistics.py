@@ -131,7 +131,7 @@ class RoundStatistics:
 
 @dataclass(frozen=True, slots=True)
 class AutoChoice:
-    """What the automatic mode does now, and why.
+    """The present choice of the automatic mode, and its reason.
 
     Attributes:
         mode: Value of the `Mode` that was chosen.
@@ -139,7 +139,7 @@ class AutoChoice:
         length: Tokens of a beam, or the chain's tokens plus one; 0 in plain decoding.
         tokens_per_call: Expected tokens of a target call.
         cost: Expected time of a round with its draft, divided by that of a plain target call.
-        words: A sentence: why. Printed and stored JSON has it by this name.
+        words: A sentence: the reason. Printed and stored JSON has it by this name.
     """
 
     mode: str
@@ -177,7 +177,7 @@ class Statistics:
         ledger: Time by stage.
         plain_step_ms: Measured time of a plain target call at this context; 0 if it was not measured.
         choice: Choice of the automatic mode; None in other modes.
-        plain_error: How far plain steps may be off from `plain_step_ms`, as a share of it; 0 where unknown.
+        plain_error: Possible error of `plain_step_ms`, as a share of it; 0 where unknown.
         dropped_drafts: Drafts that were dropped because the drafter's scores were not finite.
         speeds: Tokens a second over time, newest last; each over a quarter of a second or more.
     """

@@ -235,10 +235,11 @@ class DraftSettings:
 
 
 class LookupMatch(NamedTuple):
-    """A position in an earlier text where the end of the present text stood.
+    """A position in an earlier text that follows the same tokens as the end of the present text.
 
     Attributes:
-        length: Tokens before it that equal those at the end of the text; at most `lookup_estimate.LONGEST_MATCH`.
+        length: How many tokens before it are the same as those at the end of the text; at most
+            `lookup_estimate.LONGEST_MATCH`.
         following: Tokens that followed; at most `lookup_index.DEEPEST`.
         earlier: Whether it is in an earlier reply.
     """
@@ -249,7 +250,7 @@ class LookupMatch(NamedTuple):
 
 
 class EarlierReplies(Protocol):
-    """Earlier replies that drafts may come from; `drafting.reply_index` has them."""
+    """Earlier replies that drafts may come from; `drafting.reply_index` implements it."""
 
     @property
     def memory_bytes(self) -> int:

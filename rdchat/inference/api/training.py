@@ -21,7 +21,7 @@ LOADING, COMPARING = "load", "compare"
 
 @dataclass(frozen=True, slots=True)
 class TrainingOrder:
-    """The order of a training.
+    """What to train, and on what.
 
     Attributes:
         model: An argument of `Engine.load`; None is the default model.
@@ -117,7 +117,7 @@ class ComparedGroup:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A new drafter beside the one that was used before, both measured by decoding.
+    """A new drafter compared with the one that was used before, both measured by decoding.
 
     Attributes:
         groups: Figures by group of prompts.

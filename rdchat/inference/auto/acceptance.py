@@ -97,9 +97,9 @@ class AcceptanceEstimates:
     """The estimates of all drafters at one temperature; kept from reply to reply.
 
     Attributes:
-        lookup: Of prompt lookup.
-        chains: Of a draft model.
-        head: Of a drafter head.
+        lookup: Estimate of prompt lookup.
+        chains: Estimate of a draft model.
+        head: Estimate of a drafter head.
     """
 
     def __init__(self) -> None:

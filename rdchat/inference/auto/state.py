@@ -1,4 +1,4 @@
-"""What the automatic mode keeps of one target between replies: costs of calls and drafts, and acceptance."""
+"""The automatic mode's state of one target, kept between replies: costs of calls and drafts, and acceptance."""
 
 import hashlib
 import logging
@@ -66,7 +66,7 @@ class AutoState:
     Attributes:
         model: The same.
         available: The drafters besides prompt lookup.
-        costs: Of calls and drafts.
+        costs: Costs of calls and drafts.
         planner: Compares drafts.
     """
 

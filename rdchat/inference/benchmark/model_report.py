@@ -23,14 +23,14 @@ class ModelReport:
     """Measures a model; iterating yields the name of the measurement under way.
 
     Args:
-        session: Of the loaded model.
+        session: Session of the loaded model.
         seconds: The approximate time for all measurements; a part that has begun is finished, at least partly.
         cancelled: Called between calls of the model.
         drafters: Folders and hub ids of drafters to measure besides the model's own.
 
     Attributes:
-        facts: The model, how it verifies drafts, the measured costs of its calls, divergences and a benchmark. No name,
-            folder or text of a model, a drafter or a reply.
+        facts: The model, how it verifies drafts, the measured costs of its calls, divergences and a benchmark. It has
+            no name, folder or text of a model, a drafter or a reply.
         left_out: Parts that were not measured, and why.
     """
 

@@ -22,7 +22,7 @@ class RunsFile:
     """The finished turns of a benchmark, one a line, without texts of prompts and replies. Must be closed.
 
     Args:
-        path: Created if missing; its first line is the benchmark's settings and surroundings.
+        path: Created if missing; its first line is the benchmark's settings and environment.
         plan: The benchmark.
         info: The loaded model.
 

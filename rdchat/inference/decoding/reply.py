@@ -58,8 +58,8 @@ class ReplyJob:
 
     Attributes:
         model: The target.
-        cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens, the
-            last one perhaps excepted.
+        cache: Holds a proper prefix of the prompt. Afterwards it holds the prompt and the reply's committed tokens,
+            perhaps without the last one.
         prompt: Token ids, at least one.
         request: Sampling, seed and draft settings.
         ledger: Takes the host time.
@@ -72,7 +72,7 @@ class ReplyJob:
         plain_ms: Returns the milliseconds of a plain target call with so many tokens in the cache; 0 if not measured.
         matcher: Keeps the reply within its answer format; None for any text.
         rows_for: Returns the rows to verify a draft with, if the draft does not say.
-        release: Called once, when the reply is over and its cache in order: with whether it failed.
+        release: Called once, with whether the reply failed, when it is over and its cache is consistent.
         plain_error: Returns the share by which `plain_ms` may be wrong; 0 if unknown.
     """
 
@@ -108,7 +108,7 @@ class Reply:
         job: Request, model and cache; the cache still holds just the prompt's cached prefix.
 
     Attributes:
-        choice: Returns what the automatic mode does now; None in other modes.
+        choice: Returns the automatic mode's present choice; None in other modes.
         in_thought: Whether the prompt opens a thought, which the reply begins with.
         matcher: Keeps the reply within its shape, and has all its tokens; None for any text.
         left_out: A sentence: why a drafter was left out of the rest of the reply; empty where none was.

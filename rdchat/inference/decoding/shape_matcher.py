@@ -1,8 +1,8 @@
-"""Keeps a reply within its shape: which tokens may come next, which drafted ones may, and which must.
+"""Keeps a reply within its answer format: masks the next token, checks drafted tokens, and finds forced ones.
 
 The masks come from llguidance (MIT, https://github.com/guidance-ai/llguidance). They are applied to the logits before
-penalty, temperature and filters, so the rule stays one: the text is a function of prompt, seed and shape. A drafted
-token changes what is verified, never a mask along the chosen path.
+penalty, temperature and filters, so the text is still a function of prompt, seed and format alone. A drafted token
+changes what is verified, never a mask along the chosen path.
 """
 
 import re
@@ -117,10 +117,10 @@ class _Node:
 
 
 class ShapeMatcher:
-    """Follows one reply.
+    """Follows one reply through its answer format.
 
     Args:
-        matcher: At the beginning.
+        matcher: llguidance's matcher, at the beginning of the format.
         vocabulary_size: Columns of the logits.
         ends: Tokens that end a reply. The matcher never gets one, since it cannot go back behind it.
         label: The shape's name for people.

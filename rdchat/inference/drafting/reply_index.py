@@ -17,7 +17,7 @@ _MAX_MATCHES = 12
 
 
 class ReplyIndex(EarlierReplies):
-    """Finds where the end of a text stood in earlier replies. Any thread may use it.
+    """Finds the end of a text in earlier replies. Any thread may use it.
 
     Args:
         replies: Token ids of each reply by the message's id, newest first. Those beyond `BUILT_TOKENS` are left out.

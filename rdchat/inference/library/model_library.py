@@ -30,8 +30,10 @@ from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import Job
 from rdchat.work.served import serve
 
-_LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)  # for one folder: headers may take 100 MB, on a slow disk
-_ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")  # endings of architectures that write text
+# The limits of one folder: its headers may take 100 MB, on a slow disk.
+_LIMITS = Limits(seconds=60.0, memory_bytes=1 << 30)
+# Architectures that write text have names that end so.
+_ADAPTED = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _LOG = logging.getLogger(__name__)
 
 
@@ -139,7 +141,7 @@ def facts_reader(
             facts: FolderFacts = job.result()
         except ChildLimitError as error:
             return FolderFacts(problem=f"Reading {path} {error.reason}.")
-        except ChildClosedError:  # the app is quit
+        except ChildClosedError:  # The app is quitting.
             return FolderFacts(problem=f"{path} could not be read.")
         except RdchatError as error:
             _LOG.warning("The facts of %s could not be read: %s", path, error)
@@ -207,7 +209,7 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
     stamp = stamp_of(path)
     try:
         facts = plain(FolderFacts, cached_facts("headers", path, stamp))
-    except (TypeError, ValueError):  # not cached, or the cache is damaged
+    except (TypeError, ValueError):  # They are not cached, or the cache is damaged.
         facts = read(path)
         cache_facts("headers", path, stamp, asdict(facts))
     if not (facts.is_model or facts.is_drafter):

@@ -1,7 +1,7 @@
 """Reads a model's config.json, whose keys differ between families, and checks its sizes against the weight files.
 
 mlx-lm builds a network from the config before it reads the weights: a million layers, or a list of a billion experts,
-would be created in memory first. So no count or size may be larger than the weights explain.
+would be created in memory first. So a count or size that is too large for the weight files is refused.
 """
 
 import ast

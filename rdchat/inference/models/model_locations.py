@@ -1,6 +1,6 @@
 """Lists the models and drafters on this machine: rdchat's, the hub's, LM Studio's, and those in the person's folders.
 
-A Mac's open panel hides `~/.cache`, where two of them are. Only the names of folders are read.
+Only the names of folders are read.
 """
 
 import os
@@ -16,7 +16,7 @@ from rdchat.hub.cache_layout import CachedRepository, cached_repositories, folde
 from rdchat.inference.api.model_facts import ModelCard, describes_drafter
 
 OWN, HUB, LM_STUDIO, CHOSEN = "rdchat", "Hugging Face", "LM Studio", "Your folder"
-# Of drafters.
+# Origins of drafters.
 TRAINED, SHIPPED = "Your own", "Comes with rdchat"
 NOT_VERIFIED = {
     OWN: "It was converted on this computer, so Hugging Face has no checksums for it.",

@@ -1,6 +1,6 @@
 """Plans the download of a model's MTP layers from the repository of its original.
 
-Quantised versions rarely have these layers, a drafter that the model's authors trained with it. The plan is made from
+Quantised versions rarely have these layers, which the model's authors trained with it to draft. The plan is made from
 headers; `hub.downloads` fetches the byte ranges.
 """
 

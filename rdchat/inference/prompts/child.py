@@ -2,7 +2,7 @@
 
 It serves `TokenizerProcess` and stores nothing of the person's texts.
 
-It renders a chat template also to find out what that does with thoughts, and its switch for them.
+It also renders a chat template to find out how the template treats thoughts, and how it switches them on or off.
 """
 
 import os
@@ -25,9 +25,8 @@ Render = Callable[[list[dict[str, Any]], dict[str, Any]], str]
 # No template contains these words.
 _THOUGHT, _ANSWER = "qzthoughtqz", "qzanswerqz"
 _QUESTION = {"role": "user", "content": "Hi"}
-_CHANNELS = (
-    f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"  # gpt-oss
-)
+# A reply of gpt-oss.
+_CHANNELS = f"<|channel|>analysis<|message|>{_THOUGHT}<|end|><|start|>assistant<|channel|>final<|message|>{_ANSWER}"
 _FIELD = re.compile(rf"""(?:\.|\[['"]|['"])({"|".join(THOUGHT_FIELDS)})\b""")
 _SWITCHES: tuple[tuple[str, Any, Any], ...] = (
     ("enable_thinking", True, False),  # Qwen3, GLM, SmolLM3, Gemma 4 and most others
@@ -84,12 +83,12 @@ def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str,
     def opened(name: str, value: Any) -> str | None:
         return _rendered(render, [_QUESTION], variables | {name: value})
 
-    found: dict[str, dict[str, Any]] = {}
+    variants: dict[str, dict[str, Any]] = {}
     for name, on, off in _SWITCHES:
-        if not found and _mentions(source, name):
+        if not variants and _mentions(source, name):
             texts = opened(name, on), opened(name, off)
             if None not in texts and texts[0] != texts[1]:
-                found |= {"on": {name: on}, "off": {name: off}}
+                variants |= {"on": {name: on}, "off": {name: off}}
     for name in _EFFORTS:
         if _mentions(source, name):
             levels: dict[str, str] = {}
@@ -98,9 +97,9 @@ def choices(render: Render, source: str, variables: dict[str, Any]) -> dict[str,
                 if text is not None and text not in levels:
                     levels[text] = level
             if len(levels) > 1:
-                found |= {level: {name: level} for level in levels.values()}
+                variants |= {level: {name: level} for level in levels.values()}
                 break
-    return found
+    return variants
 
 
 def reply_end(render: Render, control: dict[str, int], variables: dict[str, Any]) -> int | None:
@@ -138,7 +137,7 @@ class TokenizerCalls:
     """The requests that the parent sends.
 
     Attributes:
-        tokenizers: Those that were read last, by folder, the latest last.
+        tokenizers: The tokenizers that were read last, by folder, the latest last.
     """
 
     def __init__(self) -> None:
@@ -152,8 +151,8 @@ class TokenizerCalls:
                 return {"unread": True}
             what = f"The {'tokenizer' if do == 'load' else 'chat template'} of {Path(folder).name}"
             try:
-                found: dict[str, Any] = getattr(self, do)(folder=folder, **arguments)
-                return found
+                result: dict[str, Any] = getattr(self, do)(folder=folder, **arguments)
+                return result
             except RdchatError:
                 raise
             except MemoryError as error:

@@ -177,11 +177,11 @@ class PromptTokenizer:
         ids = self._encode_safely(part)
         if not begins:
             return ids, []
-        whole: list[int] = list(self.tokenizer.encode(part))
+        encoded: list[int] = list(self.tokenizer.encode(part))
         if alone:
-            return whole, []
-        start = next((at for at in range(len(whole)) if whole[at : at + len(ids)] == ids), 0)
-        return whole[: start + len(ids)], whole[start + len(ids) :]
+            return encoded, []
+        start = next((at for at in range(len(encoded)) if encoded[at : at + len(ids)] == ids), 0)
+        return encoded[: start + len(ids)], encoded[start + len(ids) :]
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text, add_special_tokens=False))
@@ -231,5 +231,5 @@ class PromptTokenizer:
         return [token.id for word in words for token in backend.model.tokenize(word)]
 
 
-def _refusal(words: str) -> TemplateRefusedError:
-    return TemplateRefusedError(f"The model's chat template does not accept this chat: {words}", _TEMPLATE_HINT)
+def _refusal(reason: str) -> TemplateRefusedError:
+    return TemplateRefusedError(f"The model's chat template does not accept this chat: {reason}", _TEMPLATE_HINT)

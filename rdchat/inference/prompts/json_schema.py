@@ -1,6 +1,6 @@
 """Makes a JSON schema self-contained, leaves out what a grammar cannot enforce, and checks finished values.
 
-A reference means what it means in the schema that it stands in, wherever the schema is moved. None is ever fetched.
+A reference keeps its meaning when its schema becomes part of another one. No reference is ever fetched.
 """
 
 import json

@@ -72,13 +72,16 @@ def after_thought(grammar: str, closing: str, parts: Sequence[str | int]) -> str
 
 
 def limits() -> llguidance.LLParserLimits:
-    """Return the limits of a grammar and of each step along it."""
+    """Return the limits of a grammar and of each step along it.
+
+    The fuel lasts some 20 ms at the beginning and some 15 ms for a step; a state of the lexer takes some 2 kB.
+    """
     return llguidance.LLParserLimits(
         max_items_in_row=2000,
-        initial_lexer_fuel=1_000_000,  # some 20 ms
-        step_lexer_fuel=200_000,  # some 15 ms
+        initial_lexer_fuel=1_000_000,
+        step_lexer_fuel=200_000,
         step_max_items=50_000,
-        max_lexer_states=50_000,  # some 2 kB each
+        max_lexer_states=50_000,
         max_grammar_size=200_000,
         verbose_errors=False,
     )

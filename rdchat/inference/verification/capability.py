@@ -88,7 +88,7 @@ class _Errors(defaultdict[str, list[float]]):
     prefix, to show the effect of a wrong prefix. `far`: the second branch far into a text, compared with a chain there.
 
     Attributes:
-        dtype: Of the logits.
+        dtype: Type of the logits.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""The device MLX computes on, its memory, and what `rdchat doctor` shows of it."""
+"""The device MLX computes on, its memory, and the facts about it that `rdchat doctor` shows."""
 
 import ctypes
 import time

@@ -6,12 +6,13 @@ The layouts share the names of their tensors and differ in their `config.json`:
     DeepSpec    the same, or Gemma 4's, with `target_layer_ids` and `markov_*`; tables of its own; the root drafts too
     SpecForge   z-lab's, or the same with DSpark's settings in `dflash_config`; the target's tables
     speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
-                `sample_from_anchor`; layers are numbered by what they read, not by what they give
+                `sample_from_anchor`; layers are numbered by their input, not by their output
 
-A Hugging Face configuration has dozens of settings that no drafter uses, so unknown settings are allowed. Refused are
-unknown values of known settings, some settings known to change the computation, unknown parts of `dflash_config`, and
-unknown tensors: a different computation has tensors of its own. Code named in `auto_map` is never run. Tested with
-random weights against the references' own code: no published drafter was at hand, and nothing was tried on a Mac.
+A Hugging Face configuration has dozens of settings that no drafter uses, so unknown settings are allowed. Four things
+are refused: unknown values of known settings, some settings known to change the computation, unknown parts of
+`dflash_config`, and unknown tensors, because a different computation has tensors of its own. Code named in `auto_map`
+is never run. Tested with random weights against the references' own code: no published drafter was at hand, and nothing
+was tried on a Mac.
 """
 
 from collections.abc import Collection, Mapping

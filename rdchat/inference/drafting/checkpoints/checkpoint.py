@@ -183,7 +183,7 @@ class Layout:
 
     Attributes:
         kind: Kind of the drafters.
-        matches: Tells, by configuration and names of tensors, whether a checkpoint has this layout.
+        matches: Returns whether a checkpoint has this layout, by its configuration and the names of its tensors.
         config: Returns the checked network; takes the number of target layers, if known.
         load: Reads the drafter, given its `config`, and binds it to the target.
     """

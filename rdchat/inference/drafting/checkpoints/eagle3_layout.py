@@ -5,8 +5,8 @@
     speculators `transformer_layer_config` inside; `layers.0.*` and plain layers behind it; switches for the norms
     DeepSpec    a Qwen3 configuration with `target_layer_ids`; queries and keys normalised; tables of its own
 
-Refused are unknown values of known settings, unknown switches that are on, settings known to change the computation,
-and unknown tensors. Code named in `auto_map` is never run. Tested with random weights against the references' own code:
+Unknown values of known settings, unknown switches that are on, settings known to change the computation, and unknown
+tensors are refused. Code named in `auto_map` is never run. Tested with random weights against the references' own code:
 no published drafter was at hand, and nothing was tried on a Mac.
 """
 

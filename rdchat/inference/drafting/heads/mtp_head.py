@@ -37,7 +37,7 @@ Weights = Mapping[str, mx.array]
 
 
 class Reading(NamedTuple):
-    """Which hidden states an MTP layer takes; the text is right either way, only acceptance tells."""
+    """Which hidden states an MTP layer takes. The wrong choice lowers acceptance, but never changes the text."""
 
     before_norm: bool = False
     """Whether it reads the target's hidden states before the target's final norm."""
@@ -61,15 +61,15 @@ READINGS = tuple(Reading(*flags) for flags in ((False, False), (False, True), (T
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MtpConfig:
-    """What is known of an MTP layer from its files; the rest is the target's.
+    """The settings of an MTP layer that its files give; all others are the target's.
 
     Attributes:
         target_width: Width of the target's hidden states.
         target_depth: Number of the target's layers.
         vocabulary_size: Number of the target's tokens.
         hidden_first: Whether the projection takes [hidden, embedding] instead of [embedding, hidden].
-        readings: Possible ones, the most likely first.
-        layers: Layers in the files; the first one is used, again and again.
+        readings: The possible readings, the most likely first.
+        layers: Layers in the files; only the first one is used, for every level.
         target_layers: Layers of the target that are read besides; see `HiddenReads`.
     """
 
@@ -84,7 +84,7 @@ class MtpConfig:
 
 
 class LayerCache:
-    """What a decoder layer takes for its KV cache: `extend` returns all rows that the new ones attend to."""
+    """Stands in for a decoder layer's KV cache; `extend` returns all rows that the new ones attend to."""
 
     def __init__(self, extend: Callable[[list[mx.array]], list[mx.array]]) -> None:
         self._extend = extend
@@ -156,13 +156,13 @@ class BoundMtpHead(Head):
     """An MTP layer that is bound to its target; see `Head`.
 
     Args:
-        config: What the files say of the layer.
+        config: The settings in the layer's files.
         network: A fresh network, with a decoder layer of the target's class.
         weights: Returns the weights by name in `MtpNetwork`, lazy.
         model: The target.
 
     Attributes:
-        readings: Those that are possible, the most likely first; `read_as` chooses one.
+        readings: The possible readings, the most likely first; `read_as` chooses one.
         facts: A sentence on how it reads; empty where there is no choice.
 
     Raises:

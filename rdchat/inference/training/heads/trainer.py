@@ -239,7 +239,8 @@ class Objective(ABC):
         right, reached = np.zeros((2, self.recipe.steps))
         for roots, inputs in self.held_out_inputs():
             guesses = fetch(mx.argmax(self.features(*inputs) @ self.output_rows.T, axis=-1))
-            goals = self.next_tokens(roots)  # -1 after the answer's end
+            # After the answer's end the goal is -1.
+            goals = self.next_tokens(roots)
             hits = np.logical_and.accumulate(self.vocabulary[guesses] == goals, axis=1)
             right += hits.sum(axis=0)
             reached[0] += (goals[:, 0] >= 0).sum()
