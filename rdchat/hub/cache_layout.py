@@ -6,6 +6,7 @@
 
 import os
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from rdchat.hub.known_files import (
 
 WORK = ".rdchat"
 _COMMIT_BYTES = 200  # of a reference, whose hash has 40 letters
+_LOOK_S = 0.05  # between two tries to get a lock
 
 
 def hub_cache() -> Path:
@@ -86,18 +88,25 @@ class CachedRepository:
         return self.folder / WORK
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def locked(self, wait_s: float = 0.0) -> Iterator[None]:
         """Hold the folder's lock while writing to it. The system releases it if this process dies.
+
+        Args:
+            wait_s: Seconds to wait for another process that writes to it.
 
         Raises:
             StorageLockedError: If another process writes to it.
             StorageError: If the folder cannot be written.
         """
+        until = time.monotonic() + wait_s
         while True:
             make_folder(self.work)
             try:
                 lock = FileLock(self.work / "lock")
             except StorageLockedError as error:
+                if time.monotonic() < until:
+                    time.sleep(_LOOK_S)
+                    continue
                 raise StorageLockedError(
                     f"Another program is downloading {self.name}.", "Wait for it, or pause it there."
                 ) from error

@@ -17,6 +17,7 @@ from rdchat.hub.downloads.download_record import discard, records_of, remove_unu
 MoveToTrash = Callable[[Path], Path | None]
 """Moves a folder to the system's Trash; returns its path there, None if unknown; raises OSError if it cannot."""
 _HINT = "Check the permissions of the folder."
+_LOCK_WAIT_S = 3.0  # a download that was paused releases its files within this time
 
 
 class NoTrashError(StorageError):
@@ -128,11 +129,11 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
 
     Raises:
         ModelError: If the plan is outdated, because the model was downloaded or deleted meanwhile.
-        StorageLockedError: If the model is being downloaded.
+        StorageLockedError: If the model is being downloaded, and not just being paused.
         NoTrashError: If the repository cannot be moved to the Trash.
         StorageError: If a file cannot be deleted.
     """
-    with plan.repository.locked():
+    with plan.repository.locked(_LOCK_WAIT_S):
         now = _planned(plan.repository, plan.commit, plan.gguf)
         if (now.paths, now.unfinished) != (plan.paths, plan.unfinished):
             raise ModelError(f"{plan.name} has changed since you were asked.", "Delete it again.")
@@ -144,6 +145,17 @@ def delete(plan: DeletionPlan, move_to_trash: MoveToTrash | None) -> Path | None
         if plan.unfinished and plan.repository.work.is_dir():
             discard(plan.repository)
     return None
+
+
+def delete_unfinished(repository: CachedRepository) -> None:
+    """Delete the unfinished downloads of a repository for good.
+
+    Raises:
+        StorageLockedError: If one of them runs, and is not just being paused.
+        StorageError: If a file cannot be deleted.
+    """
+    with repository.locked(_LOCK_WAIT_S):
+        discard(repository)
 
 
 def remove_folder(name: str, folder: Path, move_to_trash: MoveToTrash | None) -> Path | None:

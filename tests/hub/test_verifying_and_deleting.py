@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from rdchat.errors import ModelError, StorageLockedError
+from rdchat.hub import deleting
 from rdchat.hub.deleting import (
     DeletionPlan,
     NoTrashError,
@@ -272,7 +273,10 @@ def test_what_is_not_here_cannot_be_deleted(hub: HubServer) -> None:
         plan_deletion(cached())
 
 
-def test_a_model_that_is_being_downloaded_is_not_deleted(hub: HubServer, folder: Path) -> None:
+def test_a_model_that_is_being_downloaded_is_not_deleted(
+    hub: HubServer, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleting, "_LOCK_WAIT_S", 0.1)
     plan = plan_deletion(cached())
     with cached().locked(), pytest.raises(StorageLockedError):
         delete(plan, no_trash)

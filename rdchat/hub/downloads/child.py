@@ -13,7 +13,7 @@ from rdchat.files.privacy import with_persons_umask
 from rdchat.host import keep_awake
 from rdchat.hub.cache_layout import CachedRepository, drafter_folder, repository_of
 from rdchat.hub.downloads.download import Download, DownloadLimits, DownloadState, RunningDownload
-from rdchat.hub.downloads.download_record import begin_record, discard
+from rdchat.hub.downloads.download_record import begin_record, discard, remove_if_empty
 from rdchat.hub.downloads.repository_download import RepositoryDownload
 from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
@@ -94,10 +94,19 @@ class DownloadQueue:
                 del self._tasks[download.id]
 
     async def pause(self, _job: Job[Any], *, record: dict[str, Any]) -> None:
-        """Note that a download waits for the person, also after the next start of the app."""
+        """Note that a download waits for the person, also after the next start of the app.
+
+        This process or this call holds the lock: a record that is deleted meanwhile does not come back.
+        """
         download = plain(Download, record)
         with suppress(RdchatError, OSError):  # at worst it is resumed
-            begin_record(_repository_of(download), download, paused=True)
+            repository = _repository_of(download)
+            if download.repository in self._repositories:
+                begin_record(repository, download, paused=True)
+            elif repository.work.is_dir():
+                with repository.locked():
+                    begin_record(repository, download, paused=True)
+                    remove_if_empty(repository)  # the lock made it again if it was deleted just now
 
     async def discard(self, _job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
         """Stop a download and remove its files, except those that another download of the model needs."""

@@ -12,8 +12,7 @@ from rdchat import paths
 from rdchat.errors import ModelError
 from rdchat.files.sizes import size_text
 from rdchat.hub.cache_layout import repository_of
-from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, plan_deletion, remove_folder
-from rdchat.hub.downloads.download_record import discard
+from rdchat.hub.deleting import DeletionPlan, MoveToTrash, delete, delete_unfinished, plan_deletion, remove_folder
 from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.known_files import is_repository
 from rdchat.inference.api.model_facts import ModelCard
@@ -81,9 +80,7 @@ def remove_model(question: RemovalQuestion, move_to_trash: MoveToTrash) -> Path 
     if question.plan is not None:
         return delete(question.plan, move)
     if model.is_unfinished:
-        repository = repository_of(model.repository)
-        with repository.locked():
-            discard(repository)
+        delete_unfinished(repository_of(model.repository))
         return None
     return remove_folder(model.name, model.path, move)
 

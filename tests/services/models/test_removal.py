@@ -1,6 +1,10 @@
 """Models are moved to the Trash and put back, or deleted for good; files that others use stay."""
 
+import asyncio
+import json
+import threading
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -8,10 +12,18 @@ from pytestqt.qtbot import QtBot
 
 from rdchat import paths
 from rdchat.errors import RdchatError
+from rdchat.hub import deleting
+from rdchat.hub.cache_layout import CachedRepository
+from rdchat.hub.downloads import download_record
+from rdchat.hub.downloads.child import DownloadQueue
+from rdchat.hub.downloads.download import Download
+from rdchat.hub.downloads.download_record import write_record
 from rdchat.hub.hub_errors import HubError
+from rdchat.hub.known_files import RepositoryFiles
 from rdchat.inference.api.model_facts import ModelCard
-from rdchat.services.models.model_files import RemovalQuestion, reason_not_to_delete
+from rdchat.services.models.model_files import RemovalQuestion, reason_not_to_delete, remove_model
 from rdchat.services.models.removal import Removal, Removed
+from rdchat.work.job import Job
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import Fault, HubServer
 from tests.hub.surroundings import hub, no_keychain, this_machine_only
@@ -131,7 +143,10 @@ def test_one_gguf_of_several_is_asked_about_alone(qtbot: QtBot, removal: Removal
     assert [path.name for path in folder.iterdir()] == ["a-Q4_0.gguf"]
 
 
-def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal, hub: HubServer) -> None:
+def test_what_is_being_downloaded_is_not_deleted(
+    qtbot: QtBot, removal: Removal, hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deleting, "_LOCK_WAIT_S", 0.1)
     hub.add(NAME, small_files())
     folder = download()[0]
     question = asked(qtbot, removal, library_model(NAME, path=folder))
@@ -139,6 +154,46 @@ def test_what_is_being_downloaded_is_not_deleted(qtbot: QtBot, removal: Removal,
         removal.remove(question, pytest.fail)
     assert isinstance(told.args[0], RdchatError)
     check_whole(folder, small_files())
+
+
+def _begun() -> RemovalQuestion:
+    """Leave a download that was begun on disk, and return the question before its deletion."""
+    write_record(cached(), RepositoryFiles(NAME, "main", "", (), paused=False))
+    return RemovalQuestion(library_model(NAME, path=cached().folder, download_bytes=1), 0)
+
+
+def test_a_pause_that_is_being_noted_does_not_bring_a_deleted_download_back(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The record was read, deleted with its folder, and written again."""
+    question = _begun()
+    deletion = threading.Thread(target=remove_model, args=(question, pytest.fail))
+
+    def write(repository: CachedRepository, files: RepositoryFiles) -> None:
+        deletion.start()
+        deletion.join(0.3)
+        write_record(repository, files)
+
+    monkeypatch.setattr(download_record, "write_record", write)
+    asyncio.run(DownloadQueue().pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+    deletion.join()
+    assert not cached().folder.exists()
+
+
+def test_a_pause_after_a_deletion_leaves_no_folder(hub: HubServer) -> None:
+    remove_model(_begun(), pytest.fail)
+    asyncio.run(DownloadQueue().pause(Job(), record=json.loads(json.dumps(asdict(Download(NAME))))))
+    assert not cached().folder.exists()
+
+
+def test_a_deletion_waits_for_a_download_that_is_being_paused(hub: HubServer) -> None:
+    question, held = _begun(), cached().locked()
+    held.__enter__()
+    release = threading.Timer(0.3, held.__exit__, (None, None, None))
+    release.start()
+    remove_model(question, pytest.fail)
+    release.join()
+    assert not cached().folder.exists()
 
 
 def test_one_revision_of_several_is_deleted_for_good(
