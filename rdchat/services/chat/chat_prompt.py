@@ -72,9 +72,6 @@ class ChatPrompt:
         return (*turns, ChatMessage(Role.USER, typed))
 
 
-EMPTY_PROMPT = ChatPrompt((), "")
-
-
 def history(
     path: Sequence[Message], system_prompt: str, check: Callable[[], object] = lambda: None
 ) -> tuple[ChatMessage, ...]:

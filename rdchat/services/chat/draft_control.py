@@ -138,7 +138,7 @@ class DraftControl(QObject):
         self.control.change(replace(all_settings, drafts=(ModelDraft(model, settings), *others)[:_REMEMBERED_MODELS]))
         self.settings = settings
         self._update_running()
-        if (settings.draft_model, settings.drafter) != (before.draft_model, before.drafter):
+        if _drafter_of(settings) != _drafter_of(before):
             self._check_options()
         elif settings.mode is not before.mode:
             self.refresh_options(load=True)
@@ -157,7 +157,10 @@ class DraftControl(QObject):
         It only reads small files, unless it is to load what drafts. During a reply it is asked once that has ended.
         """
         if self.ready and self._running is None:
-            self.model.engine.submit(FindDraftOptions(self.settings, self._candidates, load), self._on_options)
+            about = self.settings
+            self.model.engine.submit(
+                FindDraftOptions(about, self._candidates, load), lambda event: self._on_options(about, event)
+            )
 
     def _check_options(self) -> None:
         """Ask about other drafters than before, and load what drafts."""
@@ -193,13 +196,17 @@ class DraftControl(QObject):
     def _model_name(self) -> str:
         return str(self.model.info.path) if self.model.info else ""
 
-    def _on_options(self, event: EngineEvent) -> None:
+    def _on_options(self, about: DraftSettings, event: EngineEvent) -> None:
+        """Take an answer, which may be about an earlier drafter than that of the settings."""
         self._set_loading(isinstance(event, LoadProgress))
         if isinstance(event, LoadProgress):
             self.model.load_progressed.emit(event)
+        if isinstance(event, DraftOptions | Failure) and _drafter_of(about) == _drafter_of(self.settings):
+            self.checking = False
+        if isinstance(event, Failure):
+            self.changed.emit()
         if not isinstance(event, DraftOptions) or self.model.info is None or event.model != self.model.info.path:
             return
-        self.checking = False
         mode, before = self.settings.mode, self._options
         self._options = {option.mode: option for option in event.modes}
         self._fits = {fit.drafter: fit for fit in event.drafters}
@@ -227,6 +234,10 @@ class DraftControl(QObject):
         self.changed.emit()
         self._check_options()  # Before a reply that waited for the model: it shows what it waits for.
         self.look_for_drafters()
+
+
+def _drafter_of(settings: DraftSettings) -> tuple[str | None, str | None]:
+    return settings.draft_model, settings.drafter
 
 
 def _distinct(names: Iterable[str | None]) -> tuple[str, ...]:

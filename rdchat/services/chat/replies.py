@@ -103,7 +103,7 @@ class Replies(QObject):
             conversation: The chat, for the person's choice of thinking and of the answer format.
         """
         self.begun.emit(reply)
-        live = self.recorder.begin(reply, prompt=prompt, conversation=conversation)
+        live = self.recorder.begin(reply, prompt, conversation)
         self.traces.begin(reply.id, live.begins_at)
         self._send(live)
         self.state_changed.emit()

@@ -6,15 +6,14 @@ import os
 import tempfile
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from PySide6.QtCore import QObject, Qt, QTimer, Signal
 
 from rdchat.chat.conversation import (
-    NEW_CHAT,
     NO_THINKING,
     Conversation,
     Drafting,
@@ -32,7 +31,7 @@ from rdchat.inference.api.events import FinishReason, ReplyEnd, TokenEvent
 from rdchat.inference.api.requests import SamplingParams
 from rdchat.log import errors_logged
 from rdchat.services.background.background_work import BackgroundWork
-from rdchat.services.chat.chat_prompt import EMPTY_PROMPT, ChatPrompt
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.storage_watch import StorageWatch
 from rdchat.services.engine.engine_request import EngineRequest
 from rdchat.thoughts import may_part
@@ -50,9 +49,9 @@ class Reply:
 
     Attributes:
         message: The message, with all of its text.
-        begins_at: Characters that were there before, where the reply is continued.
         prompt: What the model gets.
-        conversation: The chat.
+        conversation: The chat as it was when the reply began; its title may be newer.
+        begins_at: Characters that were there before, where the reply is continued.
         request: The request to the engine; None until there is a model.
         stopping: Whether the reply was told to stop.
         writing: Whether the first token has come.
@@ -63,9 +62,9 @@ class Reply:
     """
 
     message: Message
+    prompt: ChatPrompt
+    conversation: Conversation
     begins_at: int = 0
-    prompt: ChatPrompt = EMPTY_PROMPT
-    conversation: Conversation = NEW_CHAT
     request: EngineRequest | None = None
     stopping: bool = False
     writing: bool = False
@@ -178,17 +177,25 @@ class ReplyRecorder(QObject):
         """The replies with text that the store does not have, oldest first."""
         return [reply for reply in self.held if reply.missing]
 
+    def read_titles(self) -> None:
+        """Read the titles of unsaved chats, which may have been renamed since; where that fails the old ones stay."""
+        for reply in self.unsaved:
+            with suppress(StorageError):
+                chat = self._store.conversation(reply.message.conversation_id)
+                reply.conversation = replace(reply.conversation, title=chat.title)
+
     def completed(self, message: Message) -> Message:
         """Return a stored message with the text that the store does not have yet."""
         unsaved = (reply.message for reply in reversed(self.held) if reply.message.id == message.id)
         return next(unsaved, message).with_siblings_of(message)
 
-    def begin(self, message: Message, **fields: Any) -> Reply:
+    def begin(self, message: Message, prompt: ChatPrompt, conversation: Conversation) -> Reply:
         """Return a reply, to be stored from now on, that continues the text that a message has."""
         saved_text = message.text
         if not saved_text.strip():
             message = replace(message, text="", control_offsets=(), thinking=NO_THINKING)
-        reply = Reply(message, len(message.text), saved_text=saved_text, in_thought=message.parts.open, **fields)
+        begins_at, in_thought = len(message.text), message.parts.open
+        reply = Reply(message, prompt, conversation, begins_at, saved_text=saved_text, in_thought=in_thought)
         self.held.append(reply)
         return reply
 
@@ -255,6 +262,7 @@ class ReplyRecorder(QObject):
             StorageFullError: If the disk is full.
             StorageError: If the file cannot be written.
         """
+        self.read_titles()
         _write(path, self.unsaved)
         self._rescue_file, self._chosen = path, True
 
@@ -270,6 +278,7 @@ class ReplyRecorder(QObject):
             self._rescue_file = None
         if not replies or self._given_up:
             return None
+        self.read_titles()
         folders = (self._store.path.parent, Path.home(), Path(tempfile.gettempdir()))
         name = f"{_RESCUE_PREFIX}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}.md"
         for path in [self._rescue_file] if self._rescue_file else [folder / name for folder in folders]:

@@ -67,6 +67,7 @@ class UnsavedQuestion(QObject):
         box.setEscapeButton(cancel)
         box.finished.connect(self._forget)
         self._open, self._trouble = box, trouble
+        self._recorder.read_titles()
         self._refresh()
         box.open()
         self._look.start()

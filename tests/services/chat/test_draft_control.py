@@ -3,7 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from rdchat.chat.settings import ModelDraft, SettingsStore
+from rdchat.errors import ModelError
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.chat.draft_control import DraftControl
@@ -109,6 +112,39 @@ def test_options_are_told_after_loading_and_asked_for_again_when_a_model_is_name
     told = drafting.option(Mode.SPECULATIVE)
     assert told is not None
     assert told.reason == "Other tokens."
+
+
+def test_an_answer_about_an_earlier_drafter_does_not_end_the_checking_of_a_newer_one(
+    window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+    gate = Gate(open_=False)
+    monkeypatch.setattr(engine, "load_drafters", lambda *_arguments: gate.wait())
+    answers: list[bool] = []
+    drafting.changed.connect(lambda: answers.append(drafting.checking))
+    drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="one"))
+    drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="two"))
+    answers.clear()
+    gate.allow(1)
+    window.qtbot.waitUntil(lambda: answers == [True], timeout=WAIT_MS)
+    gate.open()
+    window.qtbot.waitUntil(lambda: answers == [True, False], timeout=WAIT_MS)
+
+
+def test_the_checking_of_a_drafter_ends_where_it_fails(
+    window: Window, engine: ScriptedEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drafting = window.controller.drafting
+    window.qtbot.waitUntil(lambda: drafting.option(Mode.LOOKUP) is not None, timeout=WAIT_MS)
+
+    def fail(*_arguments: object) -> None:
+        raise ModelError("It does not load.")
+
+    monkeypatch.setattr(engine, "load_drafters", fail)
+    drafting.change(DraftSettings(mode=Mode.SPECULATIVE, draft_model="one"))
+    assert drafting.checking
+    window.qtbot.waitUntil(lambda: not drafting.checking, timeout=WAIT_MS)
 
 
 def test_a_drafter_that_was_trained_meanwhile_is_found_when_a_reply_ends(

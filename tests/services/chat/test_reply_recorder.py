@@ -11,12 +11,15 @@ from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.events import FinishReason, ReplyEnd
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.reply_recorder import Reply, ReplyRecorder, rescued_notice
 from rdchat.services.chat.storage_watch import StorageWatch
 from tests.clocks import ManualClock
 from tests.disks import SmallDisk, small_disk
 from tests.processes import held_by_another_process
 from tests.services.window import WAIT_MS
+
+NO_PROMPT = ChatPrompt((), "")
 
 
 @pytest.fixture
@@ -39,7 +42,7 @@ def begin(store: ConversationStore, recorder: ReplyRecorder) -> Callable[[], Rep
 
     def begin() -> Reply:
         message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
-        return recorder.begin(message, conversation=chat)
+        return recorder.begin(message, NO_PROMPT, chat)
 
     return begin
 
@@ -149,6 +152,19 @@ def test_what_no_disk_takes_at_the_end_is_beside_the_chats_until_the_store_takes
     assert stored(store, reply).status is MessageStatus.INTERRUPTED
 
 
+def test_a_file_with_unsaved_text_has_the_title_that_the_chat_was_renamed_to(
+    recorder: ReplyRecorder, store: ConversationStore, begin: Callable[[], Reply]
+) -> None:
+    reply = begin()
+    recorder.add_text(reply, "Once upon a time\n")
+    store.rename_conversation(reply.message.conversation_id, "Land story")
+    with held_by_another_process(store.path):
+        recorder.close()
+        file = recorder.rescue()
+    assert file is not None
+    assert file.read_text() == "# Land story\n\nOnce upon a time\n"
+
+
 def test_what_the_disk_of_the_chats_has_no_room_for_goes_elsewhere(
     qtbot: QtBot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,7 +181,7 @@ def _fill_and_close(disk: SmallDisk, home: Path) -> None:
     chat = store.create_conversation("Sea story")
     message = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
     recorder = ReplyRecorder(store, StorageWatch())
-    reply = recorder.begin(message, conversation=chat)
+    reply = recorder.begin(message, NO_PROMPT, chat)
     disk.fill()
     recorder.add_text(reply, "word " * 50_000)
     recorder.close()
@@ -218,7 +234,7 @@ def test_a_continued_thought_does_not_count_the_pause(
     reply.finish(end("I wonder", FinishReason.CANCELLED))
     recorder.save()
     clock.now += 3600.0
-    again = recorder.begin(store.reopen_message(reply.message.id))
+    again = recorder.begin(store.reopen_message(reply.message.id), NO_PROMPT, reply.conversation)
     for piece in (" on", ".</think>Hello"):
         recorder.add_text(again, piece)
         clock.now += 2.0

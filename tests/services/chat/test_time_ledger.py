@@ -11,9 +11,13 @@ from rdchat.inference.api.ledger_view import added_up
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import Mode
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.draft_control import DraftControl, TimeLedger
 from rdchat.services.chat.storage_watch import SettingsControl, StorageWatch
 from rdchat.services.engine.engine_client import EngineClient, ModelSlot
+from rdchat.services.engine.engine_request import EngineState
+from tests.services.fakes import ScriptedEngine
+from tests.services.window import Window, pause_midway
 
 
 class WrittenReplies:
@@ -94,6 +98,25 @@ def test_what_a_failed_reply_took_is_kept(replies: WrittenReplies) -> None:
     replies.fail()
     replies.progress(1, 10.0)
     assert replies.verify == (3, 30.0)
+
+
+def test_a_waiting_reply_that_is_stopped_leaves_the_times_of_the_one_that_is_written(
+    window: Window, engine: ScriptedEngine
+) -> None:
+    """Its end folded them, and the next figures of the reply under way counted them again."""
+    pause_midway(window, engine)
+    controller, store = window.controller, window.store
+    ledger = controller.time_ledger
+    ledger.add_statistics(Statistics(ledger=_entries(2, 20.0)))
+    chat = store.create_conversation("Another chat")
+    waiting = store.add_message(chat.id, None, Role.ASSISTANT, "", status=MessageStatus.STREAMING)
+    controller.replies.write(waiting, ChatPrompt((), ""), chat)
+    controller.replies.stop(chat.id)
+    assert store.message(waiting.id).status is MessageStatus.COMPLETE
+    ledger.add_statistics(Statistics(ledger=_entries(3, 30.0)))
+    assert [(each.name, each.calls) for each in ledger.entries] == [("round", 3), ("verify", 3), ("wait", 3)]
+    engine.gate.open()
+    window.wait_for(EngineState.IDLE)
 
 
 def test_switching_exact_times_begins_anew(replies: WrittenReplies) -> None:

@@ -10,6 +10,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT, Message
 from rdchat.inference.api.messages import Role
+from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.reply_recorder import Reply as ChatReply
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.window.main_window import MainWindow
@@ -61,7 +62,7 @@ def choose_file(window: MainWindow, path: Path) -> None:
 def unsaved(title: str, text: str, missing: int) -> ChatReply:
     message = Message(1, 1, None, Role.ASSISTANT, text)
     conversation = replace(NEW_CHAT, title=title)
-    return ChatReply(message, conversation=conversation, saved_text=text[: len(text) - missing])
+    return ChatReply(message, ChatPrompt((), ""), conversation, saved_text=text[: len(text) - missing])
 
 
 def rescued(chat: Chat) -> list[Path]:
@@ -166,6 +167,21 @@ def test_a_second_signal_waits_for_nobody(locked: None, chat: Chat, window: Main
     window.close_soon()
     assert not window.isVisible()
     assert len(rescued(chat)) == 1
+
+
+def test_the_question_has_the_title_that_the_chat_was_renamed_to(chat: Chat, window: MainWindow, qtbot: QtBot) -> None:
+    chat.start()
+    chat.engine.gate.shut()
+    chat.controller.send("Tell me a story")
+    chat.wait_for(EngineState.PREFILL)
+    assert chat.controller.chat.id is not None
+    chat.controller.chats.rename_conversation(chat.controller.chat.id, "A story")
+    with held_by_another_process(chat.store.path):
+        chat.engine.gate.open()
+        qtbot.waitUntil(lambda: not chat.writing and chat.controller.replies.state is EngineState.IDLE)
+        assert not window.close()
+        (box,) = boxes(window)
+        assert box.text() == "Quit and lose 11 characters of “A story”?"
 
 
 def test_a_window_with_nothing_unsaved_closes_at_once(chat: Chat, window: MainWindow) -> None:
