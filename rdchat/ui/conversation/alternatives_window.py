@@ -26,8 +26,10 @@ type Spans = list[tuple[int, int]]
 
 # a word; a character of a script without spaces between words; a sign
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\s]")
-_EXACT = 3000  # words of a text up to which the longest common parts are found; beyond, frequent words are passed over
-_LITTLE = 0.3  # share of words in common below which marks would cover nearly everything
+# Between texts of more words than this, frequent words are not compared, which is much faster.
+_EXACT = 3000
+# With a smaller share of words in common, marks would cover nearly everything.
+_LITTLE = 0.3
 
 
 def differences(one: str, other: str) -> tuple[Spans, Spans] | None:

@@ -13,8 +13,10 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, paint_card
 
 UNDO_MS = 10_000
-_MAX_BANNERS = 2  # banners; more would take the chat's room
-_TEXT_WIDTH = 260  # pixels: the least that the text, the icon and the close button get beside other buttons
+# More banners would take the chat's room.
+_MAX_BANNERS = 2
+# In pixels; at least so much is left to text, icon and close button beside other buttons.
+_TEXT_WIDTH = 260
 
 
 class Banner(QWidget):
@@ -29,7 +31,8 @@ class Banner(QWidget):
     """
 
     closed = Signal()
-    dismissed = Signal()  # by its own button; `closed` follows
+    # The person dismissed it by its own button; `closed` follows.
+    dismissed = Signal()
 
     def __init__(self, theme: Theme, text: str, detail: str = "", icon: str = "info", color: str = "accent") -> None:
         super().__init__()
@@ -64,7 +67,8 @@ class Banner(QWidget):
         return button
 
     def minimumSizeHint(self) -> QSize:
-        return QSize(0, super().minimumSizeHint().height())  # else buttons side by side would keep it wide
+        # Otherwise buttons side by side would keep it wide.
+        return QSize(0, super().minimumSizeHint().height())
 
     def resizeEvent(self, event: QResizeEvent) -> None:
         super().resizeEvent(event)
@@ -87,7 +91,8 @@ class BannerArea(QWidget):
     def __init__(self) -> None:
         super().__init__()
         banners = QWidget()
-        banners.setMaximumWidth(TEXT_WIDTH)  # as the messages below
+        # The messages below have the same width.
+        banners.setMaximumWidth(TEXT_WIDTH)
         self._layout = column(within=banners, spacing=TIGHT)
         row(None, (banners, 1000), None, within=self, spacing=0, margins=(LARGE, SMALL, LARGE, TIGHT))
         self._keyed: dict[str, Banner] = {}
@@ -121,6 +126,7 @@ class BannerArea(QWidget):
         return self._keyed.get(key)
 
     def _remove_closed(self) -> None:
-        closed = self.sender()  # a lambda or partial connected to the banner crashes PySide when it is deleted
+        # A lambda or partial connected to the banner would crash PySide when the banner is deleted.
+        closed = self.sender()
         for key in [key for key, banner in self._keyed.items() if banner is closed]:
             self.close_banner(key)

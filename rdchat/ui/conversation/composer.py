@@ -14,8 +14,10 @@ from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme, control_font, paint_card
 from rdchat.ui.transcript.message_parts import PromptField
 
-_RING, _STROKE, _HEIGHT = 14, 2.5, 30  # as high as the button beside it
-_NEARLY = 0.8  # of the context: its colour warns
+# In pixels; the height is that of the button beside the ring.
+_RING, _STROKE, _HEIGHT = 14, 2.5, 30
+# Above this share of the context, the ring has the colour of a warning.
+_NEARLY = 0.8
 _FULL_CIRCLE = 360 * 16  # Qt's angles
 
 
@@ -25,8 +27,10 @@ class ContextRing(QWidget):
     def __init__(self, theme: Theme) -> None:
         super().__init__()
         self._theme = theme
-        self._share = 0.0  # of the context; 1 where the chat does not fit
-        self.text = ""  # beside the ring
+        # The share of the context that is used; 1 where the chat does not fit.
+        self._share = 0.0
+        # The text beside the ring.
+        self.text = ""
         self.setFont(control_font(-1, tabular=True))
         self.setSizePolicy(QSizePolicy.Policy.Fixed, QSizePolicy.Policy.Fixed)
         self.hide()
@@ -71,9 +75,11 @@ def context_text(use: ContextUse) -> str:
     return f"{typed} {use.tokens:,} of the model's {use.limit:,} tokens. The reply needs some too."
 
 
-_MAX_PASTED = 500_000  # characters: no model takes more, and Qt lays out a megabyte in a second
+# In characters. No model takes more, and Qt needs a second to lay out a megabyte.
+_MAX_PASTED = 500_000
 _BUTTON = 30
-_PLACEHOLDERS = (  # the first that fits
+# The first one that fits is shown.
+_PLACEHOLDERS = (
     "Ask anything. Return sends, Shift-Return starts a new line.",
     "Ask anything. Return sends.",
     "Ask anything",

@@ -67,7 +67,8 @@ class WelcomeView(QWidget):
         return button
 
 
-_ROW, _MAX_ROWS = 28, 3  # pixels; more rows scroll
+# A row's height in pixels, and the number of rows; more rows scroll.
+_ROW, _MAX_ROWS = 28, 3
 
 
 class WaitingList(QWidget):
@@ -145,7 +146,8 @@ class ConversationView(Ground):
         self.stack.addWidget(self.transcript)
         self.stack.addWidget(self.welcome)
         column(self.find_bar, self.banners, (self.stack, 1), self.waiting, self.composer, within=self, spacing=0)
-        self.setMinimumWidth(256)  # the speed panel fits beside it in the smallest window
+        # The speed panel fits beside it in the smallest window.
+        self.setMinimumWidth(256)
         self._connect_chat()
         self._connect_transcript()
         self._connect_pages()
@@ -229,7 +231,8 @@ class ConversationView(Ground):
 
     def _forget_messages(self) -> None:
         """Show no messages: the store is another one now."""
-        with QSignalBlocker(self.transcript):  # where the reader was in the old chat is no place in a new one
+        # The reading position in the old chat means nothing in a new one.
+        with QSignalBlocker(self.transcript):
             self.transcript.set_messages(())
 
     def _find_searched(self) -> None:
@@ -253,7 +256,8 @@ class ConversationView(Ground):
 
     def _show_state(self) -> None:
         replies = self._controller.replies
-        writing, state = self._chat.streaming_id is not None, replies.state  # also while it waits for the model
+        # A reply counts as being written while it waits for the model, too.
+        writing, state = self._chat.streaming_id is not None, replies.state
         if state is EngineState.PREFILL:
             self._show_waiting("Reading the prompt…")
         if state in (EngineState.WRITING, EngineState.PREFILL) or writing:

@@ -168,7 +168,8 @@ class Notices(QObject):
         if use is None:
             self._put_away = False
             self.area.close_banner("context")
-            self._composer.show_note("")  # that it was not sent, as it was too long
+            # The note says that the message was too long to be sent.
+            self._composer.show_note("")
         elif not self._put_away or doing is not Doing.NOTHING:
             self._outgrown_banner(use, doing).dismissed.connect(self._put_outgrown_away)
 
@@ -199,7 +200,8 @@ class Notices(QObject):
             banner.progress.show_text(part + done)
 
     def _put_outgrown_away(self) -> None:
-        self._put_away = True  # until the chat fits, or it is sent all the same
+        # It comes back when the chat fits, or when the message is sent all the same.
+        self._put_away = True
 
     def _show_refused(self, text: str, reason: str) -> None:
         self._put_away, self._outgrown = False, None

@@ -15,10 +15,12 @@ from rdchat.ui.style.layouts import column, form_layout, text_field
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, Theme
 
 _FIELD_WIDTH = 340
-_NAME_LENGTH = 28  # characters
+# The longest model name on a button, in characters.
+_NAME_LENGTH = 28
 _PROMPT_LINES = 5
 
-type ModelChoice = tuple[str, str | None]  # its name, and as it is loaded
+type ModelChoice = tuple[str, str | None]
+"""The name of a model, and the name by which it is loaded."""
 
 
 class RegenerateSheet(QDialog):
@@ -51,7 +53,8 @@ class RegenerateSheet(QDialog):
         self._own, self._system_prompt, self._sampling = own_model, system_prompt, sampling
         self._find_models = models
         self.setWindowTitle("Regenerate With")
-        self.model = QComboBox()  # the data of an item is its ModelChoice; None for the loaded model
+        # The data of each item is its `ModelChoice`; None stands for the loaded model.
+        self.model = QComboBox()
         self.model.setAccessibleName("Model")
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         if own_model:
@@ -88,7 +91,8 @@ class RegenerateSheet(QDialog):
         note = ThemedLabel(theme, "For this one reply. The chat's own options stay as they are.", "muted", -1)
         buttons = dialog_buttons(reject=push_button("Cancel", act=self.reject), accept=self.regenerate)
         parts = column(title, note, SMALL, form, MEDIUM, buttons, within=self, margins=LARGE)
-        parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)  # grows where another model is chosen
+        # The sheet grows when another model is chosen.
+        parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
 
     def offer_drafters(self) -> None:
         """Add models that a search found since."""

@@ -11,10 +11,12 @@ from rdchat.chat.reply_trace import ReplyTrace, TracedToken
 from rdchat.inference.api.requests import EARLIER_REPLIES, SHAPE, Mode
 from rdchat.ui.style import formatting
 
-NO_CHARACTER = "·"  # shown for half a character, and for the token that ends a reply
+NO_CHARACTER = "·"
+"""Stands for half a character, and for the token that ends a reply."""
 LINE_BREAK = "⏎"
 _SPELT = str.maketrans({" ": "␣", "\n": LINE_BREAK, "\t": "⇥", "\r": "␍"})
-_MAX_NODES = 24  # of a tree's description, which is read aloud
+# The description of a tree is read aloud, so it has no more nodes than these.
+_MAX_NODES = 24
 
 
 class DrafterStyle(NamedTuple):

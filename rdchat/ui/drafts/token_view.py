@@ -22,11 +22,14 @@ from rdchat.ui.style.labels import OfflineBrowser
 from rdchat.ui.style.opening import announce
 from rdchat.ui.style.theme import MEDIUM, Theme, text_look
 
-_LEADING = 155.0  # line height in percent, so that underlines have room
-_TINT, _ROUND_TINT = 60, 28  # opacity of the background of a token and of a round, of 255
+# The line height in percent leaves room for underlines.
+_LEADING = 155.0
+# Opacity of the background of a token and of a round, of 255.
+_TINT, _ROUND_TINT = 60, 28
 _TAB = "    "
 _ROUND_STEPS = {Qt.Key.Key_Up: -1, Qt.Key.Key_Down: 1}
-_BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")  # what Qt begins a new line at
+# Characters at which Qt begins a new line.
+_BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")
 
 
 class TokenView(OfflineBrowser):

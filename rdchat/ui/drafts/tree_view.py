@@ -53,7 +53,8 @@ def lay_out_nodes(tree: RoundTree) -> list[PlacedNode]:
     A parent stands at the middle of its first and last child. The accepted child comes first, and its parent stands in
     its row, so that the accepted path is the top row, which is in view however wide the tree.
     """
-    count = len(tree.tokens)  # the index of the correction
+    # This is also the index of the correction.
+    count = len(tree.tokens)
     path = {*tree.path, count}
     texts, drafters = [*tree.texts, tree.correction_text], [*tree.drafters, ""]
     log_probs = [None, *tree.log_probs[1:], tree.correction_log_prob]
@@ -63,7 +64,8 @@ def lay_out_nodes(tree: RoundTree) -> list[PlacedNode]:
         if parent >= 0:
             children[parent].insert(0 if node in path else len(children[parent]), node)
     rows = [0.0] * len(parents)
-    order, waiting = list[int](), [0]  # depth first; without recursion, since a stored tree may be deep
+    # The order is depth first. Recursion is avoided, since a stored tree may be deep.
+    order, waiting = list[int](), [0]
     while waiting:
         order.append(node := waiting.pop())
         waiting += reversed(children[node])

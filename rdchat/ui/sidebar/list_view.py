@@ -44,7 +44,8 @@ class SidebarListView(QListView):
         self.setItemDelegate(self.painter)
         self.setAccessibleName("Chats")
         self.setFrameShape(QFrame.Shape.NoFrame)
-        self.setMouseTracking(True)  # hover
+        # The row under the mouse is highlighted.
+        self.setMouseTracking(True)
         self.setUniformItemSizes(True)  # Qt measures one row, not a thousand
         self.setVerticalScrollMode(QListView.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -123,7 +124,8 @@ class SidebarListView(QListView):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         if self.editing:
-            event.accept()  # the Return that ends a rename comes here from the editor after it
+            # The Return that ends a rename goes on from the editor to the list.
+            event.accept()
         elif not self._act_on(self.current_row, event.key()):
             super().keyPressEvent(event)
 
@@ -151,7 +153,8 @@ class SidebarListView(QListView):
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
         if isinstance(self.rows.row_at(self.indexAt(event.position().toPoint())), SectionRow):
-            event.accept()  # a section heading cannot be selected
+            # A section heading cannot be selected.
+            event.accept()
             return
         current = self.currentIndex()
         super().mousePressEvent(event)
@@ -195,7 +198,8 @@ class SidebarListView(QListView):
         event.setAccepted(self.dragged is not None)
 
     def dragMoveEvent(self, event: QDragMoveEvent) -> None:
-        super().dragMoveEvent(event)  # which scrolls
+        # Qt scrolls the list here.
+        super().dragMoveEvent(event)
         index = self.indexAt(event.position().toPoint())
         allowed = self._drop_on(index) is not None
         event.setAccepted(allowed)
@@ -210,7 +214,8 @@ class SidebarListView(QListView):
         drop = self._drop_on(self.indexAt(event.position().toPoint()))
         event.setAccepted(drop is not None)
         if drop is not None:
-            QTimer.singleShot(0, self, lambda: self._actions.drop(*drop))  # once Qt has finished the drop
+            # This waits until Qt has finished the drop.
+            QTimer.singleShot(0, self, lambda: self._actions.drop(*drop))
         self._frame(-1)
         self.stopAutoScroll()
         self.setState(QListView.State.NoState)

@@ -10,9 +10,11 @@ from rdchat.ui.speed.figures import STAGES
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import Theme, control_font
 
-_BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0  # of a bar chart, in pixels
+# Distances in a bar chart, in pixels.
+_BAR_HEIGHT, _WIDEST, _GAP, _LINE = 72.0, 48.0, 16.0, 13.0
 _LABEL_SIZE = -3
-_USUAL, _HEADROOM = 0.95, 1.15  # share of the speeds that a line does not cut off, and the room above them
+# The share of the speeds that a line does not cut off, and the factor of the height above them.
+_USUAL, _HEADROOM = 0.95, 1.15
 _SPARKLINE_HEIGHT = 40.0
 _TIME_BAR_HEIGHT = 14.0
 

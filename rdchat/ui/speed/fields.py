@@ -17,7 +17,8 @@ from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import paint_focus
 
 _MAX_REASONS = 20
-_MENU_ROOM = 36  # pixels of a button's frame and its menu arrow
+# The pixels that a button needs for its frame and its menu arrow.
+_MENU_ROOM = 36
 
 
 class CalmComboBox(QComboBox):

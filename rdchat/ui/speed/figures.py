@@ -12,8 +12,10 @@ from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import NONE, count, decimal, duration, memory, rate
 
-_FEW_DRAFTED = 20  # tokens, of which a percentage says nothing
-_FEW_READ = 8  # tokens, which are one call, whose rate says nothing
+# A percentage of fewer tokens would mean nothing.
+_FEW_DRAFTED = 20
+# So few tokens are read in one call, whose rate would mean nothing.
+_FEW_READ = 8
 
 
 _TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
@@ -47,7 +49,8 @@ class FigureSource(NamedTuple):
         return self.statistics.context_tokens, self.model.context_length if self.model else 0
 
 
-type _Text = Callable[[FigureSource], str]  # a dash where nothing was measured
+type _Text = Callable[[FigureSource], str]
+"""Returns the text of a figure; a dash where nothing was measured."""
 
 
 def _of_reply(text: Callable[[Statistics], str]) -> _Text:
@@ -109,7 +112,8 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
         "Kept per step": _of_reply(lambda s: decimal(s.accepted / s.drafted_rounds if s.drafted_rounds else None)),
         "Waits per step": _of_reply(lambda s: _per(s.host_syncs, s.target_calls if s.rounds else 0)),
     },
-    "Details": {  # of a reply: the panel has charts of them
+    # These are in the details of a reply only; the panel has charts of them.
+    "Details": {
         "Reading time": _of_reply(lambda s: duration(s.prefill_ms)),
         "Acceptance by position, %": _of_reply(_acceptance_by_position),
         "Dropped drafts": _of_reply(lambda s: count(s.dropped_drafts)),

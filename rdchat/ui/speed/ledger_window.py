@@ -22,9 +22,12 @@ NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply appear here while it is written."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
-_AIR = 8  # pixels that a row is higher than its text
-_TINT = 70  # opacity of a bar, of 255
-_FULL = 0.999  # a larger share fills the cell
+# A row is so many pixels higher than its text.
+_AIR = 8
+# Opacity of a bar, of 255.
+_TINT = 70
+# A bar with a larger share fills the cell.
+_FULL = 0.999
 
 
 class LedgerTree(QTreeWidget):
@@ -85,7 +88,8 @@ def _bar(share: float, accent: QColor) -> QBrush:
     """Return a background whose left part, of this share, is tinted."""
     tint = QColor(accent)
     tint.setAlpha(_TINT)
-    bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)  # from the left edge of the cell
+    # The bar begins at the left edge of the cell.
+    bar = QLinearGradient(0, 0, _WIDTHS[PERCENT], 0)
     bar.setColorAt(0, tint)
     bar.setColorAt(min(share, 1.0), tint)
     if share < _FULL:

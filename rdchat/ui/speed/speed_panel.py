@@ -59,7 +59,8 @@ class ServerSection(Section):
     def __init__(self, server: ServerControl, replies: Replies, theme: Theme) -> None:
         super().__init__(theme, "Server")
         self._server, self._replies = server, replies
-        self._last: RequestFacts | None = None  # its figures stay until the next request
+        # These figures stay until the next request.
+        self._last: RequestFacts | None = None
         self.client = ElidedLabel(theme)
         self.stop = TextButton("Stop", theme, self._stop_request)
         self.stop.setAccessibleName("Stop the reply to this program")
@@ -121,8 +122,10 @@ class SpeedPanel(QScrollArea):
         super().__init__()
         self._controller, self._context, self._settings = controller, controller.context, controller.settings
         self._pending = Statistics()
-        self._has_figures = False  # whether a reply was measured since the app was opened
-        self._is_elsewhere = False  # whether the reply that is or was last being written is in another chat
+        # Whether a reply was measured since the app was opened.
+        self._has_figures = False
+        # Whether the reply that is being written, or was written last, is in another chat.
+        self._is_elsewhere = False
         self._source = FigureSource(state=controller.replies.state)
         self.throttle = Throttle(self)
         self.setAccessibleName("Speed panel")

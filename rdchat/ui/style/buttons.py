@@ -220,7 +220,8 @@ def refill(menu: QMenu, fill: Callable[[], None]) -> None:
 
     X11's window system closes an open menu that is empty for a moment, as it would be after `QMenu.clear`.
     """
-    before = [action for action in menu.actions() if action.menu() is None]  # submenus are added again, not made again
+    # Submenus are left, because `fill` adds the same ones again.
+    before = [action for action in menu.actions() if action.menu() is None]
     fill()
     for action in before:
         menu.removeAction(action)

@@ -11,7 +11,8 @@ from rdchat.inference.api.requests import Dtype
 
 NONE = "\N{EN DASH}"
 MACHINE = "this Mac" if host.MACOS else "this machine"
-DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"  # a model goes by its folder's name
+DEFAULT_MODEL = f"{paths.default_model_dir().name} (default)"
+"""A model is named by its folder."""
 
 
 def dtype_text(dtype: str) -> str:
@@ -139,11 +140,13 @@ def day_text(when: float | None, now: float | None = None) -> str:
     """Return a time as a list shows it: `14:05`, `Yesterday`, `Tuesday`, `3 Nov`, `3 Nov 2024`, `Unknown date`."""
     try:
         date = datetime.fromtimestamp(math.nan if when is None else when)
-    except (ValueError, OverflowError, OSError):  # no calendar has it
+    except (ValueError, OverflowError, OSError):
+        # No calendar has the date.
         return "Unknown date"
     today = datetime.fromtimestamp(time.time() if now is None else now)
     days = (today.date() - date.date()).days
-    if -1 <= days <= 0:  # a clock may have been put back
+    # The clock may have been put back.
+    if -1 <= days <= 0:
         return f"{date:%H:%M}"
     if days == 1:
         return "Yesterday"

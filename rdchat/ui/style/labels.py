@@ -15,9 +15,12 @@ from PySide6.QtWidgets import QGraphicsItem, QLabel, QMessageBox, QSizePolicy, Q
 
 from rdchat.ui.style.theme import Theme, control_font
 
-_LINE, _MAX_LINES = 80, 50  # of a tooltip: characters of a line that is not broken; lines
-_MAX, _MAX_OF_BUTTON = 2000, 200  # characters
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")  # but tab and line feed
+# The characters of a tooltip's line that is not broken, and the lines of a tooltip.
+_LINE, _MAX_LINES = 80, 50
+# The characters of a text, and of a text on a button.
+_MAX, _MAX_OF_BUTTON = 2000, 200
+# Tab and line feed are not among these control characters.
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _MARKUP = '<p style="white-space: {}">{}</p>'
 
 
@@ -109,7 +112,8 @@ def message_box(
         parent: The window of the box.
     """
     box = QMessageBox(icon, title, "", parent=parent)
-    box.setTextFormat(Qt.TextFormat.PlainText)  # of the detail too; before there is a text
+    # This also holds for the detail, and must come before there is a text.
+    box.setTextFormat(Qt.TextFormat.PlainText)
     box.setText(text)
     box.setInformativeText(detail)
     box.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose, parent is not None)

@@ -30,7 +30,8 @@ _MAX_SEARCH_LETTERS = 500
 
 Part = QWidget | QLayout | int | None | tuple[QWidget | QLayout, int]
 """A part of a row or column: a widget or layout, perhaps with its stretch; a space in pixels; None for a stretch."""
-_Margins = int | tuple[int, int, int, int]  # left, top, right, bottom
+# Left, top, right and bottom.
+_Margins = int | tuple[int, int, int, int]
 
 
 def row(*parts: Part, within: QWidget | None = None, spacing: int = SMALL, margins: _Margins = 0) -> QHBoxLayout:
@@ -98,7 +99,8 @@ def add_row(form: QFormLayout, name: str, field: QWidget, explanation: str, line
         line: What the row shows in place of the field alone.
     """
     label = PlainLabel(name)
-    if not isinstance(field, QLabel):  # screen readers read a label's own text
+    # Screen readers read a label's own text.
+    if not isinstance(field, QLabel):
         label.setBuddy(field)
         field.setAccessibleName(name)
         field.setAccessibleDescription(explanation)

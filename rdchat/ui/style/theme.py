@@ -23,8 +23,10 @@ from PySide6.QtWidgets import QApplication, QStyle, QWidget
 TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
-_TO_RING = 127  # percent: Fusion takes a colour darkened by 140 and lightened by 110 percent
-SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28  # transcript text, in points
+# In percent: Fusion takes a colour that is darkened by 140 and lightened by 110 percent.
+_TO_RING = 127
+SMALLEST_TEXT, DEFAULT_TEXT, LARGEST_TEXT = 9, 13, 28
+"""Sizes of the transcript's text, in points."""
 
 
 class _Tones:
@@ -38,30 +40,42 @@ class _Tones:
 
 
 class Colors:
-    """The colours of one appearance; the contrast of text on its background is at least 4.5:1."""
+    """The colours of one appearance; the contrast of text on its background is at least 4.5:1.
+
+    Attributes:
+        surface: Background of the transcript.
+        raised: Background of the person's messages and of cards.
+        code: Background of code blocks.
+        muted: Secondary text.
+        selection: The selected row of the sidebar.
+        hit: Background of a search hit.
+        current_hit: Background of the current search hit.
+        name: Functions, classes and tags in code.
+        neutral: As fast as plain decoding.
+    """
 
     def __init__(self, dark: bool) -> None:
         self.dark = dark
 
     window = _Tones("#f5f5f7", "#1e1e20")
-    surface = _Tones("#ffffff", "#242426")  # background of the transcript
-    raised = _Tones("#eef1f6", "#323236")  # the person's messages, cards
-    code = _Tones("#f6f7f9", "#1b1b1d")  # background of code blocks
+    surface = _Tones("#ffffff", "#242426")
+    raised = _Tones("#eef1f6", "#323236")
+    code = _Tones("#f6f7f9", "#1b1b1d")
     border = _Tones("#dcdce0", "#3c3c40")
     text = _Tones("#1d1d1f", "#f2f2f4")
-    muted = _Tones("#65656b", "#a3a3aa")  # secondary text
-    selection = _Tones("#e1e4ea", "#38393f")  # selected row of the sidebar
+    muted = _Tones("#65656b", "#a3a3aa")
+    selection = _Tones("#e1e4ea", "#38393f")
     accent = _Tones("#0063ce", "#4ba3ff")
     on_accent = _Tones("#ffffff", "#00264d")
     danger = _Tones("#c01c28", "#ff7b72")
     warning = _Tones("#8a5a00", "#e3b341")
     success = _Tones("#1f7a3a", "#56d37a")
-    hit = _Tones("#ffe89a", "#5c4d00")  # background of a search hit
-    current_hit = _Tones("#ffc04d", "#8a5a00")  # background of the current search hit
+    hit = _Tones("#ffe89a", "#5c4d00")
+    current_hit = _Tones("#ffc04d", "#8a5a00")
 
     # Highlighted code, at least 4.5:1 on `code`
     keyword = _Tones("#9b2393", "#ff7ab2")
-    name = _Tones("#0b5ea8", "#6bc7f6")  # functions, classes, tags
+    name = _Tones("#0b5ea8", "#6bc7f6")
     builtin = _Tones("#6c36a9", "#d0a8ff")
     string = _Tones("#b3261e", "#ff8170")
     number = _Tones("#1c00cf", "#d9c97c")
@@ -71,7 +85,7 @@ class Colors:
 
     # Speed-ups: blue and orange, which people with any colour blindness tell apart
     slower = _Tones("#c65d00", "#ff9a3d")
-    neutral = _Tones("#f2f2f4", "#3a3a3f")  # as fast as plain decoding
+    neutral = _Tones("#f2f2f4", "#3a3a3f")
     faster = _Tones("#1667b7", "#5aaeff")
 
     # Text of drafted tokens by drafter, at least 4.5:1 on `surface` and `window`, after Okabe and Ito's palette,
@@ -162,7 +176,8 @@ class Theme(QObject):
 def control_font(points_more: float = 0, bold: bool = False, tabular: bool = False) -> QFont:
     """Return the system's font for controls, a little larger or smaller; `tabular` gives figures one width."""
     font = QFontDatabase.systemFont(QFontDatabase.SystemFont.GeneralFont)
-    given = font.pointSizeF()  # -1 where the system names its size in pixels; QFontInfo takes 0.5 ms to tell
+    # This is -1 where the system gives the size in pixels; QFontInfo needs 0.5 ms to find it.
+    given = font.pointSizeF()
     font.setPointSizeF((given if given > 0 else QFontInfo(font).pointSizeF()) + points_more)
     font.setWeight(QFont.Weight.DemiBold if bold else QFont.Weight.Normal)
     if tabular:
@@ -193,7 +208,8 @@ def _palette(colors: Colors) -> QPalette:
 
 
 ROW_RADIUS = 7
-RING = 2  # width, in pixels
+RING = 2
+"""Width of the ring, in pixels."""
 
 
 def paint_card(

@@ -2,7 +2,8 @@
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
-_INTERVAL_MS = 100  # figures that change faster cannot be read
+# Figures that change faster cannot be read.
+_INTERVAL_MS = 100
 
 
 class Throttle(QObject):

@@ -21,12 +21,16 @@ from rdchat.ui.style.layouts import Part, column, keep_room, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.message_parts import MessageArea
 
-_NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}  # prompt lookup is its own name
+# Prompt lookup has no further name.
+_NAMED = {Mode.SPECULATIVE, Mode.DRAFTER}
 _LAST_PART = "of the last part"
-_LIST_LENGTH = 4  # positions
-_NAME_LENGTH = 24  # characters; the definition has the complete name
+# The positions that are listed.
+_LIST_LENGTH = 4
+# In characters; the definition has the complete name.
+_NAME_LENGTH = 24
 _WIDTH = 280
-_FIRST = {"Speed", "Speed-up", "Time to first token"}  # the others are behind More
+# The other figures appear with More.
+_FIRST = {"Speed", "Speed-up", "Time to first token"}
 _IN_LINE = {
     "Speed": "{}",
     "Speed-up": "{}",

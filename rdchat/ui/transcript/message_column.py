@@ -17,10 +17,14 @@ from rdchat.ui.transcript.message_parts import EDGE, MessageArea
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import PersonMessage, ReplyMessage
 
-FIRST = 2  # messages shown at first at the end or the start; the view asks for more until they fill it
-AROUND = 16  # messages shown at first around another message: more than a screen on either side
-OPENED = 60  # messages shown once those are drawn
-STEP = 4  # messages more when the reader comes near the first or last one
+FIRST = 2
+"""Messages shown at first at the end or the start; the view asks for more until they fill it."""
+AROUND = 16
+"""Messages shown at first around another message: more than a screen on either side."""
+OPENED = 60
+"""Messages shown once those are drawn."""
+STEP = 4
+"""Messages added when the reader comes near the first or last one."""
 MAX = 150
 
 
@@ -96,8 +100,10 @@ class MessageRange:
         return self.end > before
 
 
-_NEAR_END = 12  # pixels from the end that still count as being there
-_HIGHEST = 16_000_000  # pixels of the column; Qt's widgets end at 2**24
+# The pixels from the end at which the reader still counts as being there.
+_NEAR_END = 12
+# The column's height limit in pixels, because Qt's widgets end at 2**24.
+_HIGHEST = 16_000_000
 
 
 class MessageColumn(MessageArea):
@@ -129,8 +135,10 @@ class MessageColumn(MessageArea):
         self.matcher = WordMatcher("")
         self._unsent = unsent
         self._visible_range = replace(self.range)
-        self._top = self._bottom = 0  # edges of the widgets, in the column
-        self._average = 0.0  # height of a message; 0 where all have widgets
+        # The edges of the widgets, in the column.
+        self._top = self._bottom = 0
+        # The mean height of a message; 0 where all have widgets.
+        self._average = 0.0
         self._placing = self._slides = False
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -356,6 +364,7 @@ class MessageColumn(MessageArea):
         return moved
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        self._placing = True  # the scroll bar moves when its range shrinks; the reader did not move it
+        # The scroll bar moves when its range shrinks, without the reader's doing.
+        self._placing = True
         super().resizeEvent(event)
         self.lay_out()

@@ -134,7 +134,8 @@ class MessageEditor(QWidget):
             self.submitted.emit(self.text)
 
 
-EDGE = TIGHT + 2  # the frame of a flat button: buttons stand so far left of texts, and their icons meet the edge
+EDGE = TIGHT + 2
+"""The frame of a flat button. Buttons stand so far left of texts that their icons meet the edge."""
 
 
 class Remedy(StrEnum):

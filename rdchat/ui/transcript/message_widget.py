@@ -25,7 +25,8 @@ class MessageWidget(QWidget):
     """
 
     room_below: int
-    _column: QVBoxLayout  # an editor stands below the first part, which is hidden or has the files
+    # An editor stands below the first part, which is hidden or has the files.
+    _column: QVBoxLayout
 
     def __init__(self, message: Message, parser: Parser, area: MessageArea) -> None:
         super().__init__(area.column)

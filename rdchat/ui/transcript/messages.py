@@ -25,12 +25,15 @@ from rdchat.ui.transcript.message_parts import (
 )
 from rdchat.ui.transcript.message_widget import MessageWidget
 
-_WIDEST = 0.82  # of the column
-_LONG = 4000  # characters: such a text fills its lines, and is laid out only once
+# A bubble's width, as a share of the column.
+_WIDEST = 0.82
+# A text of more characters fills its lines, and is laid out only once.
+_LONG = 4000
 _PAD = MEDIUM + 2
 _JSON_BEGINS = re.compile(r'\s*\{\s*["}]')
 _BRACE = re.compile(r"\s*\{")
-_BUTTONS = 3 * 28 + TIGHT  # the room that a bubble leaves beside it
+# The room that a bubble leaves for the buttons beside it.
+_BUTTONS = 3 * 28 + TIGHT
 
 
 def fenced(answer: str) -> str:
@@ -41,7 +44,8 @@ def fenced(answer: str) -> str:
 class PersonMessage(MessageWidget):
     """Shows the text as it was typed; fenced code is set apart. The buttons stand beside the bubble if they fit."""
 
-    room_below = MEDIUM  # the reply is of the same turn
+    # The reply belongs to the same turn.
+    room_below = MEDIUM
 
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, PlainParser(), area)
@@ -50,7 +54,8 @@ class PersonMessage(MessageWidget):
         self._files.opened.connect(area.file_requested)
         self._files.setVisible(bool(message.files))
         self._bubble, self._buttons_layout = column(self.body), row(None, self.actions_row)
-        self._under = 0  # height of the buttons where they stand under the bubble
+        # The height of the buttons where they stand under the bubble.
+        self._under = 0
         both = QGridLayout()
         both.addLayout(self._bubble, 0, 0)
         both.addLayout(self._buttons_layout, 0, 0, Qt.AlignmentFlag.AlignBottom)
@@ -93,7 +98,8 @@ class PersonMessage(MessageWidget):
 class ReplyMessage(MessageWidget):
     """Shows the model's thoughts, its answer, and a line about how it ended."""
 
-    room_below = TIGHT  # below the buttons, which stand in the gap between two turns
+    # This is the distance below the buttons, which stand in the gap between two turns.
+    room_below = TIGHT
 
     def __init__(self, message: Message, area: MessageArea) -> None:
         super().__init__(message, MarkdownParser(), area)

@@ -20,7 +20,8 @@ from rdchat.ui.transcript.message_column import FIRST, MessageColumn
 from rdchat.ui.transcript.message_widget import MessageWidget
 from rdchat.ui.transcript.messages import ReplyMessage
 
-_DRAWING_S = 0.03  # for a message whose words are not drawn yet
+# The time for a message whose text is not drawn yet.
+_DRAWING_S = 0.03
 
 
 class SearchHits:
@@ -82,12 +83,17 @@ def _unmark(widget: MessageWidget) -> None:
             body.marks.go_to(-1)
 
 
-_FRAME_S = 1 / 30  # growing text is drawn at most this often
-_SLICE_S = 0.008  # time to draw finished messages in a turn of the event loop
-_OPENING_S = 0.03  # time to draw what is in view when a conversation opens
-_SHARE = 12  # drawing growing text takes at most one part in so many of the main thread
+# Growing text is not drawn more often.
+_FRAME_S = 1 / 30
+# The time to draw finished messages in a turn of the event loop.
+_SLICE_S = 0.008
+# The time to draw the visible part when a conversation opens.
+_OPENING_S = 0.03
+# Drawing growing text takes at most one part in so many of the main thread's time.
+_SHARE = 12
 _LEXER_WAIT_S = 0.05
-_READER_MS = 700  # after the reader stopped moving, their place is reported
+# The reader's position is reported so long after the last movement.
+_READER_MS = 700
 _JUMP_SIZE = 34
 
 

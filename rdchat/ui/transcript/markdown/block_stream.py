@@ -8,13 +8,19 @@ from rdchat.ui.transcript.markdown.parser import Parsed, Parser, code_line
 from rdchat.ui.transcript.markdown.syntax import FENCE, OpenFence
 
 # work is counted in characters; lines, cells and formulas cost more than their characters do
-_STEP = 7_700  # work of a step, unless a block is longer
-_MAX_OPEN = 22_600  # work of the open block; a longer one ends where it stands
-_LONGEST_LINE = 8192  # characters of a line that is parsed as a whole
-_LINE, _COSTLY = 60, 25  # work of a line, and of each sign that separates cells or begins a formula or a command
+# Work of a step, unless a block is longer.
+_STEP = 7_700
+# Work of the open block; a longer one ends at once.
+_MAX_OPEN = 22_600
+# A longer line, in characters, is not parsed as one line.
+_LONGEST_LINE = 8192
+# Work of a line, and of each sign that separates cells or begins a formula or a command.
+_LINE, _COSTLY = 60, 25
 _COSTLY_SIGNS = "|$\\"
-_LONG_LIST = 1000  # characters of an open list whose items but the last are settled
-_CODE_LINES = 100  # in a step
+# When an open list has more characters, all its items but the last are final.
+_LONG_LIST = 1000
+# Lines of code in a step.
+_CODE_LINES = 100
 
 
 @dataclass(slots=True)

@@ -4,8 +4,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum, auto
 
-LINE_LIMIT = 4000  # characters in one block of plain text or code: Qt lays a block out as a whole
-_LINE_FEED = 25  # characters that one counts for: Qt lays out every line, even where it is empty
+LINE_LIMIT = 4000
+"""Characters in one block of plain text or code, because Qt lays out a block as a whole."""
+# A line feed counts as so many characters, because Qt lays out empty lines too.
+_LINE_FEED = 25
 # QTextDocument uses the first four for its own structure; a lone surrogate is no character at all
 _UNSAFE = re.compile("[\0\ufdd0\ufdd1\ufffc\u2029\ud800-\udfff]")
 

@@ -15,7 +15,8 @@ from rdchat.ui.style.labels import utf16_length
 from rdchat.ui.style.theme import Colors, text_look
 from rdchat.work.job import Job, SerialThread
 
-_MAX_AGAIN = 200  # lines that are read again with each new one
+# The lines that are read again with each new line.
+_MAX_AGAIN = 200
 _COMMENTS = {"/*": "*/", "<!--": "-->"}  # Pygments does not find these before their end is written
 _COLORS: dict[str, tuple[_TokenType, ...]] = {
     "keyword": (Keyword, Operator.Word),
@@ -140,8 +141,10 @@ def _split(tokens: Iterable[_Token]) -> list[Line]:
     return lines[:-1]
 
 
-_LONGEST_LINE, _MAX_LINES = 2000, 5000  # beyond these, code stays in one colour
-_THREAD = SerialThread("lexers")  # importing a lexer takes up to 34 ms
+# Code beyond these limits stays in one colour.
+_LONGEST_LINE, _MAX_LINES = 2000, 5000
+# Importing a lexer takes up to 34 ms.
+_THREAD = SerialThread("lexers")
 
 
 @dataclass(slots=True)

@@ -35,7 +35,8 @@ def as_plain(blocks: Sequence[Block]) -> str:
 def _joined(blocks: Sequence[Block], parser: MarkdownParser | None) -> str:
     """Return blocks as Markdown that the parser reads alike, or as plain text without one."""
     lines: list[str] = []
-    markers: list[str] = []  # the marker of the open item of each list that the block stands in
+    # The markers of the open items of all lists around the block.
+    markers: list[str] = []
     fence, last = "", None
     for index, block in enumerate(blocks):
         following = blocks[index + 1] if index + 1 < len(blocks) else None
@@ -153,7 +154,8 @@ def _in_cell(text: str) -> str:
 
 
 _IN_LINES = {Kind.TEXT, Kind.HEADING, Kind.CODE}
-_MAX_RICH = 200_000  # characters of Markdown; a longer text is copied as plain text only
+# In characters of Markdown; a longer text is copied as plain text only.
+_MAX_RICH = 200_000
 _MONO = "font-family: Menlo, Consolas, monospace"
 _CELL = "border: 1px solid #c8c8cc; padding: 3px 8px"
 _STYLED = {
@@ -192,7 +194,8 @@ def forms_of(blocks: Sequence[Block], form: CopyForm) -> tuple[str, str]:
 def as_html(markdown: str) -> str:
     """Return a complete HTML document."""
     html = MarkdownParser().html(markdown)
-    for plain, styled in _STYLED.items():  # what looks like a tag is one: the text is escaped
+    # The text is escaped, so only real tags look like tags.
+    for plain, styled in _STYLED.items():
         html = html.replace(plain, styled)
     return f'<html><head><meta charset="utf-8"></head><body>{html}</body></html>'
 
@@ -269,8 +272,10 @@ def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
     return parts
 
 
-_Unit = tuple[list[str], str]  # marks of emphasis, and the text that they enclose
-_STYLES = (("**", "*"), ("**", "_"), ("__", "*"))  # marks of bold and italic text
+# Marks of emphasis, and the text that they enclose.
+_Unit = tuple[list[str], str]
+# Marks of bold and italic text.
+_STYLES = (("**", "*"), ("**", "_"), ("__", "*"))
 # an escaped bracket that opens would begin a formula
 _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)

@@ -18,8 +18,10 @@ from rdchat.ui.transcript.markdown.document_writer import CodeSpan, DocumentWrit
 from rdchat.ui.transcript.markdown.horizontal_scrolling import BAR_HEIGHT, HorizontalScrolling, WidePart
 from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, code_header_height, list_indent
 
-_MAX_BARS = 40  # nested quotes that get a bar
-_MAX_HEADERS = 100  # code blocks beyond these have no header: each is a widget with buttons
+# Deeper nested quotes have no bar.
+_MAX_BARS = 40
+# Further code blocks have no header, because each header is a widget with buttons.
+_MAX_HEADERS = 100
 # names and suffixes that Pygments lacks, or that differ from what people write
 _LANGUAGES = {
     "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),

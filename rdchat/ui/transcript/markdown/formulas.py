@@ -26,9 +26,11 @@ _KIND = QTextFormat.ObjectTypes.UserObject.value + 1
 _TEX, _DISPLAY, _SOURCE, _SIZE, _DRAWN, _WIDTH, _HEIGHT = (
     QTextFormat.Property.UserProperty.value + number for number in range(1, 8)
 )
-_ENLARGED = 1.06  # the formulas' font looks smaller than the system's
+# The formulas' font looks smaller than the system's.
+_ENLARGED = 1.06
 _MAX_DEPTH = 120
-_MARGINS = 60  # pixels of the column that the indentation of a formula may take
+# The pixels of the column that the indentation of a formula may take.
+_MARGINS = 60
 _MAX_PICTURES = 4000
 
 Key = tuple[str, bool]  # TeX, and whether it stands on its own
@@ -102,7 +104,8 @@ def formula_format(run: Run, text: QTextCharFormat) -> QTextCharFormat:
         width, height = metrics.horizontalAdvance(run.text), metrics.height()
     look.setFont(font)
     look.setProperty(_WIDTH, width)
-    look.setProperty(_HEIGHT, height)  # both are floats: of a whole number `doubleProperty` makes 0
+    # Both are floats, because `doubleProperty` returns 0 for a whole number.
+    look.setProperty(_HEIGHT, height)
     look.setVerticalAlignment(QTextCharFormat.VerticalAlignment.AlignBaseline)
     return look
 

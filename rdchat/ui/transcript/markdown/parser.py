@@ -91,8 +91,10 @@ _TASK = re.compile(r"\[([ xX])\] +")
 # beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
 _BULLETS = "•◦▪"
-_MAX_COLUMNS, _MAX_CELLS = 40, 800  # beyond these, a table is shown row by row: Qt needs seconds to lay it out
-PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)  # a paragraph that is only text
+# A larger table is shown row by row, because Qt would need seconds to lay it out.
+_MAX_COLUMNS, _MAX_CELLS = 40, 800
+PLAIN = re.compile(r"(?:(?!https?:)[^\\`*_~\[\]!<>&$])+", re.IGNORECASE)
+"""Matches a paragraph that is only text."""
 _BREAK = re.compile(r" *\n[ \t]*")
 
 
@@ -207,7 +209,8 @@ class MarkdownParser:
 
 def _deep(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     """Read text that is nested too deep as plain text; markdown-it would leave it out."""
-    if state.level < state.md.options.maxNesting - 2:  # a list takes two levels
+    # A list takes two levels.
+    if state.level < state.md.options.maxNesting - 2:
         return False
     if not silent:
         state.line = end
@@ -249,10 +252,12 @@ class _Walk:
         self._runs = runs
         self._number = number
         self._nesting = ""  # `l` for each open list, `q` for each open quote
-        self._lists: list[int | None] = []  # the next number of each open list; None for bullets
+        # The next number of each open list; None for bullets.
+        self._lists: list[int | None] = []
         self._marker = ""
         self._tight = False
-        self._continues = False  # not the first paragraph of an outermost list
+        # Whether this is a later paragraph of an outermost list.
+        self._continues = False
         self._rows: list[list[tuple[Run, ...]]] = []
         self._alignments: list[str] = []
         self._heading = 0

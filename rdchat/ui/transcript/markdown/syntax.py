@@ -19,7 +19,8 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.rules_inline.state_inline import Scanned
 from markdown_it.token import Token
 
-MAX_FORMULA = 2000  # characters of a formula; a longer one stays text
+MAX_FORMULA = 2000
+"""The longest formula, in characters; a longer one stays text."""
 _ENVIRONMENT = r"\\begin\{(?P<name>(?:align|equation|gather|multline|eqnarray|alignat)\*?)\}"
 _OPENING = re.compile(rf"\$\$|\\\[|{_ENVIRONMENT}")
 _PRICE = re.compile(r"\d[\d.,]*[^\\^_=]*[^\W\d_]{2}")
@@ -113,7 +114,8 @@ def _block(state: StateBlock, start: int, end: int, silent: bool) -> bool:
             source = "\n".join(lines).strip()
             tex = source if opening["name"] else source[len(opening[0]) : -len(closing)].strip()
             break
-    else:  # an unfinished formula stays one block of text: its lines may look like those of a list
+    else:
+        # An unfinished formula stays one block of text, because its lines may look like those of a list.
         if silent:
             return False
         source, tex = "\n".join(lines), ""
@@ -222,7 +224,8 @@ _ONE_CELL = re.compile(
 )
 _BREAK = re.compile(rf"(?P<other>{_ONE_CELL.pattern}|\\.)|<br[ \t]*/?>", re.IGNORECASE)
 _DELIMITERS = re.compile(r"[-:|][-:| \t]*")
-_PIPE = "\ufdd0"  # in no safe text
+# Safe texts do not have this character.
+_PIPE = "\ufdd0"
 
 
 def _table(state: StateBlock, start: int, end: int, silent: bool) -> bool:

@@ -33,7 +33,8 @@ from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
 
-FIRST_LINES, MORE_LINES = 60_000, 200_000  # characters
+FIRST_LINES, MORE_LINES = 60_000, 200_000
+"""The characters that are shown at first, and those that each request adds."""
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
 
@@ -58,13 +59,16 @@ class TextBody(OfflineBrowser):
         super().__init__(parent)
         self._theme = theme
         self.parser = parser
-        self._source, self._text, self._final = "", "", False  # as it was given, and made safe
-        self._room, self._end = FIRST_LINES, 0  # how much may be shown, and where that ends in the text
+        # The text as it was given, and the same made safe.
+        self._source, self._text, self._final = "", "", False
+        # How many characters may be shown, and where they end in the text.
+        self._room, self._end = FIRST_LINES, 0
         self._stream = BlockStream(parser)
         self.work = Work.NONE
         self._first_changed = 0
         self._unread = False
-        self._natural: tuple[int, int] | None = None  # the last limit and result of `natural_width`
+        # The last argument of `natural_width`, and its result.
+        self._natural: tuple[int, int] | None = None
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
@@ -314,7 +318,8 @@ class TextBody(OfflineBrowser):
             super().keyPressEvent(event)
 
 
-_SLICE_S = 0.008  # drawing time in a turn of the event loop
+# Drawing time in a turn of the event loop.
+_SLICE_S = 0.008
 _LEXER_WAIT_MS = 50
 
 

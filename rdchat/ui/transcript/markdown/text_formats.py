@@ -23,11 +23,14 @@ from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font
 from rdchat.ui.transcript.markdown.blocks import Block, Cell, Kind, Run
 from rdchat.ui.transcript.markdown.formulas import FORMULAS
 
-QUOTE_INDENT = 16  # distances are in device-independent pixels
+QUOTE_INDENT = 16
+"""Distances are in device-independent pixels."""
 CODE_PAD = MEDIUM
 _HEADING_SIZES = (1.5, 1.28, 1.12, 1.0, 1.0, 1.0)
-_SEAM = -4.0  # between a table and the rows it goes on with: the height that Qt gives the line between them
-_LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0  # percent of the font's own
+# Between a table and the rows that continue it, this removes the height that Qt gives the line between them.
+_SEAM = -4.0
+# In percent of the font's own line height.
+_LINE_HEIGHT, _CODE_LINE_HEIGHT = 122.0, 116.0
 
 
 def list_indent(theme: Theme) -> int:
