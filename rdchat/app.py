@@ -1,4 +1,4 @@
-"""The composition root: builds the window and everything behind it.
+"""The composition root: builds the window and all its services.
 
 Functions of the engine that the window calls on other threads import their module at the first call. One that needs MLX
 returns None until the engine thread has imported MLX: two threads that import mlx-lm at the same time may block each
@@ -109,7 +109,7 @@ _SETTLED_MS = 1000
 
 
 class App:
-    """A running window with everything behind it.
+    """A running window with all its services.
 
     Args:
         qt: The Qt application.
@@ -179,7 +179,7 @@ class App:
 class Application(QApplication):
     """The process's Qt application; macOS sends it the files that are double-clicked, or dropped on the Dock's icon.
 
-    A subclass rather than an event filter, which Qt would ask about every event of every widget.
+    It is a subclass rather than an event filter, which Qt would call for every event of every widget.
     """
 
     file_opened = Signal(str)

@@ -1,7 +1,7 @@
 """Starts the app's child processes from its own entry point, as `rdchat --child NAME`, before Qt is loaded.
 
 In a double-clickable app `sys.executable` is the app itself, which ignores `-m` and `-c` and starts as a second app
-(beeware/briefcase 1091). So whoever needs a child gets its command from `host.child_command`, bundled or not, and this
+(beeware/briefcase 1091). So every child's command comes from `host.child_command`, bundled or not, and this
 module runs it. Python's own helpers also come this way: `multiprocessing`, used by tqdm's lock, starts its resource
 tracker with `sys.executable -c`.
 """

@@ -36,7 +36,7 @@ class RdchatError(Exception):
 
 
 class InvalidSettingError(RdchatError, ValueError):
-    """A wrong value, as the arguments or a form alone can tell (exit status 2 on the command line)."""
+    """A value that is wrong in itself, in arguments or a form (exit status 2 on the command line)."""
 
 
 class ModelError(RdchatError):
@@ -48,7 +48,7 @@ class TemplateRefusedError(ModelError):
 
 
 class ShapeRefusedError(ModelError):
-    """An answer cannot have the shape that is asked for."""
+    """An answer cannot have the requested format."""
 
 
 class OutOfMemoryError(ModelError):
@@ -64,7 +64,7 @@ class DeviceStoppedError(DeviceError):
 
 
 class DoesNotFitError(OutOfMemoryError):
-    """Something was not started because it needs more memory than there is; the person may start it anyway."""
+    """Something needs more memory than there is, so it was not started; the person may start it anyway."""
 
 
 class PromptTooLongError(RdchatError):

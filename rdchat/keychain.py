@@ -1,4 +1,4 @@
-"""Secrets in the system's keychain. It may ask the person before it answers: never call it where nothing may wait.
+"""Secrets in the system's keychain. The system may ask the person first, so a call may wait for long.
 
 Not yet tried on a Mac.
 """

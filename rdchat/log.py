@@ -12,7 +12,7 @@ _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 class LogFile(logging.handlers.RotatingFileHandler):
-    """A log that drops lines it cannot write: a full disk must not show tracebacks to anybody."""
+    """A log that drops lines it cannot write, so that a full disk causes no tracebacks."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: ARG002  the log has nowhere else to go
         """Drop the line, and open the file again for the next one; otherwise the rest would be tried again at exit."""

@@ -1,4 +1,4 @@
-"""Where rdchat keeps its files. `RDCHAT_DATA_DIR` and `RDCHAT_CACHE_DIR` move them.
+"""The folders of rdchat's files. `RDCHAT_DATA_DIR` and `RDCHAT_CACHE_DIR` move them.
 
 Each function raises `InvalidSettingError` where such a variable cannot be a path.
 """

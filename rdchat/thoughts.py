@@ -94,7 +94,7 @@ class MarkerTokens:
 
     Attributes:
         markers: Markers that begin with a control token. Their characters are a marker only where that token stands.
-        offsets: Where control tokens stand in the text.
+        offsets: Offsets of control tokens in the text.
     """
 
     markers: frozenset[str] = frozenset()

@@ -33,9 +33,9 @@ class Conversation:
         id: The primary key.
         title: Made from the first message until the person renames it.
         created_at: Seconds since the epoch; None if the stored value is not a date.
-        updated_at: Likewise.
-        system_prompt: None for that of the settings; an empty string for none.
-        sampling: None for that of the settings.
+        updated_at: Seconds since the epoch; None if the stored value is not a date.
+        system_prompt: None for the one of the settings; an empty string for none.
+        sampling: None for the one of the settings.
         folder_id: None outside of folders.
         pinned_at: None if it is not pinned.
         archived: Whether it is in the archive instead of the list.
@@ -180,7 +180,7 @@ class Message:
         context_cut: Hides this message and those before it from the model.
         edited: Whether the text is the person's version of a reply; a model may have continued it since.
         made_with: Its options; None for the person's messages, and where unknown.
-        activated: The visible path ends with the message of the chat in which this is highest.
+        activated: The visible path ends with the message of the chat with the highest number here.
         files: Attached files, without their texts.
         sibling: Index among the alternatives with the same parent and role, in order of creation.
         siblings: Number of those alternatives, including itself.

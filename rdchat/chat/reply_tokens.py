@@ -1,4 +1,4 @@
-"""Reads stored replies and questions: replies are drafted from earlier ones, and drafters trained on questions."""
+"""Reads stored replies, which later replies are drafted from, and questions, which drafters are trained on."""
 
 from array import array
 from collections.abc import Iterator, Sequence

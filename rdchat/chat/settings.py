@@ -37,7 +37,7 @@ class ModelDraft:
 
 @dataclass(frozen=True, slots=True)
 class WindowGeometry:
-    """Where a side window stood when rdchat last quit."""
+    """Position and size of a side window when rdchat last quit."""
 
     window: str
     geometry: str  # Qt's own blob, base64

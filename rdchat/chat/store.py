@@ -65,8 +65,8 @@ class ConversationStore(Database):
     """The file of the chats, with commands for conversations and their messages.
 
     When a method returns, its change is on disk: it waits for the writer's thread. Every method raises
-    StorageFullError, StorageLockedError or StorageError if the disk or another program is in the way. Stored data
-    stays, and the store works again when the problem is solved.
+    StorageFullError, StorageLockedError or StorageError if the disk is full, another program locks the file, or it
+    cannot be used. Stored data stays, and the store works again when the problem is solved.
 
     Messages form a tree: an edited prompt or another reply is a new child of the same parent, and nothing is
     overwritten. The active path of a conversation ends with the message that was added or chosen last.

@@ -1,4 +1,4 @@
-"""`rdchat doctor`: shows what rdchat runs on, and how to fix what is slow or missing."""
+"""`rdchat doctor`: shows the software and hardware that rdchat uses, and how to fix what is slow or missing."""
 
 import argparse
 import os

@@ -1,1 +1,1 @@
-"""Files: written whole or not at all, locked, and read with care if they are foreign."""
+"""Files: written completely or not at all, locked, and checked while they are read if they are foreign."""

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, and lists of lines that lose at most their last one."""
+"""Writes files completely or not at all, and lists of lines that lose at most their last line."""
 
 import json
 import logging

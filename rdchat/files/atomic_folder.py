@@ -1,4 +1,4 @@
-"""Makes a folder whole or not at all: it is built beside its place, under a lock, and then renamed.
+"""Makes a folder completely or not at all: it is built under another name, with a lock, and then renamed.
 
 A process that dies at any moment, by SIGKILL or a power cut, leaves nothing that looks like the finished folder. The
 next process removes what is left, which is safe because the kernel releases the lock with the process.

@@ -12,7 +12,7 @@ class FileLock:
 
     Args:
         path: Its folder exists.
-        what: What it protects, for people.
+        what: Name of the protected thing, for people.
         hint: What to do if another process holds it.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Reads dataclasses from JSON: strictly, or of any version, where a field that cannot be read keeps its default."""
+"""Reads dataclasses from JSON: strictly, or from any version, where a field that cannot be read has its default."""
 
 import math
 from collections.abc import Callable, Mapping

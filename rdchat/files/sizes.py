@@ -1,4 +1,4 @@
-"""Sizes of files and memory in words, in powers of ten as Finder counts."""
+"""Sizes of files and memory as text, in powers of ten as in Finder."""
 
 
 def size_text(size: float) -> str:

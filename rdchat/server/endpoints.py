@@ -49,7 +49,7 @@ _MAX_NAMES = 20
 
 
 class Endpoints:
-    """The ASGI application: checks who asks, and sends every error in the form of the path.
+    """The ASGI application: checks the client, and sends every error in the form of the path's API.
 
     Args:
         queue: Takes the requests to the engine.
@@ -175,11 +175,11 @@ class Answer:
     However slowly a client reads, the request's turn at the engine ends with its last reply.
 
     Args:
-        queue: Has the request.
-        interface: Its interface.
+        queue: The queue with the request.
+        interface: The API of the request.
         job: The request.
         response: Takes the replies.
-        silent_seconds: Silence of a stream, after which a ping follows within half as long.
+        silent_seconds: After so long without data, a stream gets a ping within half of that time.
     """
 
     def __init__(

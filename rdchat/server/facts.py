@@ -1,11 +1,11 @@
-"""Snapshots of what the server does: plain frozen data for the window."""
+"""Snapshots of the server's work: plain frozen data for the window."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """What a request does.
+    """The state of a request.
 
     Attributes:
         WAITING: Waits for its turn.

@@ -1,4 +1,4 @@
-"""Lets only those in who have the key, and keeps web pages out."""
+"""Refuses requests without the key, and requests of web pages."""
 
 import hashlib
 import hmac
@@ -24,7 +24,7 @@ class Guard:
     own name in `Host`. An app with an origin of its own scheme, such as `app://obsidian.md`, is no web page.
 
     Args:
-        settings: The server's.
+        settings: The server's settings.
         port: The port that it listens on.
     """
 

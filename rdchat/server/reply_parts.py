@@ -1,4 +1,4 @@
-"""Turns the engine's events into what a client gets of a reply."""
+"""Turns the engine's events into the parts of a reply that a client gets."""
 
 from collections.abc import Sequence
 
@@ -77,7 +77,7 @@ class ReplyParts:
 class VisibleText:
     """The text of one reply as a client sees it.
 
-    What may yet turn out as something else is held back: the beginning of a marker, and a tool call until the end.
+    Text that may not be a part of the answer is held back: the beginning of a marker, and a tool call until the end.
 
     Args:
         raw: Whether the client gets the text as it is, with thoughts.
@@ -86,10 +86,10 @@ class VisibleText:
         hold: Whether all text is held back until the end.
 
     Attributes:
-        thought: What the client has of the thought.
-        answer: What it has of the answer.
-        begun: Whether the prompt opened a thought.
-        tokens: Control tokens of the reply, those in the next text included.
+        thought: The part of the thought that the client has.
+        answer: The part of the answer that the client has.
+        begun: Whether the prompt began a thought.
+        tokens: Control tokens of the reply, including those in the next text.
     """
 
     def __init__(self, *, raw: bool = False, shaped: bool = False, call_marker: str = "", hold: bool = False) -> None:

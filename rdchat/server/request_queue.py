@@ -26,14 +26,14 @@ _STOPPED = "The person at the machine stopped this request."
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """A request in the queue, and what comes of it.
+    """A request in the queue, and its result.
 
     Attributes:
-        client: Requests of the same client come after each other.
+        client: The client; its requests are answered one after another.
         info: The model that answers, from the first part on.
-        parts: What its handler takes; an exception is the error of the request, and None its end.
+        parts: The parts of the reply for its handler; an exception is the error of the request, and None its end.
         stopped: Whether it was stopped here.
-        stop: Stops what the engine does for it.
+        stop: Stops the engine's work for it.
     """
 
     client: str
@@ -82,12 +82,12 @@ class RequestQueue:
     waiting behind a request of `a`, the order is `b1 c1 a1 a2`.
 
     Args:
-        settings: The server's.
+        settings: The server's settings.
         engine: The engine.
         on_change: Called with the facts when they have changed.
 
     Attributes:
-        facts: As they were published last; its address is empty until the server listens.
+        facts: The facts that were published last; the address is empty until the server listens.
     """
 
     def __init__(

@@ -20,13 +20,13 @@ class Response:
     Args:
         scope: The request, with the connection's `abort` in its state.
         send: Sends a part of the response.
-        seconds: That a reader may take for what was sent before.
+        seconds: The time that a reader may take to read what was sent before.
 
     Attributes:
         abort: Closes the connection at once; closing waits until the client has read what was sent.
-        started: Whether the status has gone out.
-        headers: Sent with the status, whatever the response is.
-        written_at: When something was sent last, by `time.monotonic`; before that, when the request came.
+        started: Whether the status was sent.
+        headers: Headers that every response has.
+        written_at: Time of the last sending, by `time.monotonic`; at first the time of the request.
     """
 
     def __init__(self, scope: Scope, send: Send, seconds: float) -> None:

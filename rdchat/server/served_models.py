@@ -56,7 +56,7 @@ class ServedModels:
     """Finds the model that answers for a name.
 
     Args:
-        settings: The server's: which models may be loaded, and whether the loaded one answers for unknown names.
+        settings: They say which models may be loaded, and whether the loaded one answers for unknown names.
         engine: The engine.
     """
 

@@ -30,7 +30,7 @@ class Server:
     """Answers requests of other programs with the engine.
 
     Args:
-        settings: Where it listens, its key and its limits.
+        settings: Its address, key and limits.
         engine: The engine.
         on_change: Called on the server's thread when `facts` have changed; progress of a reply at most 10 times a
             second. It must be quick.
@@ -139,7 +139,7 @@ class Server:
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, which alone would wait for ever for a request that comes byte by byte."""
+    """uvicorn's connection with time limits: by itself it would wait for ever for a request that comes byte by byte."""
 
     header_seconds = 10.0
 

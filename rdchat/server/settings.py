@@ -1,4 +1,4 @@
-"""Where the server listens, and its limits."""
+"""The settings of the server: its address and its limits."""
 
 import hashlib
 import re
@@ -25,10 +25,10 @@ class Limits:
         header_bytes: Limit of one request's headers and first line.
         header_seconds: Time for all headers.
         idle_seconds: Time that a connection stays open between two requests.
-        send_seconds: Time that a reader has to read what was sent; then its reply is stopped.
-        connections: Open connections; macOS lets an app have 256 files.
-        choices: Replies to one request (`n`).
-        silent_seconds: Silence of a stream, after which a ping follows within half as long.
+        send_seconds: Time that a client has to read what was sent; then its reply is stopped.
+        connections: Largest number of open connections; macOS lets an app have 256 open files.
+        choices: Largest number of replies to one request (`n`).
+        silent_seconds: After so long without data, a stream gets a ping within half of that time.
     """
 
     body_bytes: int = 8 * 2**20

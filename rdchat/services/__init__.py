@@ -1,1 +1,1 @@
-"""The engine thread and its Qt facade, and what coordinates chats with it. QtCore and QtNetwork only, no widgets."""
+"""The engine thread with its Qt facade, and the services of the window. QtCore and QtNetwork only, no widgets."""

@@ -41,10 +41,10 @@ _NO_QUESTION = Notice("There is no question to answer", "Type one below, or star
 
 
 class ChatController(QObject):
-    """The commands are never refused by an exception. Views connect to the services, its attributes, directly.
+    """Carries out the commands; none raises an exception. Views connect to the services, its attributes, directly.
 
-    A new chat is stored with its first prompt. One reply is written at a time, in the open conversation or, after
-    another one was opened, behind it. Editing and regenerating stop it first; what is sent meanwhile waits for its end.
+    A new chat is stored with its first prompt. One reply is written at a time, in the open chat or in another one that
+    was open before. Editing and regenerating stop it first; what is sent meanwhile waits for its end.
     """
 
     notice_raised = Signal(Notice)

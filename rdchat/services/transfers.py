@@ -26,7 +26,7 @@ class Transfers:
     out at once, with no reply under way.
 
     Args:
-        controller: Whose chats they are.
+        controller: The open chat and its services.
         store: The conversations.
         settings: The settings' file.
     """

@@ -9,7 +9,7 @@ class ChildError(RdchatError):
     """The child ended, or was ended at a limit.
 
     Attributes:
-        reason: What happened to the work, as the end of a sentence that begins with its object.
+        reason: What happened to the work, as the end of a sentence whose subject is the work.
         interrupted: Whether the child was killed or stopped by another program, or by the system when memory is short,
             so that its work is not at fault.
     """
@@ -32,7 +32,7 @@ class ChildEndedError(ChildError):
     """The child ended by itself, gave an invalid answer, or could not be started.
 
     Attributes:
-        what: What happened to the process, as the end of a sentence that begins with it.
+        what: What happened to the process, as the end of a sentence whose subject is the process.
     """
 
     def __init__(self, what: str, *, interrupted: bool = False) -> None:

@@ -40,7 +40,7 @@ class Request:
 
     Attributes:
         woken: Set at the outcome and when cancelled.
-        sent: Also set if it ended without being sent.
+        sent: Set when it was sent, and when it ended without being sent.
     """
 
     job: Job[Any]
@@ -59,7 +59,7 @@ class ChildRun:
     """One run of a child.
 
     Attributes:
-        error: Why it ended; None while it runs.
+        error: The reason for its end; None while it runs.
     """
 
     def __init__(self, name: str, umask: int, idle_s: float | None) -> None:

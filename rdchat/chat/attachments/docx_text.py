@@ -1,6 +1,6 @@
-"""Reads a DOCX: mammoth makes HTML of it, and drops equations, deleted text, headers and footers without a word.
+"""Reads a DOCX: mammoth makes HTML of it, and silently drops equations, deleted text, headers and footers.
 
-So these are replaced or collected before. Elements are matched by their local names, since Word has two sets of
+So these are replaced or collected first. Elements are matched by their local names, since Word has two sets of
 namespaces.
 """
 
@@ -41,7 +41,7 @@ _TEX = {
 
 @dataclass(slots=True)
 class DocxParts:
-    """What is found in the parts of a DOCX.
+    """Content that mammoth would drop from the parts of a DOCX.
 
     Attributes:
         headers_and_footers: Texts of its headers and footers, each once.

@@ -1,8 +1,8 @@
 """Recognises file formats by first bytes and name, refuses those that cannot be read, and decodes text files.
 
-The encoding of a text that is not UTF-8 is guessed by how common its letters are. Libraries that guess, such as
-charset-normalizer, take short texts for the wrong thing. Each candidate has the letters of its languages, the commonest
-first; a letter counts by its rank, and against the candidate where no language has it.
+The encoding of a text that is not UTF-8 is guessed by how common its letters are. Libraries for this, such as
+charset-normalizer, guess wrong for short texts. Each candidate lists the letters of its languages, the commonest first.
+A letter of the text counts for a candidate by its rank, and against it if none of its languages has the letter.
 """
 
 import codecs
@@ -222,8 +222,8 @@ class Encoding:
     Attributes:
         name: Its name for people.
         letters: Letters of its languages, the commonest first.
-        others: First and last character of its rarer ones.
-        has_latin: Whether its letters stand beside ASCII letters.
+        others: First and last of its rarer letters.
+        has_latin: Whether its languages also use ASCII letters.
     """
 
     codec: str

@@ -27,10 +27,10 @@ class Formula:
     """The picture of a formula.
 
     Attributes:
-        svg: Outlines only, drawn in `INK`.
-        width: In the picture's own pixels.
-        ascent: From the baseline up, in the same pixels.
-        depth: From the baseline down, in the same pixels.
+        svg: The SVG, which has outlines only, in `INK`.
+        width: Width, in the picture's own pixels.
+        ascent: Height above the baseline, in the same pixels.
+        depth: Height below the baseline, in the same pixels.
     """
 
     svg: str

@@ -39,7 +39,7 @@ class Database:
         wait: Whether to wait until the file is open. Otherwise call `wait`, or read, which waits too.
 
     Attributes:
-        notice: What happened to a file that could not be used, or None.
+        notice: A notice about a file that could not be used, or None.
         on_notice: Called on the opening thread with news about the file while it is in use.
         connection: The writer's connection, for bulk work on its thread.
 

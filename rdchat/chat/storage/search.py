@@ -91,7 +91,7 @@ class WordMatcher:
     """Finds the words of a search in a text, ignoring case, accents and ß; the last word matches beginnings too.
 
     Args:
-        search: Anything. Quotes and operators mean themselves.
+        search: Any text; quotes and operators have no special meaning.
     """
 
     def __init__(self, search: str) -> None:
@@ -334,7 +334,7 @@ def search_condition(search: str) -> tuple[str, list[str]]:
     letters (emoji, signs) are not tokens of the index, so they are searched literally.
 
     Args:
-        search: Anything. Quotes and operators mean themselves.
+        search: Any text; quotes and operators have no special meaning.
 
     Returns:
         An expression over `conversations.id`, and its parameters; ("", []) where `search` has no word.

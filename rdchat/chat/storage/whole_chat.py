@@ -64,7 +64,7 @@ class MessageReader:
     """Reads messages for a `MessagePath`.
 
     Args:
-        database: The store's.
+        database: The store's database.
         conversation_id: The conversation to read.
     """
 
@@ -149,7 +149,7 @@ def copy_files(connection: sqlite3.Connection, message_id: int, copy_id: int) ->
 
 
 class DamagedChatError(ValueError):
-    """A chat cannot be read whole, so none of it is; the text says why, as a sentence without its full stop."""
+    """A chat is damaged, so nothing of it is used; the text gives the reason, as a sentence without its full stop."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Writes backups, and restores them, so that a SIGKILL at any moment leaves either the old store or the new one, whole.
+"""Writes and restores backups. A SIGKILL at any moment leaves either the complete old store or the complete new one.
 
 A backup is a zip archive with the database, the settings, and a file about both:
 

@@ -1,4 +1,4 @@
-"""Exports chats to files, each written whole or not at all: as JSON, or the shown path of a chat as Markdown."""
+"""Exports chats as JSON, or the visible path of a chat as Markdown. A file is written completely or not at all."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Converts JSON of other programs to chats; a value of the wrong type costs the part or the message that has it."""
+"""Converts JSON of other programs to chats; a part or message with a value of the wrong type is left out."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Reads Jan's threads: a folder each with `thread.json`, about the thread, and `messages.jsonl`, a message a line.
+"""Reads Jan's threads: each is a folder with `thread.json`, the thread's facts, and `messages.jsonl`, its messages.
 
 The format is that of Jan's sources (`core/src/types`). Dates are seconds in older versions and milliseconds in newer
 ones; texts are `{"type": "text", "text": {"value": ...}}`; thoughts are a part of type `reasoning`, or within the text.

@@ -12,9 +12,9 @@ The part before the chats is one line, and so is each chat. A file of any size i
 even if another program changed its line breaks. If the chats are not the last field, or the part before them is long,
 the file is read as a whole.
 
-`parent` is the index of an earlier message in the list. The shown path ends with the highest `activated`. `preferences`
-apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their defaults, so
-fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
+`parent` is the index of an earlier message in the list. The visible path ends with the highest `activated`.
+`preferences` apply to chats with null; an import ignores them. Unknown fields are ignored and missing ones have their
+defaults, so fields may be added without a new version: `version` goes up when an older rdchat would misread a file.
 """
 
 import json

@@ -29,7 +29,7 @@ class PartialChat:
     """A chat that was imported without some of its parts.
 
     Attributes:
-        parts: What was left out: `2 images, 1 tool call`.
+        parts: The parts that were left out: `2 images, 1 tool call`.
     """
 
     title: str
@@ -41,7 +41,7 @@ class FileReport:
     """The result of importing one file: all of its chats appear at once, or none.
 
     Attributes:
-        file: Its name.
+        file: Name of the file.
         source: The app whose format it has, such as `ChatGPT`; empty if unknown.
         chats: Ids of the imported chats.
         messages: Number of their messages.
@@ -118,7 +118,7 @@ class Progress:
     """Progress of a long task.
 
     Attributes:
-        text: What is happening: `Reading conversations.json`.
+        text: The present step: `Reading conversations.json`.
         fraction: Share done, from 0 to 1; None if unknown.
     """
 

@@ -89,7 +89,7 @@ class JsonList:
         max_bytes: Limit for one value.
 
     Attributes:
-        rest: After the last value: the bytes read after the list; more may follow.
+        rest: The bytes that were read after the list, known after its last value; the file may have more.
     """
 
     def __init__(self, read: Callable[[int], bytes], max_bytes: int) -> None:
@@ -190,7 +190,7 @@ class SourceFile:
     """One file of chats.
 
     Attributes:
-        name: With its path in an archive.
+        name: Name of the file; in an archive with its path.
         path: The file on disk, or the archive.
         size: In bytes, as far as known before reading.
         sibling: Returns the file of another name in the same folder.

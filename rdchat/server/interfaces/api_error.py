@@ -1,4 +1,4 @@
-"""Errors in the words of the interfaces: each is a status, and has a shape for OpenAI's clients and for Anthropic's."""
+"""Errors of the APIs: each has a status, and one form for OpenAI's clients and one for Anthropic's."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +14,9 @@ class ApiError(Exception):
 
     Attributes:
         status: The HTTP status.
-        message: What happened and what to do, in words for people.
+        message: What happened and what to do, for people.
         param: The field of the request that is wrong; empty where none is.
-        code: OpenAI's code; empty for none. Clients know `context_length_exceeded` by words in the message too.
+        code: OpenAI's code; empty for none. Some clients recognise `context_length_exceeded` by the message instead.
         retry_s: After how many seconds the same request may succeed; None where that is unknown.
     """
 

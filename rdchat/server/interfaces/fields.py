@@ -1,4 +1,4 @@
-"""Reads the fields of a request's JSON, and knows which were not read."""
+"""Reads the fields of a request's JSON, and records those that were not read."""
 
 import re
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ class Fields:
         name: Its own name in errors, such as `messages[0]`; empty for the body.
 
     Attributes:
-        ignored: Names of the fields that have no effect here, beside those that nobody asked for.
+        ignored: Names of fields that were read but have no effect here.
     """
 
     def __init__(self, values: Mapping[str, Any], name: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What an interface must be able to do: read requests, and write replies and errors in its own form."""
+"""The protocol of an API: it reads requests, and writes replies and errors in its own form."""
 
 import json
 from collections.abc import Sequence
@@ -33,7 +33,7 @@ class Interface(Protocol):
     """The requests and replies of one path.
 
     Attributes:
-        ping: Sent in a stream where nothing else was sent for a while: many clients leave after 30 s without a byte.
+        ping: Sent in a stream after some time without data: many clients leave after 30 s without a byte.
     """
 
     ping: str

@@ -1,4 +1,4 @@
-"""What OpenAI's two interfaces have in common."""
+"""The common parts of OpenAI's two interfaces."""
 
 import time
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def read_openai(fields: Fields) -> dict[str, Any]:
 
 
 class OpenAIInterface:
-    """Errors and pings; OpenAI's clients pass over comments."""
+    """Errors and pings; a ping is a comment, which OpenAI's clients ignore."""
 
     ping = ": please wait\n\n"
 
@@ -36,7 +36,7 @@ class OpenAIFormat:
     """The replies to one request, with the counters last.
 
     Attributes:
-        id_prefix: Begins the reply's id.
+        id_prefix: The beginning of the reply's id.
         kind: `object` of a complete answer.
         chunk_kind: `object` of a chunk.
     """

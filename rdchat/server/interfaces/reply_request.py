@@ -1,4 +1,4 @@
-"""What a client asks for, the same for all interfaces."""
+"""A client's request, in one form for all interfaces."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -179,7 +179,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """What a reply gained, for a stream.
+    """The new text of a reply, for a stream.
 
     Attributes:
         index: Index of the reply.

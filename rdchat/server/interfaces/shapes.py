@@ -1,4 +1,4 @@
-"""Reads the shape that a client wants an answer to have, and makes that of a tool call that it insists on."""
+"""Reads the answer format that a client requests, and makes the format of a tool call that it requires."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Fits Python into Qt's event loop: signals of the system, the garbage collector, and unexpected errors."""
+"""Makes Python work with Qt's event loop: signals of the system, the garbage collector, and unexpected errors."""
 
 import gc
 import logging

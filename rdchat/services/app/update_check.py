@@ -1,4 +1,4 @@
-"""Looks for a new version of rdchat once a day, if the person said so."""
+"""Looks for a new version of rdchat once a day, if the person has agreed."""
 
 import logging
 from collections.abc import Callable
@@ -17,15 +17,15 @@ _LOOK_AGAIN_MS = 60 * 60 * 1000
 
 
 class UpdateCheck(QObject):
-    """Asks the build's address, off until the person has answered.
+    """Requests the build's address. It is off until the person has agreed.
 
     Args:
-        settings: Keep the answer and the day of the last look.
-        address: See `updates_address`; empty hides all of this.
+        settings: They store the answer and the day of the last look.
+        address: See `updates_address`; with an empty one there is no update check.
         today: Returns the day.
 
     Attributes:
-        address: As given.
+        address: The address.
     """
 
     update_found = Signal(Update)

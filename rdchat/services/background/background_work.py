@@ -80,7 +80,7 @@ class BackgroundWork(QObject):
     """A thread for work that may wait for a disk, a keychain or a network. Lives on the main thread.
 
     Args:
-        name: Of the thread.
+        name: Name of the thread.
         parent: The Qt parent.
     """
 

@@ -1,1 +1,1 @@
-"""Conversations as the window commands them, and replies on their way into the store."""
+"""The open chat, its commands, and the replies that are being written and stored."""

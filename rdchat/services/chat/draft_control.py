@@ -1,4 +1,4 @@
-"""The draft settings of the loaded model, when a change takes effect, and where the time of replies goes."""
+"""The draft settings of the loaded model, when their changes take effect, and the times of replies."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -33,10 +33,10 @@ class DraftControl(QObject):
         control: The app's settings.
 
     Attributes:
-        settings: The loaded model's; the defaults where none is loaded or it has none of its own.
+        settings: The loaded model's draft settings; the defaults if no model is loaded or it has none of its own.
         exact_times: Whether stages wait for their results, so that the time ledger is exact.
         loading: Whether the drafter is being loaded.
-        checking: Whether the options are being asked for; a reply under way delays the answer.
+        checking: Whether the engine has been asked for the options; while it writes a reply, the answer waits.
         last_problem: Why the last reply was not drafted to its end although the mode asks for it.
     """
 
@@ -259,10 +259,10 @@ class ProfileCost:
 class TimeLedger(QObject):
     """The sum of the ledgers of all replies, the one under way included.
 
-    It begins anew where exact times are switched on or off, so that all its times are of one kind.
+    It begins again when exact times are switched on or off, so that all its times are of one kind.
 
     Args:
-        drafting: Knows whether times are exact.
+        drafting: The draft settings, with whether times are exact.
     """
 
     changed = Signal()

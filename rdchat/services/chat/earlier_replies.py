@@ -1,4 +1,4 @@
-"""What earlier chats leave for later replies: an index of their replies to draft from, and the engine's KV caches."""
+"""Data of earlier chats that speeds up later replies: an index of replies to draft from, and the engine's KV caches."""
 
 import hashlib
 import logging
@@ -36,7 +36,7 @@ class EarlierReplyIndex(QObject):
 
     Args:
         tokens: The stored token ids of replies.
-        storage: Reports where the chats cannot be read.
+        storage: Reports that the chats cannot be read.
         settings: Whether earlier replies are used, and which of them.
         model: The loaded model, whose tokenizer counts.
 
@@ -161,7 +161,7 @@ def _updated(
 
 
 class PrefixCacheControl(QObject):
-    """Limits their memory as the settings say.
+    """Limits the memory of the KV caches to the value in the settings.
 
     Args:
         slot: The model.

@@ -1,4 +1,4 @@
-"""Has replies written by the engine as soon as there is a model, and loads another model for one of them."""
+"""Queues replies and sends them to the engine when a model is loaded; can load another model for one reply."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,9 +23,9 @@ class Replies(QObject):
 
     Args:
         store: The conversations.
-        storage: Reports where replies cannot be stored.
-        drafting: Has the loaded model, whose engine writes; learns how each reply was drafted.
-        earlier: Has the earlier replies that drafts may come from.
+        storage: Reports that replies cannot be stored.
+        drafting: The loaded model and its draft settings; it is informed how each reply was drafted.
+        earlier: The earlier replies that drafts may come from.
 
     Attributes:
         recorder: Stores the replies.
@@ -37,7 +37,7 @@ class Replies(QObject):
         grew: It has gained this text.
         changed: Something else than its text has changed, while it is written.
         ended: It has ended.
-        written: It has ended, and the engine had it.
+        written: It has ended, and the engine worked on it.
         prefill_progressed: The engine has read more of its prompt.
         statistics_changed: The engine has other counters of it, or its last ones.
         state_changed: `state` may have changed.

@@ -1,4 +1,4 @@
-"""Stores replies and their traces while they are written, and rescues those that the store lacks into a file."""
+"""Stores replies and their traces while they are written, and writes replies that cannot be stored into a file."""
 
 import logging
 import math
@@ -45,20 +45,20 @@ _RESCUE_PREFIX = "unsaved-replies-"
 
 @dataclass(slots=True, eq=False)
 class Reply:
-    """A reply that is being written, or that the store lacks in part; its message is changed here alone.
+    """A reply that is being written, or that is not completely stored. Only this module changes its message.
 
     Attributes:
         message: The message, with all of its text.
-        prompt: What the model gets.
+        prompt: The prompt for the model.
         conversation: The chat as it was when the reply began; its title may be newer.
         begins_at: Characters that were there before, where the reply is continued.
         request: The request to the engine; None until there is a model.
-        stopping: Whether the reply was told to stop.
+        stopping: Whether the reply is being stopped.
         writing: Whether the first token has come.
-        saved_text: The text that the store has.
-        unsaved_since: When the first text was written that the store lacks.
+        saved_text: The text that is stored.
+        unsaved_since: When the first text was written that is not stored.
         in_thought: Whether the text ends inside a thought.
-        thought_until: When the model was last known to think; None outside of thoughts.
+        thought_until: The last moment when the model was seen to think; None outside of thoughts.
     """
 
     message: Message
@@ -142,17 +142,17 @@ class Reply:
 
 
 class ReplyRecorder(QObject):
-    """Stores the text of replies within half a second, and tries again where the disk does not take it.
+    """Stores the text of replies within half a second, and tries again if it cannot be stored.
 
     Args:
         store: The conversations.
-        storage: Reports that the store does not take the text, and when it does again.
+        storage: Reports that the text cannot be stored, and when it can be again.
         parent: The Qt parent.
 
     Attributes:
         clock: Returns seconds, as in `ReplyProgress.written_at`.
-        held: Replies that the store does not have as they are, oldest first.
-        trouble: Why the store does not take them; None while it does.
+        held: Replies whose latest text is not stored, oldest first.
+        trouble: Why they cannot be stored; None while they can.
     """
 
     def __init__(self, store: ConversationStore, storage: StorageWatch, parent: QObject | None = None) -> None:

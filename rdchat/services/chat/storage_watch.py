@@ -1,4 +1,4 @@
-"""Guards what reads and writes files of the chats and of the settings, and reports failures to the person."""
+"""Runs commands on the files of chats and settings, and reports failures to the person."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from rdchat.errors import StorageError
 
 
 class StorageWatch(QObject):
-    """Guards every command that reaches the store; where one fails, the rest of its block is skipped."""
+    """Runs every command that uses the store. If one fails, it reports that and skips the rest of the block."""
 
     failed = Signal(Notice)
     recovered = Signal()
@@ -59,11 +59,11 @@ class StorageWatch(QObject):
 
 
 class SettingsControl(QObject):
-    """The settings in force, and the one way to change them.
+    """The current settings, and the only way to change them.
 
     Args:
         store: Stores them.
-        storage: Reports a failure to save them; they are in force all the same.
+        storage: Reports a failure to save them; they take effect anyway.
         parent: The Qt parent.
     """
 

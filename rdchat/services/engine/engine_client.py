@@ -49,11 +49,11 @@ _RECENT_MODELS = 8
 
 
 class EngineClient(QObject):
-    """Owns the one engine thread of the app's life. Lives on the main thread; nothing here waits but `shutdown`.
+    """Owns the app's one engine thread. Lives on the main thread; only `shutdown` waits.
 
     Args:
         engine_factory: Makes the engine; called on the engine thread, on the first request.
-        keep_awake: Makes a context that holds off sleep; entered there while a reply is written.
+        keep_awake: Makes a context that keeps the machine awake; the engine thread enters it while a reply is written.
         parent: The Qt parent.
     """
 

@@ -22,7 +22,7 @@ from rdchat.inference.api.requests import DraftSettings, Dtype, GenerationReques
 
 
 class EngineState(StrEnum):
-    """What the engine is busy with. `loading`: a model, or a draft model; `no_model`: none is loaded, or it failed."""
+    """The engine's present work. `loading`: a model, or a draft model; `no_model`: none is loaded, or it failed."""
 
     LOADING = "loading"
     IDLE = "idle"
@@ -55,7 +55,7 @@ class Failure:
     Attributes:
         message: What failed, for the person.
         hint: What to do about it; may be empty.
-        can_load_anyway: The model seems too large for the memory, and can be loaded all the same.
+        can_load_anyway: The model seems too large for the memory, but the person may load it anyway.
         refused: The request itself is wrong: another one may succeed.
         too_long: The prompt does not fit into the model's context.
     """
@@ -69,7 +69,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Unloaded:
-    """No model is loaded any more; `freed_bytes` of memory were given back."""
+    """No model is loaded any more; `freed_bytes` of memory were freed."""
 
     freed_bytes: int
 
@@ -96,7 +96,7 @@ class LoadModel:
     Attributes:
         model: A folder or hub id; None is the default model.
         dtype: Its precision.
-        anyway: Load it also where it seems too large for the memory.
+        anyway: Whether to load it even if it seems too large for the memory.
     """
 
     model: str | None
@@ -136,8 +136,8 @@ class WriteReply:
     """Write a reply to a prompt that is read from the disk first.
 
     Attributes:
-        read: Returns the request; called on the engine thread. It calls its argument between two messages, and lets
-            through what that raises.
+        read: Returns the request; called on the engine thread. It calls its argument between two messages, and passes
+            on any exception of it.
         request_id: As in `GenerationRequest`.
     """
 
@@ -156,11 +156,11 @@ class EngineRequest:
     Attributes:
         command: What to do.
         on_event: Called on the main thread, or on the engine thread if the request is direct.
-        background: Nobody waits for it: a reply or a benchmark for the person cancels it.
-        direct: It is the server's; see `EngineClient.submit`.
-        cancelled: Whether it is to end early.
+        background: Whether it may be cancelled by a reply or a benchmark for the person, as nobody waits for it.
+        direct: Whether it is the server's; see `EngineClient.submit`.
+        cancelled: Whether it should end early.
         begun: Whether the prompt of a reply is read.
-        reason: Why somebody else cancelled it; empty where its sender did.
+        reason: Why it was cancelled by something other than its sender; empty if the sender did.
         ended: Whether a direct one has had its last event.
         draft: New settings of a running reply, from its next round on.
     """

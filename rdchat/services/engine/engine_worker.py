@@ -1,4 +1,4 @@
-"""Carries out requests on the engine thread: it alone makes, drives and frees the engine."""
+"""Carries out requests on the engine thread; nothing else makes, uses or frees the engine."""
 
 import logging
 import time

@@ -15,10 +15,10 @@ from rdchat.services.engine.engine_request import EngineEvent, EngineRequest, Fa
 
 
 class SharedEngine(QObject):
-    """Implements `ServerEngine`. Made on the main thread; its public methods may be called from any.
+    """Implements `ServerEngine`. It is made on the main thread; its public methods may be called from any thread.
 
     Args:
-        slot: The one model.
+        slot: The app's one model.
         find_models: Finds the models on this machine.
         draft: Returns how the person wants replies to be drafted; called on the server's thread.
         parent: The Qt parent.

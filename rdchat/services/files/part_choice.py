@@ -101,7 +101,7 @@ class Outcome:
     Attributes:
         part: The part; None where there is no text.
         count: Its tokens; None without a model.
-        problem: Why there is no text, a sentence.
+        problem: A sentence: why there is no text.
         matching: Number of passages that match.
         passages: Number of passages of the file.
     """
@@ -118,10 +118,10 @@ class Room:
     """The tokens that the files of a message can have, and those that they have.
 
     Attributes:
-        limit: Of all files together.
-        others: What the other files have now.
-        suggested: For this file.
-        present: What this file has now.
+        limit: Limit of all files together.
+        others: Tokens of the other files.
+        suggested: Suggested limit for this file.
+        present: Tokens of this file now.
     """
 
     limit: int
@@ -143,8 +143,8 @@ class PartChoice:
 
     Args:
         file: The file.
-        tokens: Of all of it; None where they are not known.
-        room: For its part; None without a model.
+        tokens: Tokens of the complete file; None if unknown.
+        room: Tokens that its part may have; None without a model.
         count: Counts tokens of messages, on any thread.
     """
 

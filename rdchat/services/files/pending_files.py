@@ -29,14 +29,14 @@ class PendingFile:
     """A file of a message that is not sent yet.
 
     Attributes:
-        chat: Whose message it is; None for a new chat.
-        name: In printable characters.
+        chat: Id of the chat of its message; None for a new chat.
+        name: Its name, in printable characters.
         job: Reads it.
-        fraction: How much of it is read, from 0 to 1; None before that is known.
-        read: None while it is read.
-        part: What of it is sent.
+        fraction: Share of it that was read, from 0 to 1; None until that is known.
+        read: Its content; None while it is read.
+        part: The part of it that is sent.
         file: The part, as it will be stored.
-        count: Of the part; None until it is counted.
+        count: Tokens of the part; None until they are counted.
     """
 
     id: int
@@ -59,8 +59,8 @@ class PendingFiles(QObject):
     """Keeps the files of each chat's unsent message. Lives on the main thread.
 
     Args:
-        engine: Counts.
-        model: Tells which model is loaded.
+        engine: Counts tokens.
+        model: The loaded model.
         parent: The Qt parent.
 
     Attributes:

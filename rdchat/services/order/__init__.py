@@ -1,1 +1,1 @@
-"""The order of conversations: commands of the sidebar, searching, undoing, titles by the model."""
+"""The sidebar's services: its list and order, search, undo, and titles by the model."""

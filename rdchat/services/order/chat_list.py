@@ -100,7 +100,7 @@ def _result(reader: SearchReader, search: Callable[[], object], job: Job[Any]) -
 
 
 class Activity(StrEnum):
-    """What goes on in a conversation, as screen readers say it."""
+    """The present activity in a conversation, as screen readers read it."""
 
     NONE = ""
     WRITING = "a reply is being written"

@@ -1,4 +1,4 @@
-"""Has the model write titles of new chats while it is idle."""
+"""Requests titles of new chats from the model while it is idle."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -41,7 +41,7 @@ class TitleWriter(QObject):
     Args:
         store: The conversations.
         replies: Gives the state of the engine.
-        settings: Has the switch for titles by the model.
+        settings: The settings, with the switch for titles by the model.
         titled: Called when a title was stored.
 
     Attributes:

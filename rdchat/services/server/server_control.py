@@ -1,4 +1,4 @@
-"""The server of the window: whether it runs, its address and key, and what it does."""
+"""The server of the window: whether it runs, its address and key, and its requests."""
 
 import logging
 import socket
@@ -45,8 +45,8 @@ class ServerControl(QObject):
         changed: Emitted when it starts or stops, or its address, key or problem changes.
         start_failed: Emitted when the server does not start with the app.
         on: Whether the person wants it to run.
-        problem: Why it does not run, a sentence or two; empty where it runs or is off.
-        facts: What it does.
+        problem: Why it does not run, in a sentence or two; empty if it runs or is off.
+        facts: Its present and waiting requests.
     """
 
     changed = Signal()

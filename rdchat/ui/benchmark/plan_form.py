@@ -63,7 +63,7 @@ class NumberField[T: (int, float)](QLineEdit):
 
 
 class PromptSource(QComboBox):
-    """A choice between the everyday prompts, the file chosen last, and choosing a file."""
+    """A choice of the everyday prompts, the file that was chosen last, or another file."""
 
     chosen = Signal()
     failed = Signal(str)

@@ -1,1 +1,1 @@
-"""The middle of the window: the open conversation, what stands in its place, and the field below it."""
+"""The middle of the window: the open chat or the welcome page, and the message field below it."""

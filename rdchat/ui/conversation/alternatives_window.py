@@ -1,4 +1,4 @@
-"""Two alternatives of one message beside each other, with the words that differ marked."""
+"""Two alternatives of one message side by side, with the words that differ marked."""
 
 import re
 from collections.abc import Callable
@@ -124,7 +124,7 @@ class AlternativesWindow(SideWindow):
         controller: Has the alternatives, and shows the one that is chosen.
         message: One of them.
         theme: The appearance to follow.
-        parent: The window in front of which it stands.
+        parent: The window stays in front of this one.
     """
 
     def __init__(

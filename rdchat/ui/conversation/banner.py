@@ -24,8 +24,8 @@ class Banner(QWidget):
 
     Args:
         theme: The appearance to follow.
-        text: What happened.
-        detail: More of it, in secondary text.
+        text: The message.
+        detail: Details of it, in secondary text.
         icon: Name of a line icon.
         color: Name of the icon's colour.
     """
@@ -86,7 +86,7 @@ class Banner(QWidget):
 
 
 class BannerArea(QWidget):
-    """The two newest banners, the newest below; others wait until one is closed. One replaces that of its key."""
+    """The two newest banners, the newest below; older ones wait. A banner replaces one of the same key."""
 
     def __init__(self) -> None:
         super().__init__()

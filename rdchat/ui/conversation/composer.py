@@ -96,7 +96,7 @@ _WAITS = "Send (Return). The message waits until the current reply is finished."
 
 
 class ComposerField(PromptField):
-    """Takes pasted files as files, and leaves dragged ones to the window."""
+    """Attaches files that are pasted, and leaves dragged ones to the window."""
 
     focus_changed = Signal()
     # Paths of the files.
@@ -143,7 +143,7 @@ class ComposerField(PromptField):
 
 
 class ShapeChip(QWidget):
-    """Shows in the message field which format the answers must have, with a cross that ends that."""
+    """Shows in the message field which format the answers must have, with a button that removes it."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ def local_files(data: QMimeData) -> list[str]:
 class Composer(QWidget):
     """The field and its buttons in one rounded frame; a line below says why a message was not sent.
 
-    While a reply is written in this chat, its button stops that; beside it a second one sends what is typed meanwhile.
+    While a reply is written in this chat, the button stops it; a second button sends the next message.
     """
 
     submitted = Signal(str)

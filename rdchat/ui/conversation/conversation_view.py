@@ -1,4 +1,4 @@
-"""The middle of the window: notices, the transcript or what stands in its place, and the composer."""
+"""The middle of the window: notices, the transcript or the welcome page, and the composer."""
 
 from PySide6.QtCore import QRectF, QSignalBlocker, Qt, Signal
 from PySide6.QtGui import QPaintEvent
@@ -32,9 +32,9 @@ _WIDTH = 520
 
 
 class WelcomeView(QWidget):
-    """A new chat: what this is, and prompts to begin with. A click puts one into the composer.
+    """The page of a new chat: a few facts about the app, and example prompts. A click puts one into the composer.
 
-    It is a centred column of limited width, which scrolls where the window is too low for it.
+    It is a centred column of limited width, which scrolls if the window is not high enough.
     """
 
     example_chosen = Signal(str)
@@ -127,7 +127,7 @@ class WaitingList(QWidget):
 
 
 class ConversationView(Ground):
-    """Shows the open chat in the transcript and the composer, and chooses what stands between the two."""
+    """Shows the open chat in the transcript and the composer, or the welcome page in place of the transcript."""
 
     choose_model_requested = Signal()
 

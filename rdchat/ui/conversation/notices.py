@@ -1,4 +1,4 @@
-"""The banners above the transcript: what the services tell the person, and what can be done about it."""
+"""The banners above the transcript: messages of the services to the person, with possible actions."""
 
 from collections.abc import Callable, Sequence
 
@@ -32,7 +32,7 @@ class Notices(QObject):
 
     Args:
         controller: Has the services.
-        composer: Says why a prompt was refused.
+        composer: Shows why a prompt was refused.
         theme: The appearance to follow.
         choose_model: Lets the person choose another model.
     """

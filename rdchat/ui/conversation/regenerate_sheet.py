@@ -31,10 +31,10 @@ class RegenerateSheet(QDialog):
     Args:
         own_model: Name of the model that is loaded; empty where there is none.
         models: Returns the others to choose from.
-        system_prompt: In force in the chat.
-        sampling: In force in the chat.
+        system_prompt: The chat's system prompt.
+        sampling: The chat's sampling.
         theme: The appearance to follow.
-        parent: What it stands in front of.
+        parent: The window that it belongs to.
     """
 
     submitted = Signal(MadeWith, object)

@@ -1,4 +1,4 @@
-"""Tokens, rounds and trees in words, and how each drafter's tokens are drawn."""
+"""Texts about tokens, rounds and trees, and the styles in which each drafter's tokens are drawn."""
 
 import math
 from collections.abc import Sequence
@@ -23,8 +23,8 @@ class DrafterStyle(NamedTuple):
     """How the tokens of a drafter are described and drawn.
 
     Attributes:
-        name: Where its tokens come from.
-        line: Its line in text.
+        name: The source of its tokens.
+        line: Characters that look like its line.
         underline: Its line below a token.
         dashes: Its line in a tree, in widths of the line; empty for a solid one.
     """

@@ -31,7 +31,7 @@ class PendingRow(QScrollArea):
     """The chips of the composer; it takes no room without files, and scrolls beyond three lines.
 
     Attributes:
-        choice_requested: A file's id.
+        choice_requested: Emitted with a file's id.
     """
 
     choice_requested = Signal(int)
@@ -116,11 +116,11 @@ class FileAttacher(QObject):
         controller: Its `files` are those of the unsent message.
         chips: Shows them.
         theme: The appearance to follow.
-        parent: Dialogs stay above it.
+        parent: The window; dialogs stay above it.
 
     Attributes:
-        noted: Why a file was not added; empty where that is no longer true.
-        done: A file was added, chosen or removed: typing may go on.
+        noted: Emitted with the reason why a file was not added; empty when it no longer holds.
+        done: Emitted when a file was added, chosen or removed: typing may go on.
     """
 
     noted = Signal(str)

@@ -24,7 +24,7 @@ class FileChip(QAbstractButton):
     Args:
         theme: The appearance to follow.
         ground: The background colour, a name of `Colors`.
-        removable: Whether the chip has a button that takes the file out.
+        removable: Whether the chip has a button that removes the file.
         parent: The Qt parent.
     """
 
@@ -124,7 +124,7 @@ class SentFiles(ChipRow):
     """The files of a message in the transcript, at the right above its text; a click opens what was sent.
 
     Attributes:
-        opened: An `AttachedFile`.
+        opened: Emitted with the `AttachedFile` that was clicked.
     """
 
     opened = Signal(object)

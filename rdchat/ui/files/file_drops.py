@@ -35,9 +35,9 @@ class Dragged:
     """Files and folders that are dragged or dropped.
 
     Attributes:
-        paths: Of this machine.
-        is_model: Else they are files for the next message.
-        name: Of the file, or how many there are; empty if nothing can be read.
+        paths: Paths on this machine.
+        is_model: Whether it is a model; otherwise they are files for the next message.
+        name: Name of the file, or the number of files; empty if nothing can be read.
         problem: Why a model cannot be loaded, a sentence or two.
     """
 
@@ -76,8 +76,8 @@ class DropOverlay(QWidget):
     The pointer goes through it: the window below receives the drop.
 
     Attributes:
-        text: What a drop would do.
-        name: What is dragged.
+        text: The effect of a drop.
+        name: Name of the dragged thing.
     """
 
     def __init__(self, theme: Theme, window: QWidget) -> None:
@@ -121,7 +121,7 @@ class DropOverlay(QWidget):
 
 
 class FileDrops(QObject):
-    """Takes one model folder or file at a time, and any number of other files where the window has a use for them.
+    """Takes one model folder or file at a time, or any number of files for a message.
 
     Args:
         problem: Returns why a model cannot be loaded, empty if it can. Called on a thread.
@@ -132,8 +132,8 @@ class FileDrops(QObject):
 
     Attributes:
         sign: Shows where a drop would land.
-        refused: Why, in a sentence or two.
-        files_dropped: Paths.
+        refused: Emitted with a sentence or two: why a drop was refused.
+        files_dropped: Emitted with the paths.
     """
 
     refused = Signal(str)

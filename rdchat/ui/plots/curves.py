@@ -1,4 +1,4 @@
-"""Curves in one frame: what was measured over a training."""
+"""Curves in one frame: measurements over a training."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ _NAME_WIDTH, _NAME_HEIGHT = 86.0, 12.0
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points of one curve: fraction of the training from 0 to 1, and what was measured there."""
+    """Points of one curve: fraction of the training from 0 to 1, and the measured value."""
 
     name: str
     points: tuple[tuple[float, float], ...]

@@ -203,7 +203,7 @@ class Drawing:
 
 
 class Plot(Protocol):
-    """Adds itself below what a drawing already holds."""
+    """Adds itself below the earlier plots of a drawing."""
 
     def draw(self, drawing: Drawing) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Widgets that show drawings: each part has a tooltip, in a view the keyboard reaches it too."""
+"""Widgets that show drawings: each part has a tooltip, which in a view the keyboard reaches too."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ class Chart(QWidget):
     """A widget that is a drawing: a subclass implements `draw`, and the height follows from the width.
 
     Attributes:
-        margin: Around the drawing, in pixels.
+        margin: Margin around the drawing, in pixels.
         zoom: Scale of the drawing.
     """
 

@@ -1,4 +1,4 @@
-"""What can be done to a row of the sidebar, and the menus that offer it."""
+"""The actions on a row of the sidebar, and the menus that offer them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ type Action = tuple[str, Callable[[], object]]
 
 @dataclass(frozen=True, slots=True)
 class DropTarget:
-    """Where a row is dropped: among the pinned chats, into a folder, or out of all folders (None)."""
+    """The target of a drop: the pinned chats, a folder, or outside of all folders (None)."""
 
     folder_id: int | None = None
     pinned: bool = False

@@ -25,7 +25,7 @@ class FilterButton(IconButton):
     """Opens a menu of models and folders.
 
     Attributes:
-        chosen: The chosen model and folder; a query without words.
+        chosen: The chosen model and folder, as a query without text.
     """
 
     changed = Signal()
@@ -124,7 +124,7 @@ class Sidebar(Ground):
     """Shows the list of chats, and marks the chat that is open.
 
     Attributes:
-        row_actions: What can be done to a row.
+        row_actions: The actions on a row.
     """
 
     def __init__(self, chats: ChatList, theme: Theme) -> None:

@@ -1,4 +1,4 @@
-"""The charts of the speed panel: bars for whole numbers, the speed over time, and where the time went."""
+"""The charts of the speed panel: bars for whole numbers, the speed over time, and the parts of a reply's time."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The figures of a reply and its model: the definition of each, and how its value is written, wherever it is shown."""
+"""The figures of a reply and its model: the definition of each, and the form of its value in all windows."""
 
 import tomllib
 from collections.abc import Callable, Mapping
@@ -34,7 +34,7 @@ class FigureSource(NamedTuple):
     """A reply, its model and the engine's state.
 
     Attributes:
-        mode: The mode that the reply was drafted with; None where that is not known.
+        mode: The mode that the reply was drafted with; None if unknown.
     """
 
     statistics: Statistics = Statistics()

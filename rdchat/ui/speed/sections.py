@@ -28,7 +28,7 @@ class FigureRow(QWidget):
         theme: The appearance to follow.
         name: The name of the figure.
         definition: The tooltip; empty for that of `DEFINITIONS`.
-        color: Of the name.
+        color: Colour of the name.
         large: Whether the value is large and above the name.
     """
 
@@ -109,7 +109,7 @@ class Section(QWidget):
 
 
 class SpeedSection(QWidget):
-    """The owner of the figures, the speed compared with plain decoding, acceptance and tokens per step."""
+    """Names the reply of the figures, with the speed compared with plain decoding, acceptance and tokens per step."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class SpeedSection(QWidget):
 
 
 class TimeSection(Section):
-    """Shows what the time of a reply was spent on."""
+    """Shows how the time of a reply was spent."""
 
     ledger_requested = Signal()
 
@@ -239,7 +239,7 @@ class FigureSection(Section):
 
 
 class DraftFigures(FigureSection):
-    """What was drafted, checked and kept; dashes and empty charts if nothing was drafted."""
+    """The tokens that were drafted, checked and accepted; dashes and empty charts if nothing was drafted."""
 
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Drafts")

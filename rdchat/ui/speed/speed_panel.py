@@ -48,11 +48,11 @@ _WAITING = "Requests that wait for this one to end. Clients take turns."
 
 
 class ServerSection(Section):
-    """Shown while the server runs. Its rows stay where they are when requests come and go.
+    """The section of the server, visible while it runs. Its rows do not move when requests come and go.
 
     Args:
         server: The server.
-        replies: A reply in the window pauses that of a client.
+        replies: The window's replies, which pause that of a client.
         theme: The appearance to follow.
     """
 

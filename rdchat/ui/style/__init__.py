@@ -1,1 +1,1 @@
-"""How everything looks that is shown: colours and fonts, icons, labels, small buttons, and figures in words."""
+"""The look of the interface: colours and fonts, icons, labels, small buttons, and figures as text."""

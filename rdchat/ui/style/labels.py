@@ -1,6 +1,6 @@
-"""Labels that follow the theme, tooltips and message boxes, all of which show text as it is; text for the clipboard.
+"""Labels that follow the theme, tooltips and message boxes, which all show plain text; text for the clipboard.
 
-Qt takes a text that looks like HTML for rich text and opens the files that it names, on the main thread: a pipe hangs
+Qt treats a text that looks like HTML as rich text and opens the files that it names, on the main thread: a pipe hangs
 the window, `/dev/zero` ends the process. Names of models, files and chats come from strangers, so every text passes
 through here; `tests/ui/style/test_plain_text_only.py` checks that.
 """
@@ -125,7 +125,7 @@ class ThemedLabel(PlainLabel):
 
     Args:
         theme: The appearance to follow.
-        text: Plain text: a title with `<` in it stays as it is.
+        text: Plain text, in which `<` is an ordinary character.
         color: The name of a colour of `Colors`.
         points_more: How much larger the font is than that of controls.
         bold: Whether the text is semi-bold.

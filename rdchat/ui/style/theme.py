@@ -1,7 +1,7 @@
 """Colours, spacing and fonts, and what is painted with them: cards, backgrounds of rows, focus rings.
 
-Native controls keep the system's own drawing; no style sheet replaces it. The colours are for what the system has no
-control for: message bubbles, code, badges, charts. On platforms without an appearance of their own (Qt's Fusion style
+Native controls keep the system's own drawing; no style sheet replaces it. The colours are for everything else: message
+bubbles, code, badges, charts. On platforms without an appearance of their own (Qt's Fusion style
 on Linux), they also fill the palette of the controls.
 """
 

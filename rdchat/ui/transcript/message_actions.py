@@ -1,4 +1,4 @@
-"""The row of small buttons of a message: in the gap below a reply, and beside a prompt's bubble."""
+"""The row of small buttons of a message: below a reply, and beside a prompt's bubble."""
 
 from collections.abc import Callable, Iterator
 from functools import partial

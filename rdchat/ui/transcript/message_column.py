@@ -1,4 +1,4 @@
-"""Lays out the messages of a conversation: which of them have widgets, where those are, and where the reader is."""
+"""Lays out the messages of a conversation: it makes and places their widgets, and follows the reader."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -107,16 +107,16 @@ _HIGHEST = 16_000_000
 
 
 class MessageColumn(MessageArea):
-    """Lays messages out, one below the other, and keeps the reader at the end, or else at the first message in view.
+    """Lays messages out, one below the other, and keeps the view at the end, or else at the first visible message.
 
     The scroll bar stands for the whole conversation: messages without a widget count as high as those with one are on
     average. Where it is moved beyond these, other messages get widgets.
 
     Attributes:
         messages: The conversation.
-        range: Which of them have widgets.
-        widgets: Those, by message id, in the order of the messages.
-        follows: Whether the reader is at the end, so that the view goes along with new text.
+        range: The messages that have widgets.
+        widgets: The widgets by message id, in the order of the messages.
+        follows: Whether the reader is at the end, so that the view scrolls along with new text.
         matcher: Finds the words of a search, which are marked in all messages.
     """
 

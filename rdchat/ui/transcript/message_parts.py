@@ -23,7 +23,7 @@ class PromptField(QPlainTextEdit):
 
     Args:
         theme: The appearance to follow.
-        name: For screen readers.
+        name: Its name for screen readers.
         lines: The lowest and the highest number of lines that it shows.
         return_submits: Whether Return alone submits; otherwise only Ctrl-Return (on a Mac, Command-Return) does.
     """
@@ -139,7 +139,7 @@ EDGE = TIGHT + 2
 
 
 class Remedy(StrEnum):
-    """What the person can do about a reply's early end: the text of the button."""
+    """The action that the person can take when a reply ended early: the text of the button."""
 
     NOTHING = ""
     CONTINUE = "Continue"
@@ -239,7 +239,7 @@ class CutMark(QWidget):
 
     Args:
         cut: That message's cut.
-        messages: How many messages are left out.
+        messages: Number of messages that are left out.
         theme: The appearance to follow.
         parent: The Qt parent.
     """

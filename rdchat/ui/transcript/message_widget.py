@@ -21,7 +21,7 @@ class MessageWidget(QWidget):
     """One message. The transcript lays it out: it asks for the height first.
 
     Attributes:
-        room_below: The distance of the next message.
+        room_below: The distance to the next message.
     """
 
     room_below: int

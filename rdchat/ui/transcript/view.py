@@ -25,7 +25,7 @@ _DRAWING_S = 0.03
 
 
 class SearchHits:
-    """The words that are marked in a transcript, and the one of them that the reader is at."""
+    """The words that are marked in a transcript, and the current one."""
 
     def __init__(self, view: MessageColumn) -> None:
         self._view = view

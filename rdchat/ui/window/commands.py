@@ -61,10 +61,10 @@ class Commands(QObject):
     Attributes:
         move_menu: The folders that the open chat can be moved to.
         has_deleted: Whether deleted messages of the open chat can be restored.
-        side_requested: The sidebar or the panel is to be shown.
-        side_toggled: Or hidden, if it is shown.
-        options_requested: Of the open chat.
-        settings_requested: A page; empty for the last one.
+        side_requested: Emitted to show the sidebar or the panel.
+        side_toggled: Emitted to show it, or to hide it if it is visible.
+        options_requested: Emitted to show the options of the open chat.
+        settings_requested: Emitted with the page of the settings to show; empty for the last one.
     """
 
     side_requested = Signal(QWidget)

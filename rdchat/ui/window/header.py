@@ -40,7 +40,7 @@ class Header(QToolBar):
         model: The button of the model.
         popover: The chat's options.
         theme: The appearance to follow.
-        actions: The window's.
+        actions: The window's actions.
     """
 
     def __init__(self, model: ModelButton, popover: ChatOptions, theme: Theme, actions: WindowActions) -> None:
@@ -85,12 +85,13 @@ def _spring() -> QWidget:
 
 
 class DownloadButton(IconButton):
-    """Shows how far the downloads are, or a warning after a failure; hidden otherwise. Banners say what has ended.
+    """Shows how far the downloads are, or a warning after a failure; hidden otherwise. Banners report finished
+    downloads.
 
     Args:
-        windows: Has the models window.
+        windows: The side windows, among them the models window.
         bar: The toolbar.
-        before: The action of the toolbar to stand before.
+        before: The action of the toolbar that comes after it.
         banners: Shows the banners.
         theme: The appearance to follow.
     """
@@ -175,7 +176,9 @@ class DownloadButton(IconButton):
 
 
 class UpdateNotice(QObject):
-    """Asks and reports above the transcript. It is a child of the banners' area: a timer must not outlive it.
+    """Asks about update checks and reports updates above the transcript.
+
+    It is a child of the banners' area, because a timer must not outlive that.
 
     Args:
         check: Looks for new versions.

@@ -1,4 +1,4 @@
-"""The main window: sidebar, conversation and speed panel beside each other, with the toolbar and the menus."""
+"""The main window: sidebar, conversation and speed panel side by side, with the toolbar and the menus."""
 
 import logging
 from functools import cached_property

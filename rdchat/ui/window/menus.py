@@ -26,14 +26,14 @@ class Command:
     """One entry of the menu bar.
 
     Attributes:
-        name: Its action is an attribute of `WindowActions` with this name.
-        run: None: another object connects the action.
-        tip: Empty: the text is the tooltip.
-        group: Of the commands with one group, one is checked.
-        when: Whether it is enabled; None: always.
-        checked: None: not checkable.
-        label: The text that suits the state, where it changes.
-        in_front: Brings the main window to the front, as its effect shows there.
+        name: The attribute of `WindowActions` that has its action.
+        run: Carries it out; None if another object connects the action.
+        tip: The tooltip; if empty, the text is the tooltip.
+        group: Exactly one command of a group is checked.
+        when: Returns whether it is enabled; None for always.
+        checked: Returns whether it is checked; None if it cannot be.
+        label: Returns the text, if that depends on the state.
+        in_front: Whether it brings the main window to the front, because its effect is visible there.
     """
 
     name: str

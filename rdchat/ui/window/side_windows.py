@@ -101,7 +101,7 @@ class SideWindows:
         sources: Read the models on this machine.
 
     Attributes:
-        drops: Takes models and files that are dropped on the main window.
+        drops: Accepts models and files that are dropped on the main window.
         memory: The memory of this machine.
         on_model_services: Each is called with the services of the models window when they are built.
     """

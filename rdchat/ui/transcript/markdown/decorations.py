@@ -1,4 +1,4 @@
-"""Paints and places what lies around the text: code panels with their headers, quote bars, rules and scroll bars."""
+"""Paints the decorations of a text: code panels with their headers, quote bars, rules and scroll bars."""
 
 import re
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""Parses Markdown into blocks. Raw HTML stays text, images are never fetched, and hostile input stays cheap."""
+"""Parses Markdown into blocks. Raw HTML stays text, images are never fetched, and hostile input takes no longer."""
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
