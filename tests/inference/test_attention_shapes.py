@@ -35,6 +35,7 @@ def test_every_family_is_listed() -> None:
     assert MODELS.keys() | NOT_LISTED | variants == {*TREES, *CHAINS}
 
 
+@pytest.mark.slow
 def test_the_docs_list_what_falls_to_the_slow_path() -> None:
     """`python -m tests.inference.attention_shapes` prints it anew."""
     assert table() in DOCS.read_text(encoding="utf-8")

@@ -9,6 +9,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.requests import Dtype, GenerationRequest, SamplingParams
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
+from tests.grids import share
 from tests.inference.prompts.folders import with_template
 
 TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}ENDING"
@@ -16,7 +17,7 @@ TEMPLATE = "{% for message in messages %}{{ message.content }}{% endfor %}ENDING
 
 @pytest.mark.parametrize(
     ("ending", "in_thought"),
-    [("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("[THINK]", True), ("a <think> b", False)],
+    share([("<think>\n", True), ("<think>\n\n</think>\n\n", False), ("[THINK]", True), ("a <think> b", False)], 4),
 )
 def test_the_first_event_tells_that_the_reply_begins_in_a_thought(
     small_model: Path, tmp_path: Path, ending: str, in_thought: bool

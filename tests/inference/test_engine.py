@@ -64,6 +64,7 @@ def test_a_closed_engine_leaves_nothing_compiled_on_its_thread(small_model: Path
     assert (twice + 1).tolist() == [3, 3, 3]  # what was computed there is of use everywhere
 
 
+@pytest.mark.slow
 def test_an_engine_works_after_another_was_closed_on_its_thread(small_model: Path) -> None:
     def work() -> tuple[int, ...]:
         engine = LocalEngine()
@@ -105,6 +106,7 @@ def test_a_test_run_ends_in_good_order_where_another_thread_imported_mlx(tmp_pat
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_model_that_is_let_go_of_needs_no_collector(small_model: Path) -> None:
     """In the app the collector runs on another thread, and the next model may not fit beside the last."""
     engine = LocalEngine()

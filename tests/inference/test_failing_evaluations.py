@@ -86,7 +86,7 @@ def session_with(mode: str, folder: Path) -> Iterator[tuple[ChatSession, Generat
         yield session, replace(REQUEST, draft=settings)
 
 
-@pytest.mark.parametrize(("mode", "late", "first"), share(product(MODES, [False, True], range(4)), 19))
+@pytest.mark.parametrize(("mode", "late", "first"), share(product(MODES, [False, True], range(4)), 57))
 @pytest.mark.across_rows
 def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fresh_sessions(
     mode: str, late: bool, first: int, tmp_path: Path
@@ -119,6 +119,7 @@ def test_whichever_evaluation_fails_the_text_is_right_and_the_next_reply_is_a_fr
     assert failures > 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("late", share([True, False], 2))
 def test_a_capability_check_that_fails_is_made_again(late: bool) -> None:
     device, failures = Device(), 0

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import rdchat.inference as inference
-from tests.grids import share
 from tests.inference.failing_child import CHECKS
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", share(sorted(CHECKS), 7))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(CHECKS))
 def test_no_failure_becomes_a_token(name: str, tmp_path: Path) -> None:
     """In a process of its own: after many failures MLX 0.32 waits for ever for tasks that it has lost count of."""
     command = [sys.executable, "-m", "tests.inference.failing_child", name, str(tmp_path)]

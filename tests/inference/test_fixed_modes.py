@@ -13,6 +13,7 @@ from rdchat.inference.drafting.draft_model import DraftModel
 from rdchat.inference.drafting.lookup_index import max_nodes
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.verifier import PackedTree, Verified, Verifier
+from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, tiny_llama
 
 CHEAP_16 = {1: 1.0, 2: 3.0, 15: 3.0, 16: 2.0, 17: 4.0, MAX_ROWS: 6.0}
@@ -48,6 +49,7 @@ def reply(session: ChatSession, settings: DraftSettings) -> ReplyEnd:
     return end
 
 
+@pytest.mark.slow
 def test_prompt_lookup_is_padded_to_cheaper_rows(verified: list[tuple[int, int]]) -> None:
     settings = DraftSettings(Mode.LOOKUP, draft_tokens=5)
     padded = reply(session_with(CHEAP_16), settings)
@@ -60,7 +62,7 @@ def test_prompt_lookup_is_padded_to_cheaper_rows(verified: list[tuple[int, int]]
     assert reply(session_with(DEAR), DraftSettings(Mode.OFF)).token_ids == padded.token_ids
 
 
-@pytest.mark.parametrize(("calls", "nodes", "later"), [(CHEAP_16, 16, 16), (DEAR, 5, 3)])
+@pytest.mark.parametrize(("calls", "nodes", "later"), share([(CHEAP_16, 16, 16), (DEAR, 5, 3)], 2))
 def test_a_draft_model_adds_runner_ups_by_what_rows_cost_and_follows_a_change_of_its_length(
     calls: dict[int, float],
     nodes: int,

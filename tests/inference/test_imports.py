@@ -78,6 +78,7 @@ for module in modules:
 """
 
 
+@pytest.mark.slow
 def test_plain_data_is_imported_without_anything_heavy_and_without_an_effect() -> None:
     command = [sys.executable, "-c", PLAIN_IMPORTS, " ".join(HEAVY), *PLAIN]
     told = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -98,7 +99,7 @@ def without_tf32_setting(**environment: str) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "MLX_ENABLE_TF32"} | environment
 
 
-@pytest.mark.parametrize(("set_to", "off"), [(None, True), ("0", True), ("1", False)])
+@pytest.mark.parametrize(("set_to", "off"), share([(None, True), ("0", True), ("1", False)], 3))
 def test_float32_is_not_rounded_to_tf32_unless_the_environment_says_so(set_to: str | None, off: bool) -> None:
     """MLX reads the variable at its first product; nothing here has units for TF32, so it is only looked at."""
     code = (

@@ -104,7 +104,9 @@ def test_every_mode_is_looked_at() -> None:
     assert {mode for mode, _ in MODES.values()} == set(Mode)
 
 
-@pytest.mark.parametrize(("mode", "sampling"), share([(mode, sampling) for sampling in SAMPLINGS for mode in MODES], 5))
+@pytest.mark.parametrize(
+    ("mode", "sampling"), share([(mode, sampling) for sampling in SAMPLINGS for mode in MODES], 30)
+)
 def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
     """With the reductions for a GPU, and with a trace."""
     model = tiny_llama()
@@ -121,7 +123,8 @@ def test_metal_has_all_that_a_reply_computes(mode: str, sampling: str) -> None:
     _check(found)
 
 
-@pytest.mark.parametrize("case", share(CASES, 13))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     """In trees, or in chains where the target keeps recurrent state."""
     model = golden_target(case)
@@ -135,7 +138,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     _check(found)
 
 
-@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 8))
+@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 32))
 def test_metal_has_all_that_a_family_computes_in_drafts(name: str) -> None:
     """One after the other, in chains and in trees."""
     model = shared_family(name)

@@ -71,7 +71,7 @@ def write(session: ChatSession, request: GenerationRequest, text: list[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("mode", "calls"), grid([Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20])
+    ("mode", "calls"), grid([Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20], one_in=4)
 )  # while the prompt is read, and while the reply is written
 @pytest.mark.across_rows
 def test_the_text_so_far_has_come_and_the_next_reply_is_a_fresh_sessions(
@@ -121,7 +121,7 @@ class UntimedPace(PrefillPace):
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "calls"), share(product(STOPPED, [Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20]), 7)
+    ("name", "mode", "calls"), share(product(STOPPED, [Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20]), 28)
 )  # while the prompt is read in chunks of 8, and while the reply is written
 @pytest.mark.across_rows
 def test_work_that_the_system_stopped_can_be_tried_again(device: Device, name: str, mode: Mode, calls: int) -> None:

@@ -65,7 +65,7 @@ ALL = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE)
 
 
 @pytest.mark.parametrize(
-    ("sampling", "modes"), share(product(SAMPLINGS, [*[(mode,) for mode in ALL], ALL]), 9), ids=str
+    ("sampling", "modes"), share(product(SAMPLINGS, [*[(mode,) for mode in ALL], ALL]), 36), ids=str
 )
 def test_the_text_is_that_of_plain_decoding(sampling: dict[str, float], modes: tuple[Mode, ...]) -> None:
     for seed, window in enumerate([None, 12]):
@@ -99,11 +99,12 @@ def test_nothing_is_queued_before_the_first_token_is_known(mode: Mode) -> None:
     assert end.statistics.target_calls == 8 or mode is Mode.AUTO
 
 
-@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 13))
+@pytest.mark.parametrize("name", share([*TREES, *CHAINS], 26))
 def test_the_text_is_that_of_plain_decoding_in_other_families(name: str) -> None:
     check_same(shared_family(name), ask("abcabcabc", seed=5, max_tokens=40, temperature=0.7), (Mode.LOOKUP,))
 
 
+@pytest.mark.slow
 def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> None:
     chains = chains_only(shared_llama())
     for seed in range(2):
@@ -111,7 +112,7 @@ def test_the_text_is_that_of_plain_decoding_where_only_chains_are_taken() -> Non
         assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
 
 
-@pytest.mark.parametrize(("length", "seed"), share(product(range(1, 12), range(3)), 7))
+@pytest.mark.parametrize(("length", "seed"), share(product(range(1, 12), range(3)), 21))
 def test_max_tokens_cut_anywhere(length: int, seed: int) -> None:
     check_same(shared_llama(), ask("abcabcabc", temperature=1, max_tokens=length), ALL, seed)
 
@@ -242,12 +243,13 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
     assert sum(usual for what, usual in laps if what == "step") > 50
 
 
-@pytest.mark.parametrize("better", [True, False])
+@pytest.mark.parametrize("better", share([True, False], 2))
 def test_exact_times_are_not_learnt_from(monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
     """Each stage is waited for then, so that plain steps look dearer than they are."""
     assert not any(usual for _, usual in watched(monkeypatch, better, profile=True, length=120))
 
 
+@pytest.mark.slow
 def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
     laps = usual_laps(better=True)
     rounds = sum(what == "round" for what, _ in laps)
@@ -256,6 +258,7 @@ def test_plain_steps_among_many_rounds_are_learnt_from() -> None:
     assert looks >= rounds // 40 - 1
 
 
+@pytest.mark.slow
 def test_everything_a_reply_teaches_is_kept_for_the_next() -> None:
     model = tiny_llama()
     state = AutoState(model)
@@ -286,6 +289,7 @@ def test_a_belief_that_is_too_good_does_not_go_on_being_tried() -> None:
     assert 6 <= simulation.rounds <= 14, "0.3 steps each is what they really lose"
 
 
+@pytest.mark.slow
 def test_a_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
     end, model, request = reply_with_drafts(monkeypatch, believed=2.0)
     counted = end.statistics

@@ -28,7 +28,7 @@ HEADS = {"remembers": {"remembers": True}, "of two tokens": {"max_drafted": 2}, 
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize(("sort", "temperature"), grid(list(HEADS), TEMPERATURES))
+@pytest.mark.parametrize(("sort", "temperature"), grid(list(HEADS), TEMPERATURES, one_in=5))
 def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, temperature: float) -> None:
     for seed, window in enumerate([None, 12]):
         model = shared_llama(sliding_window=window)
@@ -45,7 +45,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize(("temperature", "sort"), grid(TEMPERATURES, ["remembers", "of two tokens"]))
+@pytest.mark.parametrize(("temperature", "sort"), grid(TEMPERATURES, ["remembers", "of two tokens"], one_in=4))
 def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> None:
     """The planner is the real one; what it knows of the head is what it learns in the reply."""
     model = tiny_llama()

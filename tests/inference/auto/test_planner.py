@@ -67,7 +67,7 @@ def test_a_path_from_prompt_lookup_is_as_long_as_pays(chip: Chip, chance: float)
     assert choice.plan.rows >= choice.plan.nodes == choice.plan.length
 
 
-@pytest.mark.parametrize(("chip", "first", "believed"), share(product(CHIPS, QUALITIES, BELIEFS), 52), ids=name_of)
+@pytest.mark.parametrize(("chip", "first", "believed"), share(product(CHIPS, QUALITIES, BELIEFS), 156), ids=name_of)
 def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: float, believed: str) -> None:
     drafting, estimates = Drafting(first), AcceptanceEstimates()
     if believed != "usual":
@@ -80,6 +80,7 @@ def test_learning_from_what_is_accepted_comes_near_the_best(chip: Chip, first: f
     assert speed > 0.97
 
 
+@pytest.mark.slow
 def test_it_follows_a_text_that_becomes_hard_and_easy_again() -> None:
     simulation = Simulation(M2_ULTRA, Drafting(0.49))
     simulation.run(200)

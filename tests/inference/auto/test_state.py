@@ -58,6 +58,7 @@ def measured_wholly(state: AutoState) -> int:
     return slices
 
 
+@pytest.mark.slow
 def test_calls_are_measured_by_rows_at_the_depths_that_the_context_holds() -> None:
     model = tiny_llama(context_length=1200)
     near, deep = near_calls(model).costs, deep_calls(model).costs
@@ -86,6 +87,7 @@ def test_a_depth_that_would_take_too_long_is_left_out(monkeypatch: pytest.Monkey
     assert len(turns) < 2 * (2 + len(NEAR_ROWS)) + 8, "a turn for kernels to be compiled in, and one that counts"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", share(sorted(CHAINS), 9))
 def test_models_that_follow_chains_are_measured_too(name: str) -> None:
     family, options = CHAINS[name]
@@ -111,7 +113,7 @@ def test_drafts_are_measured_by_what_they_depend_on() -> None:
     }
 
 
-@pytest.mark.parametrize("slow_ms", [0, 10_000])
+@pytest.mark.parametrize("slow_ms", share([0, 10_000], 2))
 def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that comes meanwhile has to wait; a plain step lies between two reads, and so takes three calls."""
     calls: list[int] = []
@@ -169,6 +171,7 @@ def test_nothing_is_measured_in_low_power_mode(monkeypatch: pytest.MonkeyPatch) 
     assert state.measure()
 
 
+@pytest.mark.slow
 def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None:
     state = AutoState(tiny_llama(context_length=200))
     monkeypatch.setattr(machine, "on_battery", lambda: True)
@@ -184,6 +187,7 @@ def test_nothing_is_measured_on_battery(monkeypatch: pytest.MonkeyPatch) -> None
     assert state.costs.measured
 
 
+@pytest.mark.slow
 def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model, seconds = tiny_llama(context_length=200), iter(range(0, 10**9, 1000))
     monkeypatch.setattr(machine, "others_seconds", lambda: float(next(seconds)))
@@ -201,6 +205,7 @@ def test_what_was_measured_while_other_programs_ran_is_used_and_measured_again(m
     assert not AutoState(model).measure()
 
 
+@pytest.mark.slow
 def test_deep_calls_are_measured_last_and_fail_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Their cache takes memory that may not be there."""
 
@@ -232,15 +237,18 @@ CLIFF = {1: 1.0, 8: 1.05, 9: 3.0, MAX_ROWS: 3.1}
 
 @pytest.mark.parametrize(
     ("calls", "draft_tokens", "nodes"),
-    [
-        (DEAR, 4, 5),
-        (CHEAP_16, 4, 16),
-        (CLIFF, 4, 8),
-        (CLIFF, 7, 8),
-        (FLAT, 4, MAX_ROWS),
-        (FLAT, 40, 41),
-        (DEAR, 12, 13),
-    ],
+    share(
+        [
+            (DEAR, 4, 5),
+            (CHEAP_16, 4, 16),
+            (CLIFF, 4, 8),
+            (CLIFF, 7, 8),
+            (FLAT, 4, MAX_ROWS),
+            (FLAT, 40, 41),
+            (DEAR, 12, 13),
+        ],
+        4,
+    ),
 )
 def test_a_draft_model_that_is_chosen_by_hand_adds_runner_ups_where_rows_are_cheap(
     calls: dict[int, float], draft_tokens: int, nodes: int
@@ -262,6 +270,7 @@ def test_a_target_that_takes_chains_gets_a_chain_of_a_draft_model_whatever_rows_
     assert state.draft_shape(draft, ask("abc").sampling, 4, 128).nodes == 5
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     model = tiny_llama(context_length=200)
     measured_wholly(AutoState(model))
@@ -273,6 +282,7 @@ def test_what_is_not_known_is_measured_before_what_is_measured_again() -> None:
     assert list(state._missing) == [Part.CALLS]
 
 
+@pytest.mark.slow
 def test_a_file_without_plain_steps_is_measured_again_and_breaks_no_reply() -> None:
     model = tiny_llama(context_length=200)
     measured_wholly(AutoState(model))
@@ -299,6 +309,7 @@ def test_a_model_that_fails_while_it_is_measured_is_left_alone(monkeypatch: pyte
     assert not state.measure()
 
 
+@pytest.mark.slow
 def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     model = tiny_llama(context_length=512)
     session, asked = ChatSession(model), ask("abcabcabc", temperature=1, max_tokens=12)
@@ -320,6 +331,7 @@ def test_measuring_between_turns_leaves_the_chat_as_it_was() -> None:
     assert last.statistics.plain_tps is not None
 
 
+@pytest.mark.slow
 def test_a_session_in_automatic_mode_says_so_and_says_the_same() -> None:
     model = tiny_llama()
     session, asked = ChatSession(model), ask("abcabcabc", temperature=0.7, max_tokens=40)

@@ -19,6 +19,7 @@ from rdchat.inference.drafters import NO_DRAFT_MODEL
 from rdchat.inference.local_engine import LocalEngine
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.session import ChatSession
+from tests.grids import share
 from tests.inference.fakes import ask, positions, tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -42,6 +43,7 @@ def runs_of(events: Sequence[BenchEvent]) -> list[BenchRun]:
     return [event for event in events if isinstance(event, BenchRun)]
 
 
+@pytest.mark.slow
 def test_all_cells_take_turns_and_the_first_one_changes() -> None:
     events = list(InterleavedRunner(plan(OFF, LOOKUP, turn=1), session_of))
     words = [event.text.partition(", prompt")[0] for event in events if isinstance(event, BenchProgress)]
@@ -58,6 +60,7 @@ def test_all_cells_take_turns_and_the_first_one_changes() -> None:
     assert last.left_s is not None
 
 
+@pytest.mark.slow
 def test_finished_turns_are_left_out() -> None:
     whole = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=2), session_of)))
     finished = frozenset({(0, 0, 0), (0, 1, 1)})
@@ -68,7 +71,7 @@ def test_finished_turns_are_left_out() -> None:
     assert (last.done, last.total) == (3, 4)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("temperature", share([1.0, 0.0], 2))
 def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> None:
     cells = [replace(cell, temperature=temperature) for cell in (OFF, LOOKUP)]
     asked = plan(*cells)
@@ -92,6 +95,7 @@ def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> 
     assert all(run.overhead > 0 for run in lookups if run.overhead is not None)
 
 
+@pytest.mark.slow
 def test_the_session_of_the_app_keeps_its_cache() -> None:
     app = session_of()
     list(app.generate(ask()))
@@ -101,6 +105,7 @@ def test_the_session_of_the_app_keeps_its_cache() -> None:
     assert positions(app.cache) == len(held) > 0
 
 
+@pytest.mark.slow
 def test_a_mode_that_cannot_run_gives_one_run_with_the_reason() -> None:
     events = list(InterleavedRunner(plan(SPECULATIVE, LOOKUP), session_of))
     (missing,) = [run for run in runs_of(events) if run.cell == 1]
@@ -247,7 +252,7 @@ def small_session(small_model: Path) -> ChatSession:
     return ChatSession(load_model(small_model))
 
 
-@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
 def test_stock_mlx_lm_runs_beside_on_the_same_network(small_session: ChatSession, temperature: float) -> None:
     asked = plan(replace(OFF, temperature=temperature), prompts=(Prompt("Hello"),), mlx_lm=True)
     runs = runs_of(list(InterleavedRunner(asked, lambda _: small_session.fork())))
@@ -262,6 +267,7 @@ def test_stock_mlx_lm_runs_beside_on_the_same_network(small_session: ChatSession
             assert run.token_ids == plain.token_ids
 
 
+@pytest.mark.slow
 def test_the_automatic_mode_measures_its_costs_first_and_says_what_it_chose(small_session: ChatSession) -> None:
     asked = plan(BenchCell(DraftSettings(Mode.AUTO)), prompts=(Prompt("Hello"),), trials=1)
     plain, automatic = sorted(
@@ -297,6 +303,7 @@ def test_the_engine_measures_another_precision_and_goes_back(
     assert end.statistics.generated_tokens == 2  # type: ignore[union-attr]
 
 
+@pytest.mark.slow
 def test_a_plan_that_streams_tells_the_text_as_it_is_written() -> None:
     events = list(InterleavedRunner(replace(plan(OFF), streams=True), session_of))
     run = runs_of(events)[0]

@@ -9,7 +9,7 @@ from rdchat.inference.api.requests import GenerationRequest
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.fakes import ALPHABET, END, ask, positions, tiny_llama
 
 
@@ -44,7 +44,7 @@ SAMPLINGS = [
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize(("sampling", "window"), grid(SAMPLINGS, [None, 12]), ids=str)
+@pytest.mark.parametrize(("sampling", "window"), grid(SAMPLINGS, [None, 12], one_in=8), ids=str)
 def test_tokens_are_those_of_the_oracle(sampling: dict[str, float], window: int | None) -> None:
     model = tiny_llama(sliding_window=window)
     request = ask(seed=7, **sampling)
@@ -118,6 +118,7 @@ def test_end_token_ends_a_reply_and_counts_but_is_not_shown() -> None:
     assert end.statistics.generated_tokens == len(end.token_ids) == len(end.text) + 1
 
 
+@pytest.mark.slow
 def test_stop_string_ends_a_reply_at_any_position() -> None:
     model = tiny_llama()
     whole = end_of(list(ChatSession(model).generate(ask(temperature=1, max_tokens=20)))).text
@@ -131,7 +132,7 @@ def test_stop_string_ends_a_reply_at_any_position() -> None:
         assert len(end.token_ids) == len(end.text)
 
 
-@pytest.mark.parametrize("kept", [0, 1, 2, 7])
+@pytest.mark.parametrize("kept", share([0, 1, 2, 7], 2))
 def test_what_a_stop_string_cuts_is_not_counted(kept: int) -> None:
     """It once gave minus one token for each target call."""
     model = tiny_llama()

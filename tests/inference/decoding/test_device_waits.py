@@ -26,7 +26,7 @@ from rdchat.inference.verification import round_cache
 from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
@@ -99,7 +99,7 @@ def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
     assert ends[0] == ends[1] == ends[2]
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
     model, request = shared_llama(), ask("abcabcabc", max_tokens=20, **sampling)
     job = job_of(model, request)
@@ -108,7 +108,7 @@ def test_prompt_lookup_waits_once_a_round(sampling: dict[str, float]) -> None:
     assert end.token_ids == plain(model, request).token_ids
 
 
-@pytest.mark.parametrize(("sampling", "branch"), grid(SAMPLINGS, [False, True]), ids=str)
+@pytest.mark.parametrize(("sampling", "branch"), grid(SAMPLINGS, [False, True], one_in=4), ids=str)
 @pytest.mark.across_rows
 def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_waits(
     sampling: dict[str, float], branch: bool
@@ -186,7 +186,7 @@ def test_a_draft_that_prompt_lookup_would_replace_is_not_begun() -> None:
     assert recurrent(model, job, branch=False, width=1).drafts_ahead(10)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_a_draft_models_steps_are_queued_one_behind_the_other(sampling: dict[str, float]) -> None:
     model, small, request = shared_llama(), shared_near(), ask(max_tokens=20, **sampling)
     pair = Pair.of(model, small)
@@ -197,7 +197,7 @@ def test_a_draft_models_steps_are_queued_one_behind_the_other(sampling: dict[str
     assert steps[:7] == ["build draft model", "queue draft model"] * 3 + ["build target"]
 
 
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_next", "mamba2"])
+@pytest.mark.parametrize("name", share(["lfm2", "qwen3_next", "mamba2"], 3))
 def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabulary(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,7 +217,7 @@ def test_sampled_plain_decoding_with_recurrent_state_does_not_sort_its_vocabular
     assert (end.token_ids, sorts) == (expected.token_ids, 0)
 
 
-@pytest.mark.parametrize("name", ["lfm2", "qwen3_next", "mamba2", "llama"])
+@pytest.mark.parametrize("name", share(["lfm2", "qwen3_next", "mamba2", "llama"], 4))
 def test_a_call_for_a_wrong_token_is_taken_back_with_its_state(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, quickly = shared_family(name), TokenChooser.choose_quickly
     request = ask(max_tokens=30, temperature=0.9, seed=3)
@@ -268,7 +268,7 @@ def test_drafters_share_nothing_that_was_begun_for_another_reply() -> None:
         assert end.token_ids == plain(model, request).token_ids
 
 
-@pytest.mark.parametrize("mode", ["plain", "lookup", "heads"])
+@pytest.mark.parametrize("mode", share(["plain", "lookup", "heads"], 2))
 def test_a_wait_for_a_growing_buffer_is_counted(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call waited for the device once a layer, and nobody was told."""
     monkeypatch.setattr(round_cache, "_LARGE_BYTES", 0)

@@ -21,6 +21,7 @@ from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.session import ChatSession
+from tests.grids import share
 from tests.inference.fakes import ask, tiny_llama
 
 
@@ -196,7 +197,7 @@ def test_a_draft_that_was_queued_is_waited_for_with_the_call() -> None:
     assert waits == {"choose/wait with draft": 1, "choose/wait": 2, "draft/wait": 1}
 
 
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
+@pytest.mark.parametrize("mode", share([Mode.AUTO, Mode.LOOKUP, Mode.OFF], 3))
 @pytest.mark.parametrize("profile", [False, True])
 def test_the_stages_sum_up_to_the_whole_reply(mode: Mode, profile: bool) -> None:
     statistics = statistics_of(mode, profile)

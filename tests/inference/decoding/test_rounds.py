@@ -48,7 +48,7 @@ def _unended(request: GenerationRequest) -> GenerationRequest:
     return replace(request, sampling=replace(request.sampling, stop=(), max_tokens=length))
 
 
-@pytest.mark.parametrize(("sampling", "window", "length"), grid(SAMPLINGS, [None, 12], [2, 5, 9], one_in=6))
+@pytest.mark.parametrize(("sampling", "window", "length"), grid(SAMPLINGS, [None, 12], [2, 5, 9], one_in=42))
 def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int | None, length: int) -> None:
     """Each width meets each sampling, each length and each window."""
     width = (1, 3, 8)[(SAMPLINGS.index(sampling) + length // 4) % 3]
@@ -60,7 +60,7 @@ def test_drafts_do_not_change_the_text(sampling: dict[str, float], window: int |
     assert statistics.accepted + statistics.rounds >= statistics.generated_tokens - 1
 
 
-@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False), 9))
+@pytest.mark.parametrize(("name", "temperature"), share(zip([*TREES, *CHAINS], cycle([0, 1]), strict=False), 27))
 def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature: float) -> None:
     """Sliding windows, chunks, latent attention, experts, and recurrent and convolutional state."""
     model = shared_family(name)
@@ -78,13 +78,13 @@ def test_stop_strings_at_every_position_of_a_round(window: int | None) -> None:
         assert end.finish_reason is FinishReason.STOP_STRING
 
 
-@pytest.mark.parametrize("length", range(1, 14))
+@pytest.mark.parametrize("length", share(range(1, 14), 3))
 def test_max_tokens_cut_inside_a_round(length: int) -> None:
     end = check_same(shared_llama(), ask(temperature=1, max_tokens=length), 3, 5)
     assert end.finish_reason is FinishReason.LENGTH
 
 
-@pytest.mark.parametrize("context", range(46, 54))
+@pytest.mark.parametrize("context", share(range(46, 54), 4))
 def test_a_context_that_ends_inside_a_round(context: int) -> None:
     model = shared_llama()
     short = replace(model, info=replace(model.info, context_length=context))
@@ -93,6 +93,7 @@ def test_a_context_that_ends_inside_a_round(context: int) -> None:
     assert end.statistics.context_tokens == context
 
 
+@pytest.mark.slow
 def test_an_end_token_at_every_position_of_a_round() -> None:
     model = shared_llama()
     lengths = set()
@@ -104,7 +105,7 @@ def test_an_end_token_at_every_position_of_a_round() -> None:
     assert len(lengths) > 5
 
 
-@pytest.mark.parametrize("sampling", [*SAMPLINGS[1:4:2], SAMPLINGS[5]], ids=str)
+@pytest.mark.parametrize("sampling", share([*SAMPLINGS[1:4:2], SAMPLINGS[5]], 2), ids=str)
 def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
     monkeypatch: pytest.MonkeyPatch, sampling: dict[str, float]
 ) -> None:
@@ -218,7 +219,7 @@ def test_the_tiny_model_verifies_trees() -> None:
     assert shared_llama().capability.kind is DraftKind.TREE
 
 
-@pytest.mark.parametrize("mode", [Mode.OFF, Mode.LOOKUP, Mode.AUTO])
+@pytest.mark.parametrize("mode", share([Mode.AUTO, Mode.LOOKUP, Mode.OFF], 3))
 def test_freed_buffers_are_given_back_in_every_mode(mode: Mode, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds kept them all: MLX keeps them for reuse, and they grow with the context."""
     model, calls = shared_llama(), list[int]()

@@ -13,6 +13,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.tracing import token_log_probs
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
 from tests.inference.fakes import ALPHABET, ScriptedDrafter, ask, shared_llama, tiny_llama
 from tests.inference.plain_replies import plain
 from tests.inference.ready_drafters import ready_session, settings_of
@@ -42,7 +43,7 @@ def expected_log_probs(model: LoadedModel, request: GenerationRequest, tokens: l
     return np.array(log_probs[mx.arange(len(tokens)), mx.array(tokens)])
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_every_token_of_plain_decoding_has_the_targets_own_log_probability(sampling: dict[str, float]) -> None:
     model, request = tiny_llama(), ask(seed=5, max_tokens=30, **sampling)
     events = tokens_of(model, traced(request))
@@ -52,7 +53,7 @@ def test_every_token_of_plain_decoding_has_the_targets_own_log_probability(sampl
     np.testing.assert_allclose(found, expected_log_probs(model, request, tokens), atol=2e-3)
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
+@pytest.mark.parametrize("sampling", share(SAMPLINGS, 3), ids=str)
 def test_so_has_every_token_and_every_node_of_drafting(sampling: dict[str, float]) -> None:
     model, request = tiny_llama(), traced(ask(seed=5, max_tokens=30, **sampling))
     reply = [event.token_id for event in tokens_of(model, request)]
@@ -94,7 +95,7 @@ def test_without_a_trace_nothing_is_added() -> None:
     assert {(event.log_prob, event.tree) for event in events} == {(None, None)}
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", share(list(Mode), 5))
 def test_the_most_likely_tokens_are_listed_beside_each_token_in_every_mode(mode: Mode) -> None:
     model = shared_llama()
     asked = ask("abcabcabcabc", seed=5, max_tokens=30, temperature=0.9, repetition_penalty=1.2)
@@ -134,7 +135,7 @@ def test_a_trace_can_be_switched_on_while_the_reply_is_written() -> None:
     assert all(found[8:])
 
 
-@pytest.mark.parametrize("dtype", [mx.float32, mx.float16, mx.bfloat16])
+@pytest.mark.parametrize("dtype", share([mx.float32, mx.float16, mx.bfloat16], 2))
 @pytest.mark.parametrize("columns", [49_152, 1_001])
 def test_the_quick_sum_is_right_to_a_thousandth(dtype: mx.Dtype, columns: int) -> None:
     mx.random.seed(0)

@@ -23,7 +23,7 @@ from tests.inference.plain_replies import plain
 pytestmark = pytest.mark.across_rows
 
 
-@pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 0.7, 1.3]), 7), ids=str)
+@pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 0.7, 1.3]), 21), ids=str)
 def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[str, float]) -> None:
     """Each shape meets each temperature, and most filters."""
     target = shared_llama()
@@ -39,7 +39,7 @@ def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[s
     pair.assert_in_step()
 
 
-@pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 1.0]), 5), ids=str)
+@pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 1.0]), 15), ids=str)
 def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
     temperature: float, sampling: dict[str, float]
 ) -> None:
@@ -106,6 +106,7 @@ def test_a_draft_model_whose_rows_cannot_be_taken_back_is_refused() -> None:
         DraftModel(target, draft, SIZE)
 
 
+@pytest.mark.slow
 def test_drafts_end_where_the_draft_models_own_context_does() -> None:
     target = shared_llama()
     for context in (8, 40, 47):

@@ -50,7 +50,7 @@ def test_the_caches_are_in_step_after_an_end_token_and_after_a_stop_string() -> 
     assert ends >= {FinishReason.EOS, FinishReason.STOP_STRING}
 
 
-@pytest.mark.parametrize(("events", "by"), share(product(range(20), ["cancel", "close"]), 7))
+@pytest.mark.parametrize(("events", "by"), share(product(range(20), ["cancel", "close"]), 42))
 def test_the_caches_are_in_step_after_a_cancel_in_every_phase(by: str, events: int) -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())
@@ -81,7 +81,7 @@ def test_a_cancel_while_the_draft_model_reads_the_prompt_keeps_what_it_read() ->
     assert positions(pair.draft.cache) == 16
 
 
-@pytest.mark.parametrize("failing_call", [0, 3, 9, 14])
+@pytest.mark.parametrize("failing_call", share([0, 3, 9, 14], 4))
 def test_the_draft_cache_is_empty_after_an_error(failing_call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     target = shared_llama()
     pair = Pair.of(target, shared_near())

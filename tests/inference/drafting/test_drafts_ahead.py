@@ -103,7 +103,7 @@ class Reply:
         return end
 
 
-@pytest.mark.parametrize(("name", "shape", "temperature"), share(product(HEADS, SHAPES, (0.0, 1.0)), 5), ids=str)
+@pytest.mark.parametrize(("name", "shape", "temperature"), share(product(HEADS, SHAPES, (0.0, 1.0)), 40), ids=str)
 def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
     name: str, shape: BeamShape, temperature: float
 ) -> None:
@@ -118,7 +118,7 @@ def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
         np.testing.assert_allclose(np.array(mine[2]), np.array(wanted[2]), atol=1e-3)
 
 
-@pytest.mark.parametrize("name", share(HEADS, 2))
+@pytest.mark.parametrize("name", share(HEADS, 6))
 def test_a_draft_below_a_lazy_path_is_that_below_the_known_one(name: str) -> None:
     """Rows that were computed for a longer path are not seen, and those of the path are kept."""
     model, head = HEADS[name]()
@@ -168,7 +168,7 @@ def assert_alike(mine: HeadState, wanted: HeadState) -> None:
         mine, wanted = (state.after(mx.array(beams), mx.array(tokens)) for state in (mine, wanted))
 
 
-@pytest.mark.parametrize("name", ["eagle3, sliding", "dspark", "mtp, mimo"])
+@pytest.mark.parametrize("name", share(["eagle3, sliding", "dspark", "mtp, mimo"], 3))
 def test_the_next_draft_is_queued_behind_the_call_before_the_host_waits(name: str) -> None:
     """It was built when the call was done, while the device had nothing to do."""
     made = HEADS[name]()

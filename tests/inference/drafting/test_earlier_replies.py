@@ -53,7 +53,7 @@ def index_with(*replies: Sequence[int]) -> ReplyIndex:
 
 
 @pytest.mark.across_rows
-@pytest.mark.parametrize(("way", "temperature"), share(product(WAYS, [0.0, 0.9]), 3))
+@pytest.mark.parametrize(("way", "temperature"), share(product(WAYS, [0.0, 0.9]), 9))
 def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> None:
     model = shared_llama()
     draft = DraftSettings(Mode.DRAFTER, beam_width=3, beam_length=4, trace=True)
@@ -69,6 +69,7 @@ def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> Non
     assert end.statistics.from_chat + end.statistics.from_replies <= end.statistics.accepted
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 @pytest.mark.parametrize("name", share(CHAINS, 8))
 def test_a_target_that_takes_chains_gets_chains(name: str) -> None:

@@ -36,7 +36,7 @@ def reply(
     return end
 
 
-@pytest.mark.parametrize(("branch", "width", "length"), share(product([False, True], [1, 3, 8], [2, 5, 9]), 5))
+@pytest.mark.parametrize(("branch", "width", "length"), share(product([False, True], [1, 3, 8], [2, 5, 9]), 20))
 def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: bool) -> None:
     """Each temperature meets each width, each length, and both kinds of branches."""
     model = fakes.shared_llama()
@@ -54,14 +54,17 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: boo
 
 @pytest.mark.parametrize(
     "sampling",
-    [
-        {"top_k": 5},
-        {"min_p": 0.1},
-        {"top_p": 0.6},
-        {"repetition_penalty": 1.3},
-        {"temperature": 0, "repetition_penalty": 1.3},
-        {"frequency_penalty": 0.4},
-    ],
+    share(
+        [
+            {"top_k": 5},
+            {"min_p": 0.1},
+            {"top_p": 0.6},
+            {"repetition_penalty": 1.3},
+            {"temperature": 0, "repetition_penalty": 1.3},
+            {"frequency_penalty": 0.4},
+        ],
+        6,
+    ),
     ids=str,
 )
 def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
@@ -220,11 +223,14 @@ def test_several_layers_are_read_side_by_side() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"target_layers": (0, 1)},
-        {"state_size": 10},
-        {"cell": Cell.SUM, "output": Output.OWN, "project_input": False, "exit_size": 64, "activate_input": False},
-    ],
+    share(
+        [
+            {"target_layers": (0, 1)},
+            {"state_size": 10},
+            {"cell": Cell.SUM, "output": Output.OWN, "project_input": False, "exit_size": 64, "activate_input": False},
+        ],
+        3,
+    ),
     ids=str,
 )
 def test_heads_of_every_kind_draft(changes: dict) -> None:

@@ -23,6 +23,7 @@ from rdchat.inference.drafting.heads.head import Head
 from rdchat.inference.mode_options import ModeOptions
 from rdchat.inference.models.model_files import TargetBinding, target_hash
 from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
 from tests.inference.drafting.drafter_folders import apple_checkpoint, stored
 from tests.time_limits import at_most
 
@@ -60,7 +61,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("damage", share(DAMAGE, 5))
 def test_a_damaged_drafter_is_left_out_and_the_panel_says_why(damage: str, target: LoadedModel, drafter: Path) -> None:
     """One had every model fail with "rdchat made a mistake"."""
     bad = drafter.parent / "bad"

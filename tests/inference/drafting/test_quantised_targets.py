@@ -59,7 +59,7 @@ def test_rows_of_the_tables_are_those_of_the_network(mode: str, bits: int, group
     ("mode", "bits", "group", "tied"),
     share(
         [*((*kind, number % 2 == 0) for number, kind in enumerate(KINDS)), *((*kind, False) for kind in KINDS[-3::2])],
-        2,
+        12,
     ),
 )
 @pytest.mark.across_rows

@@ -67,6 +67,7 @@ def test_a_later_reply_for_which_there_is_no_room_is_left_out() -> None:
     assert (index.messages, found(index, [8])) == ({0}, [])
 
 
+@pytest.mark.slow
 def test_the_newest_replies_are_kept_up_to_the_limit() -> None:
     index = index_of([1, 2, 3], [4] * BUILT_TOKENS, [7, 8, 9])
     assert found(index, [1, 2]) == [(2, [3])]

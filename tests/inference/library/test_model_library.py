@@ -28,6 +28,7 @@ from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
 from rdchat.work.child_limits import Limits
 from rdchat.work.child_process import ChildProcess
+from tests.grids import share
 from tests.inference.gguf_samples import write_gguf
 from tests.inference.library.conftest import into_hub_cache
 from tests.processes import kill_while_asked
@@ -80,7 +81,7 @@ def test_a_home_folder_or_none_is_not_looked_into(small_model: Path, home: Path,
     assert list(library_models(str(home) if chosen == "~" else chosen)) == []
 
 
-@pytest.mark.parametrize("kind", [GgmlType.Q4_0, GgmlType.Q4_1, GgmlType.Q8_0, GgmlType.F16, GgmlType.F32])
+@pytest.mark.parametrize("kind", share([GgmlType.Q4_0, GgmlType.Q4_1, GgmlType.Q8_0, GgmlType.F16, GgmlType.F32], 2))
 def test_a_gguf_files_sizes_are_those_of_the_folder_made_from_it(tmp_path: Path, kind: GgmlType) -> None:
     """Else the bar would tell another need of memory than the gate, which looks at that folder."""
     source, folder = write_gguf(tmp_path / "model.gguf", kind), tmp_path / "made"
@@ -244,6 +245,7 @@ def test_what_is_dropped_is_judged_in_plain_words(small_model: Path, tmp_path: P
     assert "is empty" in problem_of(str(tmp_path / "empty"))
 
 
+@pytest.mark.slow
 def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
     small_model: Path, tmp_path: Path
 ) -> None:
@@ -258,6 +260,7 @@ def test_a_child_reads_as_this_process_does_and_a_crash_of_it_costs_one_folder(
         assert read(small_model) == read_facts(small_model)
 
 
+@pytest.mark.slow
 def test_a_header_that_takes_too_much_memory_is_the_models_problem(small_model: Path):
     with facts_reader(Limits(memory_bytes=-(1 << 40))) as read:  # any memory is too much
         facts = read(small_model)

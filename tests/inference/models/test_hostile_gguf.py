@@ -12,6 +12,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.models.gguf_header import read_gguf_header
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder
+from tests.grids import share
 from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most
 
@@ -122,22 +123,25 @@ def patched(path: Path, key: bytes, value: bytes) -> Path:
 
 @pytest.mark.parametrize(
     ("key", "value", "words"),
-    [
-        ("llama.attention.head_count", 0, "'llama.attention.head_count' is 0"),
-        ("llama.attention.head_count_kv", 0, "'llama.attention.head_count_kv' is 0"),
-        ("llama.attention.head_count", 2**32 - 1, "'llama.attention.head_count' is 4294967295"),
-        ("llama.attention.head_count", 2**31 - 1, "'llama.attention.key_length' is 0"),
-        ("llama.attention.head_count_kv", 2**31 - 1, "does not have the number of rows of its heads"),
-        ("llama.attention.head_count", 85, "Its heads have the odd size 3"),
-        ("llama.block_count", 10**9, "Its metadata says 1,000,000,000 layers, but it has tensors of 2"),
-        ("llama.block_count", 0, "'llama.block_count' is 0"),
-        ("llama.context_length", 0, "'llama.context_length' is 0"),
-        ("llama.embedding_length", 0, "'llama.embedding_length' is 0"),
-        ("llama.feed_forward_length", 2**31, "'llama.feed_forward_length' is 2147483648"),
-        ("llama.rope.freq_base", struct.pack("<f", float("inf")), "'llama.rope.freq_base' is inf"),
-        ("llama.attention.layer_norm_rms_epsilon", struct.pack("<f", -1.0), "layer_norm_rms_epsilon' is -1.0"),
-        ("tokenizer.ggml.bos_token_id", 10**6, "Its 'bos_token_id' is 1000000, which is not one of its tokens"),
-    ],
+    share(
+        [
+            ("llama.attention.head_count", 0, "'llama.attention.head_count' is 0"),
+            ("llama.attention.head_count_kv", 0, "'llama.attention.head_count_kv' is 0"),
+            ("llama.attention.head_count", 2**32 - 1, "'llama.attention.head_count' is 4294967295"),
+            ("llama.attention.head_count", 2**31 - 1, "'llama.attention.key_length' is 0"),
+            ("llama.attention.head_count_kv", 2**31 - 1, "does not have the number of rows of its heads"),
+            ("llama.attention.head_count", 85, "Its heads have the odd size 3"),
+            ("llama.block_count", 10**9, "Its metadata says 1,000,000,000 layers, but it has tensors of 2"),
+            ("llama.block_count", 0, "'llama.block_count' is 0"),
+            ("llama.context_length", 0, "'llama.context_length' is 0"),
+            ("llama.embedding_length", 0, "'llama.embedding_length' is 0"),
+            ("llama.feed_forward_length", 2**31, "'llama.feed_forward_length' is 2147483648"),
+            ("llama.rope.freq_base", struct.pack("<f", float("inf")), "'llama.rope.freq_base' is inf"),
+            ("llama.attention.layer_norm_rms_epsilon", struct.pack("<f", -1.0), "layer_norm_rms_epsilon' is -1.0"),
+            ("tokenizer.ggml.bos_token_id", 10**6, "Its 'bos_token_id' is 1000000, which is not one of its tokens"),
+        ],
+        4,
+    ),
 )
 def test_metadata_with_numbers_that_cannot_be(tmp_path: Path, key: str, value: int | bytes, words: str) -> None:
     """No heads were a division by zero; two billion of them a list of as many rows."""
@@ -166,6 +170,7 @@ def test_a_table_of_one_dimension(tmp_path: Path) -> None:
         convert_gguf(source, tmp_path / "out", lambda _: None)
 
 
+@pytest.mark.slow
 def test_what_a_good_file_becomes_passes_the_check(tmp_path: Path, model_gguf: Path) -> None:
     read_gguf_header(model_gguf)
     (tmp_path / "out").mkdir()

@@ -19,6 +19,7 @@ from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models import loading
 from rdchat.inference.models.loading import load_model
 from rdchat.inference.verification.device import MemoryRoom
+from tests.grids import share
 
 TOKENS = mx.array([[1, 2, 3, 4]])
 
@@ -28,7 +29,8 @@ def logits(folder: Path, dtype: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("dtype", "tolerance"), [("float32", 0), ("float16", 0.02), ("bfloat16", 0.1), ("8bit", 0.1), ("4bit", 0.02)]
+    ("dtype", "tolerance"),
+    share([("float32", 0), ("float16", 0.02), ("bfloat16", 0.1), ("8bit", 0.1), ("4bit", 0.02)], 3),
 )
 def test_every_precision_gives_about_the_same_logits(small_model: Path, dtype: str, tolerance: float) -> None:
     exact = logits(small_model, "auto")  # on a CPU: float32
@@ -114,7 +116,7 @@ def quantized_model(folder: Path, source: Path, bits: int) -> Path:
     return save_model(folder, source, network, config | {"quantization": {"group_size": 64, "bits": bits}})
 
 
-@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("bits", share([2, 3, 4, 5, 6, 8], 2))
 def test_a_gpu_keeps_the_models_own_quantisation(
     on_a_gpu: None, small_model: Path, tmp_path: Path, bits: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,7 +133,7 @@ def test_a_gpu_keeps_the_models_own_quantisation(
             load_model(folder, "float16")
 
 
-@pytest.mark.parametrize("mode", ["mxfp4", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("mode", share(["mxfp4", "mxfp8", "nvfp4"], 3))
 def test_a_gpu_keeps_quantised_weights_without_biases(
     on_a_gpu: None, small_model: Path, tmp_path: Path, mode: str
 ) -> None:
@@ -225,7 +227,7 @@ def test_a_gpu_keeps_what_unquantised_weights_are_stored_as(
     assert set(own.values()) == {stored}
 
 
-@pytest.mark.parametrize("dtype", ["4bit", "8bit"])
+@pytest.mark.parametrize("dtype", share(["4bit", "8bit"], 2))
 def test_what_a_gpu_quantises_it_computes_with_in_16_bits_that_hold_what_is_stored(
     on_a_gpu: None, stored_floats: tuple[Path, str], dtype: str
 ) -> None:

@@ -60,6 +60,7 @@ for look in (lambda: resolve_model(sys.argv[1] + "/model"), lambda: check_model_
 """
 
 
+@pytest.mark.slow
 def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
     """As the user `nobody` where the tests run as root, to whom nothing is forbidden."""
     (tmp_path / "locked").mkdir(mode=0)

@@ -67,6 +67,7 @@ SETTINGS = (
 )
 
 
+@pytest.mark.slow
 def test_the_hubs_cache_is_where_its_own_library_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told = "import os, json, subprocess, sys\n"
     told += "code = 'from huggingface_hub.constants import HF_HUB_CACHE; print(HF_HUB_CACHE)'\n"

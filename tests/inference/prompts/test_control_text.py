@@ -38,6 +38,7 @@ def test_marks_are_characters_that_no_text_has() -> None:
         Marks.for_texts(["".join(private[:-1])])
 
 
+@pytest.mark.slow
 def test_a_typed_turn_is_text(real: ModelPrompts, tokenizer: PreTrainedTokenizerBase) -> None:
     assert control_ids(real, user(INJECTED)) == control_ids(real, user("Hi"))
     ids = real.encode([user(INJECTED)], None, 8192)

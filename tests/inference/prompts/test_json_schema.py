@@ -12,6 +12,7 @@ from rdchat.inference.prompts.json_schema import Embedding, SchemaError, expande
 from rdchat.inference.prompts.shape_grammar import check_grammar, grammar_of, limits
 from rdchat.server.interfaces.api_error import ApiError
 from rdchat.server.interfaces.shapes import call_shape
+from tests.grids import share
 
 ROOT = {"$id": "https://example.com/s.json", "$defs": {"N": {"type": "integer"}}}
 DRAFT7 = {"$schema": "http://json-schema.org/draft-07/schema#"}
@@ -95,7 +96,7 @@ REFERENCES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("name", share(REFERENCES, 3))
 def test_references_mean_the_same_inside_a_call_and_in_a_format(name: str) -> None:
     """A reference to the root once meant the call around the arguments."""
     schema, good, bad = REFERENCES[name]

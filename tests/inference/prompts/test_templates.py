@@ -57,6 +57,7 @@ def test_a_conversation_that_is_too_long_to_be_sent_is_refused_and_the_child_goe
     assert process.child.pid == child
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("quick_limits")
 @pytest.mark.parametrize("template", share((HANGS | FLOODS).values(), 8), ids=list(HANGS | FLOODS))
 def test_a_template_without_end_is_ended_and_the_next_conversation_is_rendered(

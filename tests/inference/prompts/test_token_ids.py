@@ -91,6 +91,7 @@ def test_a_tokenizer_that_adds_a_million_tokens_to_each_text_is_refused(
         prompts_of(folder, process)
 
 
+@pytest.mark.slow
 def test_a_search_pattern_without_end_is_ended_as_a_template_is(
     small_model: Path, tmp_path: Path, process: TokenizerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:

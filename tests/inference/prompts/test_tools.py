@@ -88,6 +88,7 @@ def test_calls_and_results_stay_where_thoughts_are_left_out() -> None:
     assert kept == [*CHAT, result, assistant("hm\n\nwell"), user("and")]
 
 
+@pytest.mark.slow
 def test_a_raw_text_begins_as_the_tokenizer_begins_texts_and_spells_no_control_token(
     default_model_folder: Path, process: TokenizerProcess
 ) -> None:

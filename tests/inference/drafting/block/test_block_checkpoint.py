@@ -76,6 +76,7 @@ def test_a_drafter_is_known_by_its_tensors_alone(drafter: Path) -> None:
     assert isinstance(load_drafter(drafter, shared_llama()), BoundBlockHead)
 
 
+@pytest.mark.slow
 def test_floats_are_not_all_in_memory_beside_their_quantised_copies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.head import HeadKind, Root
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama, with_beams
 from tests.inference.families import TREES, network_of
@@ -29,7 +29,7 @@ FAMILIES = ["qwen3", "gemma3", "gpt_oss", "phi3", "llama with llama3 rope", "lfm
 TEMPERATURES = [0, 0.7, 1.3]
 
 
-@pytest.mark.parametrize(("family", "temperature"), grid(FAMILIES, TEMPERATURES))
+@pytest.mark.parametrize(("family", "temperature"), grid(FAMILIES, TEMPERATURES, one_in=6))
 def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, temperature: float) -> None:
     model = shared_family(family)
     number = FAMILIES.index(family) + TEMPERATURES.index(temperature)
@@ -44,7 +44,7 @@ def test_the_text_is_that_of_plain_decoding_with_every_family(family: str, tempe
     pair.assert_in_step([*model.encode_chat(request.messages, False), *end.token_ids[:-1]])
 
 
-@pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, TEMPERATURES), ids=str)
+@pytest.mark.parametrize(("kind", "temperature"), grid(KINDS, TEMPERATURES, one_in=6), ids=str)
 def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     model = shared_llama()
     request = ask(temperature=temperature, max_tokens=10)
@@ -55,7 +55,9 @@ def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
         assert 0 < end.statistics.drafted <= end.statistics.rounds * min(most, shape.length - 1)
 
 
-@pytest.mark.parametrize("sampling", [{"temperature": 0}, {"temperature": 1.3, "top_p": 1.0}, {"top_k": 6}], ids=str)
+@pytest.mark.parametrize(
+    "sampling", share([{"temperature": 0}, {"temperature": 1.3, "top_p": 1.0}, {"top_k": 6}], 3), ids=str
+)
 @pytest.mark.parametrize("width", [1, 4])
 def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, place or token before is not the text's."""
@@ -68,7 +70,7 @@ def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: 
     assert end.statistics.accepted >= end.statistics.drafted - 4
 
 
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("bits", share([4, 8], 2))
 @pytest.mark.parametrize("family", ["qwen3", "llama"])
 def test_quantised_drafters_and_targets(family: str, bits: int) -> None:
     model = shared_family(family)
@@ -95,7 +97,9 @@ def quantised(family: str) -> LoadedModel:
     return loaded(network)
 
 
-@pytest.mark.parametrize(("target", "temperature"), grid([("phi3", 4), ("llama", 8), ("gemma3", 0)], TEMPERATURES))
+@pytest.mark.parametrize(
+    ("target", "temperature"), grid([("phi3", 4), ("llama", 8), ("gemma3", 0)], TEMPERATURES, one_in=5)
+)
 def test_the_text_of_quantised_targets(target: tuple[str, int], temperature: float) -> None:
     family, bits = target
     model = quantised(family)
@@ -109,7 +113,7 @@ def test_the_text_of_quantised_targets(target: tuple[str, int], temperature: flo
     pair.assert_in_step()
 
 
-@pytest.mark.parametrize("family", ["qwen3", "gemma3"])
+@pytest.mark.parametrize("family", share(["qwen3", "gemma3"], 2))
 def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> None:
     model = shared_family(family, "4bit")
     pair = BlockPair.of(model, markov=Markov.GATED)
@@ -140,7 +144,7 @@ def closed(iterator: RoundIterator) -> None:
     iterator.close()
 
 
-@pytest.mark.parametrize(("end", "width"), [(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)])
+@pytest.mark.parametrize(("end", "width"), share([(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)], 4))
 def test_the_memory_has_the_committed_tokens_after_every_end(end: Ends, width: int) -> None:
     model, shape = shared_llama(), BeamShape(width, 5)
     pair = BlockPair.of(model, markov=Markov.RNN, windows=(None, 4))

@@ -11,6 +11,7 @@ from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.head import Root
 from rdchat.inference.verification.target import LoadedModel
+from tests.grids import share
 from tests.inference.fakes import loaded
 from tests.inference.families import network_of
 
@@ -42,7 +43,7 @@ def target_of(tensors: dict[str, mx.array]) -> LoadedModel:
     return replace(model, info=replace(model.info, vocabulary_size=40))
 
 
-@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("name", share(FILES, 3))
 def test_a_block_is_drafted_as_the_reference_drafts_it(name: str, tmp_path: Path) -> None:
     tensors, folder = written(name, tmp_path / "drafter")
     model = target_of(tensors)

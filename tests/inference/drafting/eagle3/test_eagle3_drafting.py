@@ -43,7 +43,7 @@ FAMILIES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("family", "dtype", "temperature"), share(FAMILIES, 2))
+@pytest.mark.parametrize(("family", "dtype", "temperature"), share(FAMILIES, 6))
 def test_families_are_drafted_for(
     family: str, dtype: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,6 +57,7 @@ def test_families_are_drafted_for(
     assert end.statistics.drafted > 0
 
 
+@pytest.mark.slow
 def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
     model = shared_llama()
     chains = chains_only(model)

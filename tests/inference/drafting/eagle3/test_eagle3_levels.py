@@ -8,11 +8,12 @@ import pytest
 
 from rdchat.errors import ModelError
 from rdchat.inference.drafting.heads.head import Root
+from tests.grids import share
 from tests.inference.drafting.eagle3.eagle3_heads import KINDS, bound, features_of_a_text
 from tests.inference.fakes import shared_family, shared_llama
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", share(KINDS, 3))
 @pytest.mark.across_rows
 def test_a_level_has_the_logits_of_each_of_its_paths_alone(kind: str) -> None:
     """Fed as committed rows a path gives other rows, so the paths are fed as chains below the same root."""

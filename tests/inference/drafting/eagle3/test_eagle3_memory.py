@@ -93,14 +93,14 @@ ENDS: dict[str, Callable[[RoundIterator], object]] = {
 }
 
 
-@pytest.mark.parametrize(("end", "shape"), share(product(ENDS, [TREE, CHAIN]), 3))
+@pytest.mark.parametrize(("end", "shape"), share(product(ENDS, [TREE, CHAIN]), 6))
 def test_after_each_kind_of_end_the_memory_is_that_of_the_committed_tokens(end: str, shape: BeamShape) -> None:
     chat = Chat()
     ENDS[end](chat.begin(ask("hello there", max_tokens=20, temperature=1.3), shape))
     chat.assert_remembers()
 
 
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
     chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])
     turns = (ChatMessage(Role.USER, "hello"),)
@@ -113,7 +113,7 @@ def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
     chat.assert_remembers()
 
 
-@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_an_edit_leaves_the_memory_of_the_text_but_for_the_token_before_it(layers: int) -> None:
     """Its row held the token that was edited, and the target does not read it again."""
     chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])

@@ -44,7 +44,7 @@ def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> No
         assert end.statistics.drafted > 0
 
 
-@pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 2), ids=lambda reading: reading.text)
+@pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 4), ids=lambda reading: reading.text)
 def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
     model = golden_target("glm4_moe")
     drafters = HeadModel(model, load_drafter(golden_folder("glm4_moe"), model))
@@ -81,6 +81,7 @@ def test_another_reading_than_the_likeliest_must_be_clearly_better(
     assert f"It {chosen.text}: {facts}" in drafters.head.facts
 
 
+@pytest.mark.slow
 def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
     model = golden_target("mimo", "bfloat16")
     head = load_drafter(golden_folder("mimo"), model)

@@ -84,6 +84,7 @@ def drafted(session: ChatSession) -> Statistics:
     return end.statistics
 
 
+@pytest.mark.slow
 def test_the_reading_that_drafts_best_is_found_kept_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In both modes, and after a restart without measuring again."""
     monkeypatch.setenv("RDCHAT_CACHE_DIR", str(tmp_path / "cache"))
