@@ -110,7 +110,7 @@ class ChatSpans:
         where = f"{span.where} ORDER BY {span.key}{order}, id{order} LIMIT ? OFFSET ?"
         return conversations(self._database.rows, where, *span.parameters, count, start)
 
-    def range_in(self, span: ChatSpan, conversation_id: int) -> int | None:
+    def index_in(self, span: ChatSpan, conversation_id: int) -> int | None:
         """Return the index of a chat in a span; None if it is not in it."""
         of = f"SELECT count(*) FROM conversations WHERE {span.where}"
         if not self._database.rows(f"{of} AND id = ?", *span.parameters, conversation_id)[0][0]:
@@ -256,7 +256,7 @@ class Listing(Sequence[Row]):
                 if key_of(part) == key:
                     return begin
             elif kind == "chat" and isinstance(number, int) and self._spans is not None:
-                inside = self._spans.range_in(part, number)
+                inside = self._spans.index_in(part, number)
                 if inside is not None:
                     return begin + inside
         return None

@@ -124,7 +124,7 @@ class Settings:
         require(1 <= downloads <= MAX_DOWNLOADS, "downloads at once", downloads, f"from 1 to {MAX_DOWNLOADS}")
         require(1 <= self.server_port < 2**16, "server port", self.server_port, "from 1 to 65535")
         cache_bytes = self.prefix_cache_bytes
-        require(cache_bytes is None or cache_bytes >= 0, "kept chats bytes", cache_bytes, "at least 0")
+        require(cache_bytes is None or cache_bytes >= 0, "memory for earlier chats", cache_bytes, "at least 0")
         if self.seed is not None:
             check_seed(self.seed)
 

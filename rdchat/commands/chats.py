@@ -13,7 +13,7 @@ from typing import Any
 from rdchat import paths
 from rdchat.chat.settings import stored_settings
 from rdchat.chat.storage.connections import reading
-from rdchat.chat.storage.file_check import COMPANIONS
+from rdchat.chat.storage.file_check import COMPANIONS, companion
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
 from rdchat.chat.storage.search import search_condition
@@ -214,7 +214,7 @@ def _report_job(line: ProgressLine) -> Job[Any]:
 def _refuse_loss(path: Path, *, force: bool) -> None:
     """Refuse a folder, an existing file unless `force`, and rdchat's own files in any case."""
     database = paths.database_path()
-    companions = [database.with_name(database.name + ending) for ending in (*COMPANIONS, ".lock")]
+    companions = [companion(database, ending) for ending in (*COMPANIONS, ".lock")]
     if path.is_dir():
         raise InvalidSettingError(f"{path} is a folder.", "Give a file.")
     if path.resolve() in {each.resolve() for each in (database, paths.settings_path(), *companions)}:

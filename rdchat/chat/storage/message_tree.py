@@ -190,12 +190,12 @@ class DeletedMessage:
 
     Attributes:
         message_id: The deleted message; all messages below it were deleted too.
-        listed_id: The last message of the path that was visible before.
+        visible_id: The last message of the path that was visible before.
         count: Number of deleted messages.
     """
 
     message_id: int
-    listed_id: int
+    visible_id: int
     count: int
 
 
@@ -220,7 +220,7 @@ class MessageBin:
             if row is None:
                 raise StorageError("This message no longer exists.", "Open the chat again.")
             conversation_id, parent_id = row
-            (listed_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
+            (visible_id,) = connection.execute(LATEST, (conversation_id,)).fetchone()
             tree, count = MessageTree(rows_of(connection), conversation_id), 0
             parameters = {"root": message_id, "now": self._clock(), "chat": conversation_id}
             for first, end in tree.below(message_id):
@@ -229,13 +229,13 @@ class MessageBin:
             next_id = max(map(tree.latest_below, remaining))[1] if remaining else parent_id
             if next_id is not None:
                 connection.execute(ACTIVATE, (next_id,))
-            return DeletedMessage(message_id, listed_id, count)
+            return DeletedMessage(message_id, visible_id, count)
 
         return self._database.write(delete)
 
     def restore(self, deleted: DeletedMessage) -> None:
         """Undo a deletion, and show what was shown before it."""
-        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.listed_id))
+        self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.visible_id))
 
     def restore_last(self, conversation_id: int) -> int | None:
         """Restore the message of a chat that was deleted last, and return its id; None without one."""

@@ -233,7 +233,7 @@ class SearchReader:
             where.append(_IN_FOLDER)
             parameters += [query.folder_id, query.folder_id]
         messages, words = _messages_with(query.text, _MAX_MESSAGES)
-        in_title, matches_title = _condition(query.text, "titles_index", "title")
+        in_title, title_parameters = _condition(query.text, "titles_index", "title")
         with self._opened() as connection:
             if not words:
                 rows, total = _newest_chats(connection, where, parameters)
@@ -247,7 +247,7 @@ class SearchReader:
             }
             is_part = sum(count for _, count in counted.values()) >= _MAX_MESSAGES
             titled = {
-                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", matches_title)
+                row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", title_parameters)
             }
             # in JSON: the number of parameters is limited, and a read-only connection may not make a temporary table
             among = json.dumps([*(titled | counted.keys())])

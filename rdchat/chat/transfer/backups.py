@@ -33,6 +33,7 @@ from rdchat.chat.storage.connections import reading
 from rdchat.chat.storage.file_check import (
     COMPANIONS,
     address_to_read,
+    companion,
     copy_database,
     harden,
     is_special,
@@ -288,7 +289,7 @@ def _checked(folder: Path, source: Path, facts: BackupFacts) -> BackupFacts:
     finally:
         store.close()
     for ending in (".lock", *COMPANIONS):
-        path.with_name(path.name + ending).unlink(missing_ok=True)
+        companion(path, ending).unlink(missing_ok=True)
     if (folder / SETTINGS).exists() and not _is_json_object(folder / SETTINGS):
         raise damaged(source)
     with closing(sqlite3.connect(path)) as connection:
@@ -388,7 +389,7 @@ def _keep(path: Path, companions: tuple[str, ...]) -> str:
 
 def _fold_log(path: Path) -> None:
     """Merge a killed process's log into its database, so that one file has all data."""
-    if not path.is_file() or not path.with_name(path.name + "-wal").exists():
+    if not path.is_file() or not companion(path, "-wal").exists():
         return
     with suppress(sqlite3.Error), closing(sqlite3.connect(path, autocommit=True)) as connection:
         harden(connection)

@@ -145,8 +145,8 @@ class FindBar(Ground):
         ids, current = set(matches.ids), self._here[self._index] if 0 <= self._index < len(self._here) else None
         self._here = [message_id for message_id in path if message_id in ids]
         self._elsewhere = tuple(sorted(ids - set(path)))
-        is_current, self._pending_match = self._pending_match, False
-        if self._here and is_current:
+        go_there, self._pending_match = self._pending_match, False
+        if self._here and go_there:
             self._go(len(self._here) - 1)
         else:
             self._index = self._here.index(current) if current in self._here else -1

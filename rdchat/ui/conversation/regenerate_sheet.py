@@ -59,7 +59,7 @@ class RegenerateSheet(QDialog):
         self.model.setSizeAdjustPolicy(QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon)
         if own_model:
             self.model.addItem(own_model)
-        self.offer_drafters()
+        self.offer_models()
         self.loading = ThemedLabel(theme, "It is loaded first and replaces the present one.", "muted", -1, wraps=True)
         short = own_model if len(own_model) <= _NAME_LENGTH else f"{own_model[: _NAME_LENGTH - 1].rstrip()}…"
         self.back = QCheckBox(f"Go back to {button_text(short)} afterwards")
@@ -94,7 +94,7 @@ class RegenerateSheet(QDialog):
         # The sheet grows when another model is chosen.
         parts.setSizeConstraint(QVBoxLayout.SizeConstraint.SetFixedSize)
 
-    def offer_drafters(self) -> None:
+    def offer_models(self) -> None:
         """Add models that a search found since."""
         known = {self._choice(index) for index in range(self.model.count())}
         for choice in self._find_models():

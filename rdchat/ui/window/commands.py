@@ -213,7 +213,7 @@ class Commands(QObject):
         prompt = chat.system_prompt_of(chat.conversation)
         sheet = RegenerateSheet(own, model.choices, prompt, chat.sampling, theme=self._theme, parent=self._window)
         sheet.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        model.choices_changed.connect(sheet.offer_drafters)
+        model.choices_changed.connect(sheet.offer_models)
         sheet.submitted.connect(lambda *options: controller.regenerate(reply, *options))
         sheet.open()
 
