@@ -302,7 +302,7 @@ class ImportExport(QObject):
     # Tasks
 
     def _begin(self, title: str, start: Callable[[OnProgress, OnEnd], object], report: Callable[[Any], object]) -> None:
-        """Start a task of the desk and show its progress; `report` takes its result."""
+        """Start a task and show its progress; `report` takes its result."""
         if self._transfers.busy:
             return
         self._window.conversation.banners.close_banner(_KEY)

@@ -175,7 +175,7 @@ def add_models(
         installed: The models on this machine.
         none: The text of the first entry, which stands for None.
         unfit: What a model is called, and what cannot be done with those that have a problem.
-        sections: Headings of the folders that do not have their own name.
+        sections: Headings of origins; others are headed by their own name.
     """
 
     def add(name: str, model: str | None) -> None:
@@ -187,12 +187,12 @@ def add_models(
         menu.addSection("Recent")
     for model in listed:
         add(Path(model).name, model)
-    by_folder: dict[str, list[ModelCard]] = {}
+    by_origin: dict[str, list[ModelCard]] = {}
     for card in installed:
         if card.model not in listed:
-            by_folder.setdefault(card.origin, []).append(card)
-    for folder, cards in by_folder.items():
-        menu.addSection(button_text(sections.get(folder, folder)))
+            by_origin.setdefault(card.origin, []).append(card)
+    for origin, cards in by_origin.items():
+        menu.addSection(button_text(sections.get(origin, origin)))
         for card in cards:
             if not card.problem:
                 add(f"{card.name}  ·  {card.kind.label}" if card.kind else card.name, card.model)

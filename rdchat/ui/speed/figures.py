@@ -10,7 +10,7 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
-from rdchat.ui.style.formatting import NONE, count, decimal, duration, memory, rate
+from rdchat.ui.style.formatting import NONE, count, counted, decimal, duration, memory, rate
 
 # A percentage of fewer tokens would mean nothing.
 _FEW_DRAFTED = 20
@@ -87,7 +87,7 @@ def _reading_speed(statistics: Statistics) -> str:
 def _context(source: FigureSource) -> str:
     used, limit = source.context
     if not limit:
-        return count(used)
+        return counted(used, "token") if used else NONE
     return f"{used:,} of {limit:,}" if used else f"Up to {limit:,}"
 
 

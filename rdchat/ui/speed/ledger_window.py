@@ -142,7 +142,7 @@ class LedgerWindow(SideWindow):
         self._show_rows()
 
     def _choose_file(self) -> None:
-        kinds, table = ["Comma-separated values (*.csv)"], ledger_csv(self.tree.rows)
+        kinds, table = ["Comma-separated values (*.csv)"], lambda: ledger_csv(self.tree.rows)
         ask_to_save_text(self, "Export the time ledger", "time-ledger.csv", kinds, table)
 
 

@@ -1,5 +1,6 @@
 """Opens windows and dialogs, and folders and web pages in the person's other programs."""
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -9,9 +10,11 @@ from PySide6.QtGui import QAccessible, QAccessibleAnnouncementEvent, QCloseEvent
 from PySide6.QtWidgets import QDialog, QFileDialog, QLineEdit, QMessageBox, QWidget
 
 from rdchat import host
+from rdchat.errors import StorageError, file_errors
 from rdchat.files.privacy import with_persons_umask
 from rdchat.ui.style.labels import message_box
 
+_LOG = logging.getLogger(__name__)
 FileMode = QFileDialog.FileMode
 SHOW_FOLDER = "Show in Finder" if host.MACOS else "Open Folder"
 """Text of the button that calls `show_folder`."""
@@ -161,15 +164,26 @@ def ask_to_save(
     return dialog
 
 
-def ask_to_save_text(parent: QWidget, title: str, name: str, filters: Sequence[str], text: str) -> QFileDialog:
-    """Ask where to save a text, and write it there in UTF-8; a message box reports an error."""
+def ask_to_save_text(
+    parent: QWidget, title: str, name: str, filters: Sequence[str], text: Callable[[], str]
+) -> QFileDialog:
+    """Ask where to save a text, and write it there in UTF-8; a message box reports an error.
+
+    Args:
+        parent: See `ask_to_save`, as for the next ones.
+        title: The dialog's title.
+        name: The suggested name.
+        filters: Name filters.
+        text: Returns the text, when the person has chosen the file.
+    """
 
     def write(path: str) -> None:
         try:
-            Path(path).write_text(text, encoding="utf-8", newline="")
-        except OSError as error:
-            failed, reason = f"{Path(path).name} cannot be written.", error.strerror or str(error)
-            message_box(QMessageBox.Icon.Warning, failed, reason, title=title, parent=parent).open()
+            with file_errors(f"{Path(path).name} cannot be written", "Choose another folder or name."):
+                Path(path).write_text(text(), encoding="utf-8", newline="")
+        except StorageError as error:
+            _LOG.warning("%s", error.message)
+            message_box(QMessageBox.Icon.Warning, error.message, error.hint, title=title, parent=parent).open()
 
     return ask_to_save(parent, title, name, filters, write)
 

@@ -256,10 +256,11 @@ class MessageActions(QWidget):
     def show_message(self, message: Message) -> None:
         """Show which alternative this is, whether the text is the person's, and what can be done."""
         self._message, several = message, message.siblings > 1
-        self._summary = _BETWEEN.join(summary(message))
+        figures = summary(message)
+        self._summary = _BETWEEN.join(figures)
         self.copy_button.setEnabled(bool(message.text))
         if message.role is not Role.USER:
-            self.facts.setAccessibleDescription(", ".join(summary(message)))
+            self.facts.setAccessibleDescription(", ".join(figures))
             set_tip(self.facts, self._summary)
             self._details.setEnabled(bool(facts(message)))
             self._tokens.setEnabled(bool(message.text))

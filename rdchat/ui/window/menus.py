@@ -273,8 +273,8 @@ def _view(do: Commands) -> list[Command | None]:
 
 
 def _side(do: Commands, side: QWidget, name: str, text: str, keys: str, *, tip: str) -> Command:
-    keys_text = lambda: not side.isHidden()  # noqa: E731
-    return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=keys_text, in_front=True)
+    is_visible = lambda: not side.isHidden()  # noqa: E731
+    return Command(name, text, partial(do.side_toggled.emit, side), keys, tip=tip, checked=is_visible, in_front=True)
 
 
 def _list_command(do: Commands, name: str, text: str, location: Location) -> Command:

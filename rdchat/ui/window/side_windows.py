@@ -81,13 +81,14 @@ def drafting_help() -> str:
 
 def shortcuts_text(bar: QMenuBar) -> str:
     """Return a table of keys for each menu, and for some widgets, in Markdown."""
-    tables = list(_ELSEWHERE)
-    for menu in reversed(bar.findChildren(QMenu)):
-        keys = [(each.text().rstrip("…"), each.shortcut().toString(_KEYS)) for each in menu.actions()]
-        tables.insert(0, (menu.title().replace("&", ""), tuple(entry for entry in keys if entry[1])))
+    tables = []
+    for menu in (action.menu() for action in bar.actions()):
+        if isinstance(menu, QMenu):
+            keys = [(each.text().rstrip("…"), each.shortcut().toString(_KEYS)) for each in menu.actions()]
+            tables.append((menu.title().replace("&", ""), tuple(entry for entry in keys if entry[1])))
     return "\n\n".join(
         f"## {title}\n\n| Command | Keys |\n|---|---|\n" + "\n".join(f"| {name} | {key} |" for name, key in entries)
-        for title, entries in tables
+        for title, entries in (*tables, *_ELSEWHERE)
     )
 
 

@@ -134,12 +134,29 @@ def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: P
     assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
 
 
-def test_a_file_that_cannot_be_written_gives_an_error(chat: Chat, ledger: LedgerWindow, tmp_path: Path) -> None:
+def test_the_saved_table_has_what_was_measured_while_the_file_was_chosen(
+    chat: Chat, ledger: LedgerWindow, tmp_path: Path
+) -> None:
+    ledger.export.setEnabled(True)
+    ledger.export.click()
+    dialog = ledger.findChild(QFileDialog)
+    assert dialog is not None
+    _measure(chat)
+    chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
+    dialog.fileSelected.emit(str(tmp_path / "ledger.csv"))
+    dialog.close()
+    assert len((tmp_path / "ledger.csv").read_text().splitlines()) == 6
+
+
+def test_a_file_that_cannot_be_written_gives_an_error(
+    chat: Chat, ledger: LedgerWindow, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     _save(ledger, tmp_path / "missing" / "ledger.csv")
     box = ledger.findChild(QMessageBox)
     assert box is not None
-    assert box.text() == "ledger.csv cannot be written."
-    assert box.informativeText() == "No such file or directory"
+    assert box.text() == "ledger.csv cannot be written: No such file or directory."
+    assert box.informativeText() == "Choose another folder or name."
+    assert "ledger.csv cannot be written" in caplog.text
     box.close()
 
 

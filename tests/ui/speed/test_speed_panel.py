@@ -138,12 +138,12 @@ def test_a_model_that_failed_leaves_no_figures_of_it(chat: Chat, panel: SpeedPan
 def test_the_context_has_its_limit_once_the_model_is_there(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.memory.rows["Context"].value.text() == formatting.NONE
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
-    assert panel.memory.rows["Context"].value.text() == "512"
+    assert panel.memory.rows["Context"].value.text() == "512 tokens"
     chat.start()
     chat.controller.replies.statistics_changed.emit(_STATISTICS)
     chat.qtbot.waitUntil(lambda: panel.memory.rows["Context"].value.text() == "512 of 2,048")
     chat.controller.model_slot.retry()
-    assert panel.memory.rows["Context"].value.text() == "512"
+    assert panel.memory.rows["Context"].value.text() == "512 tokens"
     chat.wait_for(EngineState.IDLE)
     assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
 

@@ -104,7 +104,7 @@ def test_all_that_the_panel_showed_of_a_reply_is_kept_with_it() -> None:
     assert told["Checked per step"] == Fact("Checked per step", "16.0", DEFINITIONS["Checked per step"])
     assert told["Waits per step"].value == "1.10"
     assert told["Dropped drafts"].value == "3"
-    assert told["Context"].value == "1,101"
+    assert told["Context"].value == "1,101 tokens"
     assert told["Peak memory"].value == "812 MB"
     names = [fact.name for fact in facts(reply(2, "Hi", statistics=DRAFTED))]
     assert "Dropped drafts" not in names

@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.markdown.decorations import CodeHeader
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, PlainParser
-from rdchat.ui.transcript.markdown.text_body import FIRST_LINES, TextBody
+from rdchat.ui.transcript.markdown.text_body import FIRST_CHARACTERS, TextBody
 from tests.links import click, collected_links
 from tests.ui.transcript.conftest import button, draw
 from tests.ui.transcript.samples import RICH
@@ -228,7 +228,7 @@ def test_of_a_very_long_message_the_first_part_is_shown(qtbot: QtBot, make_body:
     text = "A paragraph of a very long message.\n\n" * 2500
     body = make_body(text)
     shown = len(text) - body.hidden_characters
-    assert 0.4 * FIRST_LINES < shown < FIRST_LINES  # its line feeds take room too
+    assert 0.4 * FIRST_CHARACTERS < shown < FIRST_CHARACTERS  # its line feeds take room too
     assert body.toPlainText().strip() == text[:shown].replace("\n\n", "\n").strip()
     before = body.heightForWidth(600)
     body.show_more()

@@ -162,7 +162,7 @@ def test_a_file_that_cannot_be_written_is_said(qtbot: QtBot, body: Show, tmp_pat
     dialog.fileSelected.emit(str(tmp_path / "missing" / "f.py"))
     dialog.close()
     (box,) = shown.window().findChildren(QMessageBox)
-    assert box.text() == "f.py cannot be written."
+    assert box.text() == "f.py cannot be written: No such file or directory."
     box.close()
 
 

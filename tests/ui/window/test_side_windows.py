@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
-from rdchat.ui.window.side_windows import HelpWindow
+from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text
 from tests.ui.conftest import Chat
 
 
@@ -118,6 +118,13 @@ def test_help_explains_drafting_and_lists_all_keys(qtbot: QtBot, window: MainWin
     listed = keys.text.body.toPlainText()
     for action in window.actions_.findChildren(type(window.actions_.new_chat)):
         assert action.shortcut().toString(QKeySequence.SequenceFormat.NativeText) in listed
+
+
+def test_each_table_of_keys_has_a_heading_and_a_key(window: MainWindow) -> None:
+    """The menu of folders was an empty table without a name."""
+    tables = shortcuts_text(window.menuBar()).split("## ")[1:]
+    assert [table.splitlines()[0] for table in tables][:2] == ["File", "Edit"]
+    assert all(table.splitlines()[0] and len(table.strip().splitlines()) > 4 for table in tables)
 
 
 def test_help_scrolls_by_home_end_and_space(qtbot: QtBot, window: MainWindow) -> None:

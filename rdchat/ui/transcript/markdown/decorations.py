@@ -201,7 +201,8 @@ class Decorations(QObject):
     def _save_code(self, number: int) -> None:
         code = self._writer.code_text(number)
         name = file_name(self._writer.code_spans[number].language, code)
-        ask_to_save_text(self._edit.window(), "Save code", name, [], code if code.endswith("\n") else f"{code}\n")
+        text = code if code.endswith("\n") else f"{code}\n"
+        ask_to_save_text(self._edit.window(), "Save code", name, [], lambda: text)
 
     def _wide_code(self, span: CodeSpan, panel: QRect) -> WidePart:
         area = panel.adjusted(1, code_header_height(self._theme) - 1, -1, -1)

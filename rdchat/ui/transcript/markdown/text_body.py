@@ -33,7 +33,7 @@ from rdchat.ui.transcript.markdown.hit_marks import HitMarks
 from rdchat.ui.transcript.markdown.horizontal_scrolling import HorizontalScrolling
 from rdchat.ui.transcript.markdown.parser import Parser
 
-FIRST_LINES, MORE_LINES = 60_000, 200_000
+FIRST_CHARACTERS, MORE_CHARACTERS = 60_000, 200_000
 """The characters that are shown at first, and those that each request adds."""
 _SCROLL_KEYS = (Qt.Key.Key_PageUp, Qt.Key.Key_PageDown, Qt.Key.Key_Home, Qt.Key.Key_End)
 
@@ -62,7 +62,7 @@ class TextBody(OfflineBrowser):
         # The text as it was given, and the same made safe.
         self._source, self._text, self._final = "", "", False
         # How many characters may be shown, and where they end in the text.
-        self._room, self._end = FIRST_LINES, 0
+        self._room, self._end = FIRST_CHARACTERS, 0
         self._stream = BlockStream(parser)
         self.work = Work.NONE
         self._first_changed = 0
@@ -122,7 +122,7 @@ class TextBody(OfflineBrowser):
 
     def show_more(self) -> None:
         """Show more of a very long text."""
-        self._room += MORE_LINES
+        self._room += MORE_CHARACTERS
         self._read_on()
         self.height_changed.emit()
 
