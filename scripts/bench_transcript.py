@@ -1,7 +1,7 @@
 """Measures the cost of the transcript to the main thread while a reply streams in, and how fast long chats open.
 
 A reply of about 2,000 tokens is fed to the real `TranscriptView`, in a real event loop, at 150 tokens a second through
-batches at 30 Hz, as the engine client delivers them. Run it with `--json` for a report that a program reads.
+batches at 30 Hz, as the engine client delivers them.
 """
 
 import argparse
@@ -71,16 +71,13 @@ class Smoothness:
         busy_share: Share of the time that it worked on events, in processor time.
         longest_handler_ms: The longest of them.
         longest_handler_cpu_ms: Processor time of the longest handler.
-        longest_handler: Which one took `longest_handler_ms`.
         delay_p999_ms: Time that a click would have waited, 99.9th percentile.
         longest_delay_ms: The longest of these times.
     """
 
-    seconds: float
     busy_share: float
     longest_handler_ms: float
     longest_handler_cpu_ms: float
-    longest_handler: str
     delay_p999_ms: float
     longest_delay_ms: float
 
@@ -96,31 +93,26 @@ class Meter(QApplication):
         self._home = threading.get_ident()  # Qt asks it for the events of all threads
         self._depth = 0
         self.busy = self.longest = self.longest_cpu = 0.0
-        self.longest_what = ""
 
     def notify(self, receiver: QObject, event: QEvent) -> bool:
         if self._depth or threading.get_ident() != self._home or receiver.objectName() == "bench":
             return super().notify(receiver, event)
         self._depth += 1
-        what = f"{type(receiver).__name__} {event.type().name}"
         mark = Mark()
         try:
             return super().notify(receiver, event)
         finally:
             self._depth -= 1
-            self.add(mark, what)
+            self.add(mark)
 
-    def add(self, mark: "Mark", what: str) -> None:
+    def add(self, mark: "Mark") -> None:
         cpu = time.thread_time() - mark.cpu
         self.busy += cpu
         self.longest_cpu = max(self.longest_cpu, cpu)
-        seconds = time.perf_counter() - mark.wall
-        if seconds > self.longest:
-            self.longest, self.longest_what = seconds, what
+        self.longest = max(self.longest, time.perf_counter() - mark.wall)
 
     def reset(self) -> None:
         self.busy = self.longest = self.longest_cpu = 0.0
-        self.longest_what = ""
 
     def measure(self, loop: QEventLoop) -> Smoothness:
         """Run a loop until something quits it."""
@@ -130,11 +122,9 @@ class Meter(QApplication):
         meter.stop()
         delays, seconds = sorted(meter.delays), time.perf_counter() - began
         return Smoothness(
-            seconds=round(seconds, 2),
             busy_share=round(self.busy / seconds, 4),
             longest_handler_ms=round(self.longest * 1000, 2),
             longest_handler_cpu_ms=round(self.longest_cpu * 1000, 2),
-            longest_handler=self.longest_what,
             delay_p999_ms=round(delays[int(len(delays) * 0.999)], 2),
             longest_delay_ms=round(delays[-1], 2),
         )
@@ -207,7 +197,7 @@ def run_streaming(app: Meter, theme: Theme, tokens: list[str]) -> Smoothness:
             view.messages.put(end)
             view.update_message(end)
             QTimer.singleShot(300, loop.quit)
-        app.add(mark, "append_text")
+        app.add(mark)
 
     feed.timeout.connect(deliver)
     feed.start()

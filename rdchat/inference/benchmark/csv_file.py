@@ -315,8 +315,11 @@ def _result(rows: Sequence[_Row], environment: Mapping[str, Any]) -> BenchResult
     """Return the result in rows that have our columns."""
     listed = {row.count("cell"): _cell(row) for row in rows if row.cells["part"] == _CELL}
     cells = [listed[number] for number in sorted(listed)] or list(dict.fromkeys(map(_cell, rows)))
+    # A benchmark that was stopped may hold plain decoding at a precision of which no setting was reached.
+    kinds = {(cell.temperature, cell.dtype) for cell in cells}
+    compared = [row for row in rows if ((cell := _cell(row)).temperature, cell.dtype) in kinds]
     groups: dict[int, str] = {}
-    for row in rows:
+    for row in compared:
         prompt = row.count("prompt")
         if prompt >= len(rows):  # Every prompt has a row.
             raise row.error(f"prompt is {prompt}, and the file has {len(rows)} lines")
@@ -326,16 +329,13 @@ def _result(rows: Sequence[_Row], environment: Mapping[str, Any]) -> BenchResult
             tuple(cells),
             tuple(Prompt("", groups.get(prompt, "")) for prompt in range(max(groups) + 1)),
             max_tokens=rows[0].count("nmax_length"),
-            trials=1 + max(row.count("run") for row in rows),
+            trials=1 + max(row.count("run") for row in compared),
             seed=rows[0].count("seed"),
-            mlx_lm=any(row.cells["part"] == _MLX_LM for row in rows),
+            mlx_lm=any(row.cells["part"] == _MLX_LM for row in compared),
         )
     except InvalidSettingError as error:
         raise rows[0].error(error.message.rstrip(".")) from error
     indexes = {number: len(plan.baselines) + index for index, number in enumerate(sorted(listed))}
-    # A benchmark that was stopped may hold plain decoding at a precision of which no setting was reached.
-    kinds = {(cell.temperature, cell.dtype) for cell in plan.baselines}
-    compared = [row for row in rows if (_cell(row).temperature, _cell(row).dtype) in kinds]
     return BenchResult(plan, tuple(_run(row, plan, indexes) for row in compared), environment)
 
 

@@ -30,7 +30,7 @@ class Detokenizer:
 
     Attributes:
         stop: The stop string that ended the text; empty while none has.
-        control_end: Offsets in the text of the control tokens that the last `add` found.
+        new_control_offsets: Offsets in the text of the control tokens that the last `add` found.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Detokenizer:
         self._open_tokens = 0
         self._cut: int | None = None
         self.stop = ""
-        self.control_end: list[int] = []
+        self.new_control_offsets: list[int] = []
 
     @property
     def text(self) -> str:
@@ -92,7 +92,7 @@ class Detokenizer:
         """Take one token; return the characters that became final with it."""
         self._window.append(token_id)
         self._open_tokens += 1
-        self.control_end = []
+        self.new_control_offsets = []
         if token_id in self._control:
             self._open_control.append(self._control[token_id])
         decoded = self._tokenizer.decode(self._window)
@@ -134,7 +134,7 @@ class Detokenizer:
         for text in self._open_control:
             if (offset := self._text.find(text, before)) >= 0:
                 self._offsets.append(offset)
-                self.control_end.append(offset)
+                self.new_control_offsets.append(offset)
                 before = offset + len(text)
         self._open_control.clear()
 

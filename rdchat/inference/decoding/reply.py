@@ -181,7 +181,7 @@ class Reply:
         else:
             with self._ledger.stage(Stage.DETOKENIZE):
                 text = self._text.add(token_id)
-            control = tuple(self._text.control_end)
+            control = tuple(self._text.new_control_offsets)
             if self._text.stopped:
                 self.finish_reason = FinishReason.STOP_STRING
             elif len(self.token_ids) > self.last_index:

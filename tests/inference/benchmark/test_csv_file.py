@@ -69,10 +69,11 @@ def test_plain_decoding_of_a_precision_that_was_not_compared_is_left_out(tmp_pat
     """A benchmark that was stopped between two settings could be exported, but not opened."""
     asked = plan(beam(2, 3, Dtype.FLOAT32), beam(2, 3, Dtype.FLOAT16))
     compared = (run(asked, 0, 10, dtype="float32"), run(asked, 2, 20, dtype="float32"))
-    alone = run(asked, 1, 10, baseline=1, dtype="float16")
+    alone = replace(run(asked, 1, 10, baseline=1, dtype="float16"), prompt=1, trial=1)
     found = read_csv([written(tmp_path / "runs.csv", BenchResult(asked, (*compared, alone), {"cores": 2}))])
     assert [one.dtype for one in found.runs] == ["float32", "float32"]
     assert [report.cell.dtype for report in found.reports] == [Dtype.FLOAT32]
+    assert (len(found.plan.prompts), found.plan.trials) == (1, 1), "its prompt and trial do not count"
 
 
 def test_a_reply_as_long_as_a_context_can_be_read_back(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_control_tokens_are_found_where_they_stand_and_only_there(seed: int) -> 
     found = []
     for token in tokens:
         stream.add(token)
-        found += stream.control_end
+        found += stream.new_control_offsets
         if stream.stopped:
             break
     begins = [sum(len(pieces.pieces[token]) for token in tokens[:place]) for place, t in enumerate(tokens) if t == 0]

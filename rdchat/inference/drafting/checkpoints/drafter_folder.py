@@ -85,8 +85,10 @@ def load_drafter(folder: Path, model: LoadedModel) -> Head:
 def read_recurrent(folder: Path, model: LoadedModel) -> tuple[RecurrentHead, mx.array] | None:
     """Return the stored network and the tokens of a recurrent drafter, as `load_drafter` checks it; None for others."""
     form, checkpoint = _open(folder)
+    if form is not RECURRENT:
+        return None
     config, _ = _check(form, checkpoint, model)
-    return read(checkpoint, config, model) if form is RECURRENT else None
+    return read(checkpoint, config, model)
 
 
 def check_drafter(folder: Path, model: LoadedModel) -> TargetMatch:

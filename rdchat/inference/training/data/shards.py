@@ -19,6 +19,8 @@ import rdchat
 from rdchat.errors import StorageError
 from rdchat.files.atomic_file import atomic_file, make_folder
 
+SHARDS = "shards"
+"""The folder of a training's conversations in its own folder."""
 _COLUMNS = ("tokens", "facts", "temperatures")
 _HASH_DIGITS = 16
 # Shipped answers store temperatures in hundredths.

@@ -45,31 +45,36 @@ class Budget:
     memory_bytes: int
 
 
-def make_budget(
-    model: LoadedModel, folder: Path, width: int, tokens: int, sequences: int, *, anyway: bool = False
-) -> Budget:
-    """Return the budget of a training that fits on the disk and in memory, measured on a call of one token.
+def check_disk(folder: Path, data_bytes: int) -> None:
+    """Check that the disk has room for the data of a training that a folder lacks; it may not exist yet.
+
+    Raises:
+        StorageFullError: If there is no room.
+    """
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    needed = max(data_bytes - sum(path.stat().st_size for path in folder.glob("*")), 0)
+    room = shutil.disk_usage(existing).free - _SPARE_BYTES
+    if needed > room:
+        raise StorageFullError(
+            f"The training data needs {needed / 1e9:.1f} GB on the disk of {folder}, which has room for "
+            f"{max(room, 0) / 1e9:.1f} GB.",
+            "Free some space, or train on fewer --tokens.",
+        )
+
+
+def make_budget(model: LoadedModel, width: int, tokens: int, sequences: int, *, anyway: bool = False) -> Budget:
+    """Return the budget of a training that fits in memory, measured on a call of one token.
 
     Args:
         model: The target.
-        folder: Folder of the data.
         width: Width of the hidden states that the drafter reads.
         tokens: Answer tokens to train on.
         sequences: Conversations to decode together, if so many fit.
         anyway: Whether to continue with too little memory.
 
     Raises:
-        StorageFullError: If there is no room for the data.
         DoesNotFitError: If there is not enough memory.
     """
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    disk_bytes, room = tokens * _DATA_TOKEN_BYTES, shutil.disk_usage(existing).free - _SPARE_BYTES
-    if disk_bytes > room:
-        raise StorageFullError(
-            f"The training data needs {disk_bytes / 1e9:.1f} GB on the disk of {folder}, which has room for "
-            f"{max(room, 0) / 1e9:.1f} GB.",
-            "Free some space, or train on fewer --tokens.",
-        )
     size, total_bytes = model.info.vocabulary_size, total_memory_bytes()
     caches = make_prompt_cache(model.network)
     model.network(mx.array([[0]]), cache=caches)
@@ -88,4 +93,4 @@ def make_budget(
             f"{limit / 1e9:.1f} GB are free.",
             "Close other apps, train on fewer --tokens, or choose a smaller model.",
         )
-    return Budget(sequences, disk_bytes, max(window_bytes // state_bytes, 1), memory_bytes)
+    return Budget(sequences, tokens * _DATA_TOKEN_BYTES, max(window_bytes // state_bytes, 1), memory_bytes)

@@ -12,15 +12,16 @@ from rdchat import paths
 from rdchat.errors import ModelError, RdchatError, file_errors
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import require
-from rdchat.inference.api.training import DEFAULT_TOKENS
+from rdchat.inference.api.training import DEFAULT_TOKENS, TRAINED_KINDS
 from rdchat.inference.drafters import cannot_verify
 from rdchat.inference.drafting.checkpoints.drafter_folder import bound_hash, read_recurrent, target_named_in
 from rdchat.inference.drafting.heads.recurrent_head import Cell, Output, RecurrentHead
 from rdchat.inference.models.model_files import TargetBinding
 from rdchat.inference.training.data.batched_decoding import check_batched_decoding
 from rdchat.inference.training.data.data_maker import chat_template, encode
+from rdchat.inference.training.data.shards import SHARDS
 from rdchat.inference.training.heads.recipes import Recipe
-from rdchat.inference.training.run.budget import Budget, make_budget
+from rdchat.inference.training.run.budget import Budget, check_disk, make_budget
 from rdchat.inference.training.run.run_record import RunRecord
 from rdchat.inference.verification.hooks import HiddenReads
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
@@ -50,7 +51,7 @@ class TrainingSettings:
         start: Folder of a recurrent drafter of the same target to train further; the new one has its shape.
 
     Raises:
-        InvalidSettingError: If a number is out of range.
+        InvalidSettingError: If a number is out of range, or no heads of the kind are trained.
     """
 
     out: Path
@@ -70,6 +71,8 @@ class TrainingSettings:
         require(0 <= self.seed < 2**31, "seed", self.seed, "from 0 to 2**31 - 1")
         epochs = self.recipe.epochs
         require(1 <= epochs <= _MAX_EPOCHS, "epochs", epochs, f"from 1 to {_MAX_EPOCHS}")
+        kinds = " or ".join(kind.value for kind in TRAINED_KINDS)
+        require(self.kind in TRAINED_KINDS, "kind", self.kind.value, kinds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,9 +128,10 @@ def make_plan(model: LoadedModel, settings: TrainingSettings, resume: bool) -> T
     binding = TargetBinding.of(model.info)
     _check_out(settings.out, binding)
     trainings = paths.cache_dir() / "training" / f"{binding.name.replace('/', '-')}-{binding.hash[:8]}"
-    budget = make_budget(model, trainings, width, settings.tokens, settings.sequences, anyway=settings.anyway)
+    budget = make_budget(model, width, settings.tokens, settings.sequences, anyway=settings.anyway)
     folder = trainings / _data_key(settings, budget.sequences)
     record = _read_record(folder, binding, model, resume)
+    check_disk(folder / SHARDS, budget.disk_bytes)
     given = settings.prompts, record.chat_questions if record else settings.chat_questions
     prompts, chat_questions = (_short(model, questions) for questions in given)
     left_out = sum(map(len, given)) - len(prompts) - len(chat_questions)

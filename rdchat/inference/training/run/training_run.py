@@ -20,7 +20,7 @@ from rdchat.inference.api.training import Phase, TrainingProgress
 from rdchat.inference.drafting.checkpoints.checkpoint import WEIGHTS, read_own_drafter, write_drafter
 from rdchat.inference.training.data.data_maker import DataMaker
 from rdchat.inference.training.data.seed_prompts import seed_prompt
-from rdchat.inference.training.data.shards import ShardFolder, TrainingConversation, answer_tokens
+from rdchat.inference.training.data.shards import SHARDS, ShardFolder, TrainingConversation, answer_tokens
 from rdchat.inference.training.run.evaluation import evaluate, held_out_questions
 from rdchat.inference.training.run.phases import OBJECTIVES, make_data, take_shipped, train_head
 from rdchat.inference.training.run.training_plan import TrainingPlan
@@ -80,7 +80,7 @@ class DrafterTraining:
 
     def _phases(self) -> Generator[TrainingProgress]:
         settings, record = self._plan.settings, self._record
-        stored = ShardFolder(self._plan.folder / "shards", self._model.info.vocabulary_size)
+        stored = ShardFolder(self._plan.folder / SHARDS, self._model.info.vocabulary_size)
         take_shipped(stored, self._plan)
         maker = DataMaker(
             self._model,

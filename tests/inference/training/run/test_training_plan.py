@@ -30,6 +30,7 @@ from rdchat.inference.verification.device import MemoryRoom
 from rdchat.inference.verification.target import LoadedModel
 from tests.disks import small_disk
 from tests.grids import share
+from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.fakes import ALPHABET, CharacterTokenizer, lenient_llama, loaded, tiny_llama
 from tests.inference.families import CHAINS, TREES, network_of
 from tests.inference.stored_heads import StoredDrafter
@@ -88,6 +89,11 @@ def test_numbers_out_of_range(wrong: dict[str, float], settings: TrainingSetting
         replace(settings, **wrong)  # type: ignore[arg-type]
 
 
+def test_other_kinds_of_heads_are_not_trained(settings: TrainingSettings) -> None:
+    with pytest.raises(InvalidSettingError, match="kind block is out of range: it must be recurrent or eagle3"):
+        replace(settings, kind=HeadKind.BLOCK)
+
+
 def disk_with(free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _path: usage(10**12, 10**12 - free, free))
@@ -97,6 +103,20 @@ def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, mon
     disk_with(500_020_000, monkeypatch)
     with pytest.raises(StorageFullError, match=r"needs 0\.0 GB .* room for 0\.0 GB"):
         make_plan(model, settings, resume=False)
+
+
+def test_a_resumed_training_needs_room_only_for_the_data_that_it_lacks(
+    model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = replace(settings, sequences=4)
+    shards = begin(model, settings).folder / "shards"
+    shards.mkdir(exist_ok=True)
+    (shards / "00000.npz").write_bytes(bytes(40_000))
+    disk_with(500_020_000, monkeypatch)
+    assert make_plan(model, settings, resume=True).resumed
+    disk_with(500_005_000, monkeypatch)
+    with pytest.raises(StorageFullError):
+        make_plan(model, settings, resume=True)
 
 
 def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
@@ -312,6 +332,9 @@ def test_only_a_recurrent_drafter_of_this_model_can_be_trained_further(
 ) -> None:
     with pytest.raises(ModelError, match="none"):
         make_plan(model, replace(settings, start=tmp_path / "none"), resume=False)
+    eagle3 = eagle3_folder(tmp_path / "eagle3", tiny_llama(1))
+    with pytest.raises(ModelError, match="has no recurrent drafter"):
+        make_plan(model, replace(settings, start=eagle3), resume=False)
     kind = HeadKind.EAGLE3
     other = replace(settings, start=tmp_path / "none", kind=kind, recipe=default_recipe(kind))
     with pytest.raises(RdchatError, match="EAGLE-3 heads cannot be trained further"):
