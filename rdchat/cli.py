@@ -145,7 +145,7 @@ def _for_people(error: Exception) -> RdchatError:
     """Return the error of a command, other than those of any work: a closed output, and a file nested too deeply."""
     if isinstance(error, OSError) and error.filename is None and error.errno in _OUTPUT_FAULTS:
         _drop_output()
-        return RdchatError(f"The output cannot be written: {error.strerror}.", "Write it to another place.")
+        return RdchatError(f"The output cannot be written: {error.strerror}.", "Write it to another file.")
     if isinstance(error, RecursionError):
         _LOG.error("rdchat failed", exc_info=error)
         return RdchatError("A file is nested too deeply to be read.", f"The details are in {paths.log_path()}.")

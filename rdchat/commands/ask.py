@@ -147,7 +147,7 @@ def _read_shape(args: argparse.Namespace) -> AnswerShape | None:
     if len(given) > 1:
         raise InvalidSettingError("Give only one of --json-object, --schema and --regex.")
     if given and args.thinking not in {None, ThinkingChoice.OFF.value}:
-        raise InvalidSettingError("Thinking is off for an answer with a shape.", "Leave --thinking out.")
+        raise InvalidSettingError("Thinking is off for an answer with a format.", "Leave --thinking out.")
     match given:
         case ["json_object"]:
             return AnswerShape(ShapeKind.JSON)
@@ -241,7 +241,7 @@ class _Answer:
             plainly = "written without drafting. " if self.end.mode is Mode.OFF else ""
             print(f"rdchat: {plainly}{one_line(self.end.mode_reason)}", file=sys.stderr)
         if self.shape is not None and self.end is not None and self.end.finish_reason is not FinishReason.EOS:
-            print("rdchat: The answer was cut off before its shape was complete.", file=sys.stderr)
+            print("rdchat: The answer was cut off, so it does not have the requested format.", file=sys.stderr)
 
     @property
     def sampling(self) -> SamplingParams:

@@ -68,7 +68,7 @@ def close_to_others(folder: Path, *, default: bool) -> None:
             return
         shared = status.st_uid != os.geteuid() or status.st_mode & stat.S_ISVTX
         if shared or Path.home().resolve().is_relative_to(top) or not (default or _has_only_ours(top)):
-            _LOG.info("%s has other content than rdchat's: its rights are not changed", folder)
+            _LOG.info("%s has other content than rdchat's: its permissions are not changed", folder)
             return
         if status.st_mode & _OTHERS:
             top.chmod(stat.S_IMODE(status.st_mode) & ~_OTHERS)

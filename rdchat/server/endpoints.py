@@ -126,7 +126,7 @@ class Endpoints:
             if body is not None and "gzip" in coding:
                 body = inflated(body, max_bytes)
         except ValueError as error:
-            raise ApiError(400, "The body is not whole gzip data.") from error
+            raise ApiError(400, "The body's gzip data is damaged or incomplete.") from error
         if body is None:
             raise ApiError(413, f"The body is longer than {max_bytes // 2**20} MB.")
         return body

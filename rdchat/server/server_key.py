@@ -64,7 +64,7 @@ def replace_key() -> ServerKey:
     # An old key would come back at the next start.
     if isinstance(ask_keychain(_SERVICE, "get_password", _NAME), str):
         raise StorageError(
-            "The keychain did not take a new key for the server.", "The old key stays. Switch the server on again."
+            "The keychain did not store a new key for the server.", "The old key stays. Switch the server on again."
         )
     file = paths.server_key_path()
     return ServerKey(_write(file, key), str(file))

@@ -112,7 +112,9 @@ class Transfers:
         if self._controller.replies.chats_being_written:
             raise StorageError("A reply is being written.", "Stop it or wait for its end, then restore again.")
         if not self._controller.recorder.save():
-            raise StorageError("A reply is not saved yet.", "Mend what keeps it from being saved, then restore again.")
+            raise StorageError(
+                "A reply is not saved yet.", "Solve the problem that keeps it from being saved, then restore again."
+            )
         folder = self._store.path.parent
         restored = Restored()
 

@@ -245,7 +245,7 @@ def _run(name: str, tasks: "queue.SimpleQueue[_Task | None]") -> None:
         try:
             job.end(outcome)
         except Exception:
-            _LOG.exception("Telling the end of %s failed", name)
+            _LOG.exception("Reporting the end of %s failed", name)
 
 
 def outcome_of[T](job: Job[T], work: Callable[[Job[T]], T], name: str) -> T | RdchatError:

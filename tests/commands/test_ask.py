@@ -97,7 +97,7 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1(tmp_path: Path) ->
     (paths.models_dir() / "tiny").mkdir(parents=True)
     convert_gguf(write_gguf(tmp_path / "tiny.gguf"), paths.models_dir() / "tiny", lambda _progress: None)
     for where, words in (
-        (">/dev/full", "The output cannot be written: No space left on device. Write it to another place."),
+        (">/dev/full", "The output cannot be written: No space left on device. Write it to another file."),
         (">&-", "Standard output is closed, so nothing can be written. Redirect it to a file."),
     ):
         command = f'"{sys.executable}" -m rdchat models list {where}'

@@ -21,7 +21,11 @@ SCHEMA = {
     [
         (("--json-object", "--regex", "a"), "Give only one of --json-object, --schema and --regex.", 2),
         (("--schema", "missing.json"), "The schema file missing.json cannot be read", 1),
-        (("--json-object", "--thinking", "on"), "Thinking is off for an answer with a shape. Leave --thinking out.", 2),
+        (
+            ("--json-object", "--thinking", "on"),
+            "Thinking is off for an answer with a format. Leave --thinking out.",
+            2,
+        ),
     ],
 )
 def test_wrong_options_are_refused(
@@ -55,7 +59,7 @@ def test_an_answer_fits_the_schema_and_one_that_is_cut_off_is_named(
     assert report["finish_reason"] == "eos"
     assert json.loads(report["text"]).keys() == {"name", "big"}
     assert main([*asked, "--max-tokens", "4"]) == 0
-    assert "The answer was cut off before its shape was complete." in capsys.readouterr().err
+    assert "The answer was cut off, so it does not have the requested format." in capsys.readouterr().err
 
 
 @pytest.mark.slow

@@ -83,7 +83,7 @@ def test_a_prompt_in_the_window_pauses_a_client_s_reply_which_goes_on_with_the_s
         controller.send("What is the capital of France?")
         qtbot.waitUntil(lambda: bool(controller.chat.path) and bool(controller.chat.path[-1].text), timeout=120_000)
         assert not paused.done  # the window's reply is written in between
-        assert app.window.panel.server.doing.text().startswith("Waits for your reply")
+        assert app.window.panel.server.doing.text().startswith("Waits until your reply ends")
         assert paused.wait(qtbot) == alone
         qtbot.waitUntil(lambda: controller.chat.streaming_id is None, timeout=120_000)
         assert "Paris" in controller.chat.path[-1].text

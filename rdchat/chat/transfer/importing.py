@@ -210,7 +210,7 @@ def _recognised_file(source: SourceFile, data: Any) -> tuple[str, Chats]:
     if jan.is_ours(data):
         return jan.NAME, _one(source.name, partial(_read_jan, source, source.sibling(jan.MESSAGES)))
     if source.base.endswith(".chat.json"):
-        raise UnreadableFileError(f"{source.name} is of LM Studio 0.2.", "Open it in LM Studio 0.3 or later first.")
+        raise UnreadableFileError(f"{source.name} is from LM Studio 0.2.", "Open it in LM Studio 0.3 or later first.")
     raise _of_another_kind(source)
 
 

@@ -149,7 +149,7 @@ def _message(data: Json, index: int, texts: dict[str, str]) -> Message:
         "created_at": date(data.get("created_at")),
         "model": name(data.get("model")),
         "seed": seed if type(seed) is int and 0 <= seed < _SEEDS else None,
-        "error": string(data.get("error"), "What a message failed of"),
+        "error": string(data.get("error"), "The error of a message"),
         "edited": data.get("edited") is True,
         "activated": activated if type(activated) is int else index,
     }
@@ -169,7 +169,7 @@ def _file(data: Any, texts: dict[str, str]) -> AttachedFile:
         raise DamagedChatError("The text of a file is too long")
     kind = FileKind(file["kind"]) if string(file.get("kind"), "A file's kind") in _KINDS else FileKind.TEXT
     called, taken, note = (
-        string(file.get(each), "What is said of a file")[:1000] for each in ("name", "taken", "note")
+        string(file.get(each), "The description of a file")[:1000] for each in ("name", "taken", "note")
     )
     read = attached(ReadFile(printable_name(called), kind, (), note), text, taken)
     texts[read.digest] = text

@@ -57,7 +57,7 @@ class FigureKind(NamedTuple):
     digits: int
 
 
-_ACCEPTANCE = "Acceptance along the chosen path: tokens kept, as a share of the longest branch of each draft."
+_ACCEPTANCE = "The share of drafted tokens that were kept, counted along the longest branch of each draft."
 FIGURES = {
     "decode_tps": FigureKind("Tokens/s", "Tokens written per second, after the first one.", "/s", 1),
     "ratio_to_plain": FigureKind("Speed-up", "Speed over plain decoding of the same prompt and trial.", "x", 2),

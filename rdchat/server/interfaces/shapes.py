@@ -32,7 +32,7 @@ def read_shape(given: Fields | None) -> AnswerShape | None:
         return _schema_shape(schema, named.name("schema"), strict=named.flag("strict"))
     if kind in {"regex", "grammar"}:
         return _shape(ShapeKind(kind), given.text(kind), given.name(kind))
-    raise unsupported(given.name("type"), f"rdchat has no shape {kind[:50]!r}.")
+    raise unsupported(given.name("type"), f"rdchat has no format {kind[:50]!r}.")
 
 
 def _schema_shape(schema: Any, field: str, *, strict: bool) -> AnswerShape:
@@ -99,7 +99,7 @@ def call_shape(tools: Tools, answer: AnswerShape | None = None) -> AnswerShape:
         forms.append({"type": "object", "properties": fields, "required": [*fields], "additionalProperties": False})
     if answer is not None:
         if answer.kind not in {ShapeKind.JSON, ShapeKind.SCHEMA}:
-            raise unsupported("response_format", "an answer of this shape cannot be a call of a tool.")
+            raise unsupported("response_format", "an answer in this format cannot be a tool call.")
         embedding.soften = False
         forms.append(_embedded(json.loads(answer.source or '{"type": "object"}'), embedding, "response_format"))
         left_out += answer.left_out

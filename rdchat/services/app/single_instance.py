@@ -105,7 +105,7 @@ class SingleInstance(QObject):
     def _on_connection(self) -> None:
         while (socket := self._server.nextPendingConnection()) is not None:
             if not is_own(socket):
-                _LOG.warning("A process of another user connected to this window, and was hung up on")
+                _LOG.warning("A process of another user connected to this window, and was disconnected")
                 socket.abort()
                 socket.deleteLater()
                 continue

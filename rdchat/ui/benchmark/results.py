@@ -30,7 +30,9 @@ from rdchat.ui.style.layouts import scrolled
 from rdchat.ui.style.theme import SMALL, Theme
 
 EXPORT_TYPES = (".csv", ".json", *PICTURE_TYPES)
-PLAIN_EXPLANATION = "Plain decoding against itself: how far this speed-up scatters is the error of all others."
+PLAIN_EXPLANATION = (
+    "Plain decoding compared with itself: the scatter of this speed-up is the measuring error of all others."
+)
 _UNITS = {"/s": formatting.rate, "x": formatting.ratio, "%": formatting.percent, "": formatting.decimal}
 _SAME = "Whether every reply has the same tokens as with plain decoding."
 _UNKNOWN = "Unknown: not every reply was stored."

@@ -35,8 +35,11 @@ _NETWORK_MEANS = (
 _NEW_KEY = "Make a new key?"
 _NEW_KEY_MEANS = "Programs that have the old key cannot use the model until they get the new one."
 _RESTART = "Restart the server?"
-_RESTART_MEANS = "The server restarts to follow this setting."
-_SUBSTITUTES = "If a request names a model that is not on this computer, the loaded model answers. Off refuses it."
+_RESTART_MEANS = "This setting takes effect when the server restarts."
+_SUBSTITUTES = (
+    "If a request names a model that is not on this computer, the loaded model answers. If this is off, the request is"
+    " refused."
+)
 _HOSTS = (
     "Other names of this computer that programs use, separated by commas, such as host.docker.internal for programs in "
     "Docker."

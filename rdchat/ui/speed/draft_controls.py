@@ -25,7 +25,7 @@ from rdchat.ui.style.theme import TIGHT, Theme
 _COPIED_MS = 1600
 _CHOICE_LINES = 3
 _COPY = "Copy Training Command"
-_MODE_TIP = "What guesses the next tokens. It changes how fast a reply comes, not its text."
+_MODE_TIP = "How the next tokens are drafted. This changes the speed of a reply, not its text."
 _USING = {Mode.SPECULATIVE: "the draft model", Mode.DRAFTER: "the drafter", Mode.LOOKUP: "prompt lookup"}
 
 
@@ -173,7 +173,7 @@ class DraftControls(Section):
             sizes = (choice.width, choice.length) if mode is Mode.DRAFTER else (choice.length - 1,)
             self._note = f"Auto is using {_USING[mode]}.{expected}"
             self._more = (
-                f"{size_text(*sizes)}. A step should bring {choice.tokens_per_call:.1f} tokens and take "
+                f"{size_text(*sizes)}. A step is expected to write {choice.tokens_per_call:.1f} tokens and take "
                 f"{choice.cost:.1f} times as long as one without a draft."
             )
         self._explain()

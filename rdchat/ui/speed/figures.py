@@ -121,7 +121,7 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
     "Reply": {
         "Tokens written": _of_reply(lambda s: count(s.generated_tokens)),
         "Prompt tokens": _of_reply(lambda s: count(s.prompt_tokens)),
-        "Kept from before": _of_reply(lambda s: count(s.cached_prompt_tokens)),
+        "From memory": _of_reply(lambda s: count(s.cached_prompt_tokens)),
         "Reading speed": _of_reply(_reading_speed),
         "Time to first token": _of_reply(lambda s: duration(s.ttft_ms)),
         "Writing time": _of_reply(lambda s: duration(s.decode_ms)),

@@ -107,7 +107,7 @@ class LedgerWindow(SideWindow):
         self.exact = QCheckBox("Exact times (profiling)")
         set_tip(
             self.exact,
-            "Each stage waits for its results, so that its time is its own. Replies are slower. "
+            "Each stage waits for its own results, so that no stage has the time of another. Replies are slower. "
             "Switching this resets the ledger.",
         )
         self.cost = ThemedLabel(theme, "", "muted", -1, wraps=True)

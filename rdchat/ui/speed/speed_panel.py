@@ -102,7 +102,7 @@ class ServerSection(Section):
     def _doing(self, running: RequestFacts) -> str:
         """Return what a request does, such as `Writing · smollm2-135m-instruct · 120 tokens`."""
         paused = running.phase is not Phase.LOADING and self._replies.state in _BUSY
-        phase = "Waits for your reply" if paused else REQUEST_PHASES[running.phase]
+        phase = "Waits until your reply ends" if paused else REQUEST_PHASES[running.phase]
         tokens = [formatting.counted(running.tokens, "token")] if running.tokens else []
         return "  ·  ".join([phase, *tokens])
 

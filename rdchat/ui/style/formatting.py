@@ -132,7 +132,7 @@ def load_text(progress: LoadProgress) -> str:
 
 def prefill_text(progress: PrefillProgress) -> str:
     """Return `Reading the prompt: 512 of 2,048 tokens`, with the number of cached tokens."""
-    cached = f", {progress.cached:,} kept from before" if progress.cached else ""
+    cached = f", {progress.cached:,} from memory" if progress.cached else ""
     return f"Reading the prompt: {progress.processed:,} of {progress.total:,} tokens{cached}"
 
 

@@ -59,7 +59,9 @@ def summary(message: Message) -> list[str]:
     if s is not None:
         figures = [(FIGURES[name](FigureSource(s)), form) for name, form in _IN_LINE.items()]
         cached = (
-            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens kept" if s.cached_prompt_tokens else ""
+            f"{s.cached_prompt_tokens:,} of {s.prompt_tokens:,} prompt tokens from memory"
+            if s.cached_prompt_tokens
+            else ""
         )
         parts += [
             _mode_text(drafting) if drafting else "",

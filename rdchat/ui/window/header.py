@@ -212,6 +212,6 @@ class UpdateNotice(QObject):
     def show_update(self, update: Update) -> None:
         """Show a new version, with its page to open."""
         notes = update.notes.strip() or "There are no notes."
-        banner = Banner(self._theme, f"rdchat {update.version} is out. You have {__version__}.", notes)
+        banner = Banner(self._theme, f"rdchat {update.version} is available. You have {__version__}.", notes)
         banner.add_action("Open Page", partial(open_page, update.page), update.page)
         self._area.show_banner(banner, UPDATE_BANNER)

@@ -130,7 +130,7 @@ def test_a_chat_of_lm_studio_02_is_refused_with_what_to_do(
 ):
     (tmp_path / "1700000000000.chat.json").write_text('{"messages": [{"role": "user", "content": "Hi"}]}')
     (report,) = import_files(tmp_path / "1700000000000.chat.json").files
-    assert report.problem == "1700000000000.chat.json is of LM Studio 0.2. Open it in LM Studio 0.3 or later first."
+    assert report.problem == "1700000000000.chat.json is from LM Studio 0.2. Open it in LM Studio 0.3 or later first."
     assert not store.conversations()
 
 

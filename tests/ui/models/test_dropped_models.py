@@ -47,7 +47,7 @@ def test_what_is_no_model_is_refused_and_the_model_stays(
     drop(app, tmp_path)
     qtbot.waitUntil(lambda: app.conversation.banners.banner("dropped model") is not None)
     drop(app.windows.models, tmp_path, tmp_path)
-    qtbot.waitUntil(lambda: page.bar.result.label.text().startswith("2 things were dropped."))
+    qtbot.waitUntil(lambda: page.bar.result.label.text().startswith("2 items were dropped."))
     assert chat.controller.replies.state is EngineState.IDLE
     assert [model for model, _ in chat.engine.loads] == [None]
 

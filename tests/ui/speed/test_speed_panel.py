@@ -85,7 +85,7 @@ def test_figures_of_a_reply(chat: Chat, panel: SpeedPanel) -> None:
     assert panel.reply.rows["Time to first token"].value.text() == "520 ms"
     assert panel.reply.rows["Tokens written"].value.text() == "101"
     assert panel.reply.rows["Prompt tokens"].value.text() == "300"
-    assert panel.reply.rows["Kept from before"].value.text() == "200"
+    assert panel.reply.rows["From memory"].value.text() == "200"
     assert panel.memory.rows["Peak memory"].value.text() == "812 MB"
     assert panel.memory.rows["Context"].value.text() == "512 of 2,048"
     assert panel.memory.context_bar.value() == 250

@@ -26,17 +26,17 @@ def test_a_line_says_the_most_telling_first() -> None:
         "steps with a draft: 30",
         "first token 120 ms",
         "reading 80 ms",
-        "8 of 40 prompt tokens kept",
+        "8 of 40 prompt tokens from memory",
         "drafter my drafter",
     ]
 
 
 def test_after_an_edit_it_is_said_how_much_of_the_prompt_was_kept() -> None:
     edited = replace(DRAFTED, prompt_tokens=1300, cached_prompt_tokens=1200)
-    assert "1,200 of 1,300 prompt tokens kept" in summary(reply(2, "Hi", statistics=edited))
+    assert "1,200 of 1,300 prompt tokens from memory" in summary(reply(2, "Hi", statistics=edited))
     assert (
         prefill_text(PrefillProgress(1, 1250, 1300, 1200))
-        == "Reading the prompt: 1,250 of 1,300 tokens, 1,200 kept from before"
+        == "Reading the prompt: 1,250 of 1,300 tokens, 1,200 from memory"
     )
 
 

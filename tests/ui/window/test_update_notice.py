@@ -44,7 +44,7 @@ def test_the_person_is_asked_first_and_told_of_a_new_version(
         found = _shown(window)
         assert found is not None
         texts = [label.text() for label in found.findChildren(QLabel)]
-        assert any(text.startswith("rdchat 9.0 is out") for text in texts)
+        assert any(text.startswith("rdchat 9.0 is available") for text in texts)
         assert UPDATE.notes in texts
         found.buttons[0].click()
         assert opened == [UPDATE.page]
