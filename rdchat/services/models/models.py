@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from PySide6.QtCore import QObject
 
@@ -97,6 +98,8 @@ class Models(QObject):
         """Return a model of the hub with its download; it is installed if that is complete."""
         download = self.downloads.find(model.id, gguf=model.gguf)
         is_downloaded = download is not None and download.state is DownloadState.FINISHED
+        if download is not None and is_downloaded and not Path(download.folder).is_dir():
+            download, is_downloaded = None, False  # Another program deleted it.
         return replace(model, download=download, is_installed=model.is_installed or is_downloaded)
 
     def delete(self, question: RemovalQuestion, ask_again: Callable[[RemovalQuestion], object]) -> None:

@@ -1,6 +1,7 @@
 """The downloads' page, with real downloads from a hub on this machine, by mouse and keyboard."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.inference.api.model_facts import ModelCard
+from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
 from rdchat.services.models.removal import Removed
 from rdchat.ui.models.model_row import ModelRow
@@ -196,6 +198,16 @@ def test_the_row_of_a_deleted_model_goes(
     removed = delete(qtbot, models_window, models, library_model(NAME, path=Path(progress.folder)))
     assert (models.downloads.all(), models_window.downloads.list.rows) == ((), {})
     assert removed.trashed is not None
+
+
+def test_a_finished_download_that_another_program_deleted_is_not_installed(
+    qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
+) -> None:
+    row = begin(qtbot, hub, models_window, models, None)
+    say(qtbot, row, "complete and checked")
+    assert models.with_download(Model(NAME)).is_installed
+    shutil.rmtree(cached().folder)
+    assert models.with_download(Model(NAME)) == Model(NAME)
 
 
 def test_the_row_of_a_deleted_unfinished_download_goes(
