@@ -17,7 +17,7 @@ from rdchat.commands.terminal import INTERRUPTED, ProgressLine, ctrl_c_calls
 from rdchat.errors import InvalidSettingError, RdchatError, file_errors, one_line
 from rdchat.inference.api.answer_shape import AnswerShape, ShapeKind
 from rdchat.inference.api.events import FinishReason, ModelInfo, ReplyEnd, TokenEvent
-from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_note, ledger_rows
+from rdchat.inference.api.ledger_view import LedgerRow, grouped_entries, ledger_rows
 from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.reply_statistics import Statistics
@@ -303,4 +303,4 @@ def ledger_table(rows: tuple[LedgerRow, ...]) -> str:
     for name, row in zip(names, rows, strict=True):
         share = "" if row.percent_of_parent is None else f"  {row.percent_of_parent:>11.1f}"
         lines.append(f"{name:{width}}  {row.calls:>6,}  {row.mean_ms:>9.2f}  {row.total_ms:>9.1f}{share}")
-    return "\n".join([*lines, ledger_note(exact=True)])
+    return "\n".join([*lines, "Exact times: with --profile each stage waits for its results, which takes longer."])

@@ -67,7 +67,7 @@ def test_a_mode_from_the_menu_drafts_the_next_reply(qapp: QApplication, qtbot: Q
         qtbot.waitUntil(lambda: store.trace(reply.id) is not None, timeout=WAIT_MS)
         check_tokens_and_trees(app, TraceRecorder(store).trace(reply.id), reply)
         rows = {row.name: row for row in controller.time_ledger.rows}
-        assert rows["Reply"].calls == 2
-        assert rows["Checking"].percent_of_parent is not None
-        times = [rows[name].total_ms for name in ("Checking", "Without draft", "Drafting", "Other")]
+        assert rows["reply"].calls == 2
+        assert rows["checking"].percent_of_parent is not None
+        times = [rows[name].total_ms for name in ("checking", "without draft", "drafting", "other")]
         assert sum(times[:2]) > sum(times[2:]), "the model takes most of the time"

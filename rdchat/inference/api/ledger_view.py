@@ -1,4 +1,4 @@
-"""The time ledger as people read it: a reply's time by what was computed, and the stages as a table or CSV.
+"""A reply's time by what was computed, and the stages as rows or CSV; the window has names of the rows for people.
 
 The engine records what the host does (`decoding/ledger.py`). MLX computes lazily, so the stage that waits is often not
 the one whose work is computed. This module assigns each stage's own time to what it was spent on.
@@ -13,17 +13,17 @@ from enum import StrEnum
 
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR, LedgerEntry, Stage, Statistics, stage_path
 
-REPLY = "Reply"
+REPLY = "reply"
 
 
 class Spent(StrEnum):
     """What a reply's time is spent on, in the order in which it is shown."""
 
-    READING = "Reading"
-    DRAFTING = "Drafting"
-    CHECKING = "Checking"
-    WRITING = "Without draft"
-    OTHER = "Other"
+    READING = "reading"
+    DRAFTING = "drafting"
+    CHECKING = "checking"
+    WRITING = "without draft"
+    OTHER = "other"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,37 +48,37 @@ class _Part:
         return self.counted or self.max_calls
 
 
-_DRAFT_WAIT = "Wait for the draft"
-_PREPARE, _BOTH, _ALL = "Prepare steps", "Forward and choice", "Forward, choice and the next draft"
+_DRAFT_WAIT = "wait for the draft"
+_PREPARE, _BOTH, _ALL = "prepare steps", "forward and choice", "forward, choice and the next draft"
 _ROWS = {
-    Stage.TOKENIZE: _Row(Spent.READING, "Chat template and tokens"),
-    Stage.PREFILL: _Row(Spent.READING, "Reading the prompt"),
-    Stage.DRAFTER_PREFILL: _Row(Spent.READING, "Reading by the drafter"),
-    Stage.FIRST: _Row(Spent.READING, "First token"),
-    Stage.CHOOSE: _Row(Spent.READING, "First token"),
+    Stage.TOKENIZE: _Row(Spent.READING, "chat template and tokens"),
+    Stage.PREFILL: _Row(Spent.READING, "reading the prompt"),
+    Stage.DRAFTER_PREFILL: _Row(Spent.READING, "reading by the drafter"),
+    Stage.FIRST: _Row(Spent.READING, "first token"),
+    Stage.CHOOSE: _Row(Spent.READING, "first token"),
     Stage.QUEUE_STEP: _Row(Spent.OTHER, _PREPARE),
     stage_path(Stage.QUEUE_STEP, Stage.FORWARD): _Row(Spent.OTHER, _PREPARE, counts=False),
-    stage_path(Stage.QUEUE_STEP, Stage.FORWARD, Stage.WAIT): _Row(Spent.WRITING, "Forward"),
+    stage_path(Stage.QUEUE_STEP, Stage.FORWARD, Stage.WAIT): _Row(Spent.WRITING, "forward"),
     stage_path(Stage.QUEUE_STEP, Stage.CHOOSE): _Row(Spent.OTHER, _PREPARE, counts=False),
     stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.QUEUE): _Row(Spent.WRITING, _BOTH, counts=False),
-    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.WAIT): _Row(Spent.WRITING, "Choice"),
+    stage_path(Stage.QUEUE_STEP, Stage.CHOOSE, Stage.WAIT): _Row(Spent.WRITING, "choice"),
     Stage.PLAIN_WAIT: _Row(Spent.WRITING, _BOTH),
     stage_path(Stage.PLAIN_WAIT, Stage.WAIT_WITH_DRAFT): _Row(Spent.WRITING, _ALL),
     Stage.ROUND: _Row(Spent.OTHER, _PREPARE, counts=False),
     stage_path(Stage.ROUND, Stage.VERIFY): _Row(Spent.OTHER, _PREPARE),
-    stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT): _Row(Spent.CHECKING, "Forward"),
+    stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT): _Row(Spent.CHECKING, "forward"),
     stage_path(Stage.ROUND, Stage.CHOOSE): _Row(Spent.OTHER, _PREPARE, counts=False),
     stage_path(Stage.ROUND, Stage.CHOOSE, Stage.WAIT): _Row(Spent.CHECKING, _BOTH),
     stage_path(Stage.ROUND, Stage.CHOOSE, Stage.WAIT_WITH_DRAFT): _Row(Spent.CHECKING, _ALL),
-    stage_path(Stage.ROUND, Stage.ACCEPT): _Row(Spent.OTHER, "Accept"),
-    stage_path(Stage.ROUND, Stage.ACCEPT, Stage.DETOKENIZE): _Row(Spent.OTHER, "Text"),
-    Stage.DETOKENIZE: _Row(Spent.OTHER, "Text"),
-    stage_path(Stage.ROUND, Stage.COMMIT): _Row(Spent.OTHER, "Commit"),
-    Stage.PLAN: _Row(Spent.OTHER, "Automatic mode", counts=False),
-    Stage.FOLLOW: _Row(Spent.OTHER, "Automatic mode"),
+    stage_path(Stage.ROUND, Stage.ACCEPT): _Row(Spent.OTHER, "accept"),
+    stage_path(Stage.ROUND, Stage.ACCEPT, Stage.DETOKENIZE): _Row(Spent.OTHER, "text"),
+    Stage.DETOKENIZE: _Row(Spent.OTHER, "text"),
+    stage_path(Stage.ROUND, Stage.COMMIT): _Row(Spent.OTHER, "commit"),
+    Stage.PLAN: _Row(Spent.OTHER, "automatic mode", counts=False),
+    Stage.FOLLOW: _Row(Spent.OTHER, "automatic mode"),
     stage_path(Stage.FOLLOW, Stage.QUEUE): _Row(Spent.DRAFTING, _DRAFT_WAIT, counts=False),
-    Stage.HAND_OVER: _Row(Spent.OTHER, "Hand over tokens"),
-    Stage.NOT_MEASURED: _Row(Spent.OTHER, "Not measured"),
+    Stage.HAND_OVER: _Row(Spent.OTHER, "hand over tokens"),
+    Stage.NOT_MEASURED: _Row(Spent.OTHER, "not measured"),
 }
 _WAITS = (Stage.QUEUE, Stage.WAIT, Stage.WAIT_WITH_DRAFT)
 # Paths that only a ledger with exact times has.
@@ -87,14 +87,14 @@ _EXACT = (
     stage_path(Stage.ROUND, Stage.VERIFY, Stage.WAIT),
 )
 _DRAFT_PARTS: dict[str, str] = {
-    Stage.DRAFT: "Prepare drafts",
-    Stage.DRAFT_AHEAD: "Prepare drafts",
-    Stage.LOOKUP: "Look up",
-    Stage.BEAM_SEARCH: "Beam search",
-    Stage.SELECT_NODES: "Select nodes",
-    Stage.FEED: "Draft model",
-    Stage.RANK: "Rank candidates",
-    Stage.SHAPE: "Fit the format",
+    Stage.DRAFT: "prepare drafts",
+    Stage.DRAFT_AHEAD: "prepare drafts",
+    Stage.LOOKUP: "look up",
+    Stage.BEAM_SEARCH: "beam search",
+    Stage.SELECT_NODES: "select nodes",
+    Stage.FEED: "draft model",
+    Stage.RANK: "rank candidates",
+    Stage.SHAPE: "fit the format",
 }
 # Stages whose calls are shown for a whole group; other groups show the calls of their most frequent part.
 _CALLS = {
@@ -121,7 +121,7 @@ def grouped_entries(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
         row = _row(path)
         if exact and row.name == _BOTH:
             # The forward pass is a stage of its own.
-            row = replace(row, name="Choice")
+            row = replace(row, name="choice")
         part, calls = parts[row.spent].setdefault(row.name, _Part()), recorded[path].calls
         part.counted += calls * row.counts
         part.max_calls = max(part.max_calls, calls)
@@ -227,13 +227,6 @@ def ledger_csv(rows: Iterable[LedgerRow]) -> str:
     writer.writerow(field.name for field in fields(LedgerRow))
     writer.writerows(astuple(row) for row in rows)
     return text.getvalue()
-
-
-def ledger_note(exact: bool) -> str:
-    """Return a sentence on whether the times are exact."""
-    if exact:
-        return "Exact times: each stage waited for its results, so replies took longer than usual."
-    return "Stages that MLX computes together share a row. Turn on exact times to separate them."
 
 
 def added_up(entries: Iterable[LedgerEntry]) -> dict[str, LedgerEntry]:

@@ -288,7 +288,7 @@ class TimeLedger(QObject):
 
     @property
     def rows(self) -> tuple[LedgerRow, ...]:
-        """The stages with their names for people, each directly followed by its parts."""
+        """The rows of the ledger, each directly followed by its parts."""
         return ledger_rows(grouped_entries(self.entries))
 
     @property

@@ -126,7 +126,7 @@ class TimeBar(Chart):
     def show_times(self, milliseconds: Mapping[Spent, float]) -> None:
         total = sum(milliseconds.values())
         self.shares = {spent: milliseconds[spent] / total for spent in Spent if milliseconds.get(spent)}
-        self.redraw("; ".join(f"{spent}: {share:.0%}" for spent, share in self.shares.items()))
+        self.redraw("; ".join(f"{STAGES[spent][0]}: {share:.0%}" for spent, share in self.shares.items()))
 
     def draw(self, drawing: Drawing) -> None:
         drawing.height = _TIME_BAR_HEIGHT
@@ -137,5 +137,6 @@ class TimeBar(Chart):
             drawing.area(box, spent.name.lower())
             if left and box.width > 2:
                 drawing.area(Box(left, 0, 1, _TIME_BAR_HEIGHT), "window")
-            drawing.mark(box, f"{spent}, {share:.0%}: {STAGES[spent]}")
+            name, definition = STAGES[spent]
+            drawing.mark(box, f"{name}, {share:.0%}: {definition}")
             left = box.right

@@ -19,7 +19,8 @@ _FEW_READ = 8
 
 
 _TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
-STAGES: Mapping[str, str] = _TEXTS.pop("Stages")
+STAGES: Mapping[str, tuple[str, str]] = _TEXTS.pop("Stages")
+"""The name and the definition of each row of the time ledger."""
 LEDGER_COLUMNS: Mapping[str, str] = _TEXTS.pop("Ledger columns")
 DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
 TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")

@@ -6,7 +6,7 @@ from PySide6.QtCore import QSize, Qt
 from PySide6.QtGui import QBrush, QColor, QFontMetrics, QLinearGradient, QShowEvent
 from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetItem, QWidget
 
-from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv, ledger_note
+from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
 from rdchat.services.chat.draft_control import DraftControl, ProfileCost, TimeLedger
 from rdchat.ui.speed.figures import LEDGER_COLUMNS, STAGES
@@ -20,6 +20,8 @@ from rdchat.ui.style.throttle import Throttle
 
 NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply appear here while it is written."
+_EXACT = "Exact times: each stage waited for its results, so replies took longer than usual."
+_SHARED = "Stages that MLX computes together share a row. Turn on exact times to separate them."
 _WIDTHS = {CALLS: 64, MEAN: 96, TOTAL: 96, PERCENT: 112}
 _INDENT = 14
 # A row is so many pixels higher than its text.
@@ -69,8 +71,9 @@ class LedgerTree(QTreeWidget):
             percent = "" if share is None else f"{share:.1f}"
             # A column has one unit.
             times = f"{stage.mean_ms:,.2f} ms", f"{stage.total_ms / 1000:,.3f} s"
-            texts = stage.name, f"{stage.calls:,}", *times, percent
-            _fill(self._items[path], texts, [f"{stage.name}: {STAGES.get(stage.name, stage.name)}"] * len(texts))
+            name, definition = STAGES.get(stage.name, (stage.name, stage.name))
+            texts = name, f"{stage.calls:,}", *times, percent
+            _fill(self._items[path], texts, [f"{name}: {definition}"] * len(texts))
             if share is not None:
                 self._items[path].setBackground(PERCENT, _bar(share / 100, self._theme.colors.accent))
 
@@ -132,7 +135,7 @@ class LedgerWindow(SideWindow):
     def _show_rows(self) -> None:
         self.tree.show_rows(self._ledger.rows)
         measured = bool(self.tree.rows)
-        self.note.setText(ledger_note(self._drafting.exact_times) if measured else _NOTHING)
+        self.note.setText((_EXACT if self._drafting.exact_times else _SHARED) if measured else _NOTHING)
         self.reset.setEnabled(measured)
         self.export.setEnabled(measured)
         self.cost.setText(_cost_text(self._ledger.cost))

@@ -169,7 +169,7 @@ class TimeSection(Section):
     def __init__(self, theme: Theme) -> None:
         super().__init__(theme, "Time")
         self.bar = self.add(TimeBar(theme))
-        self.rows = {spent: self.add(TimeRow(theme, spent, STAGES[spent], spent)) for spent in Spent}
+        self.rows = {spent: self.add(TimeRow(theme, *STAGES[spent], spent)) for spent in Spent}
         self.total = self.add(TimeRow(theme, "Total", _TOTAL))
         tip = "Show every stage of all replies since rdchat was opened"
         self.ledger = self.add(push_button("Time Ledger", tip, self.ledger_requested.emit))

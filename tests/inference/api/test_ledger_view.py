@@ -52,41 +52,41 @@ def as_rows(recorded: tuple[LedgerEntry, ...]) -> list[tuple[int, str, int, floa
 
 def test_a_plain_reply() -> None:
     assert as_rows(PLAIN) == [
-        (0, "Reply", 1, 100.0),
-        (1, "Reading", 1, 25.0),
-        (2, "Chat template and tokens", 1, 2.0),
-        (2, "Reading the prompt", 2, 20.0),
-        (2, "First token", 1, 3.0),
-        (1, "Without draft", 10, 59.0),
-        (1, "Other", 10, 16.0),
-        (2, "Prepare steps", 9, 12.0),
-        (2, "Text", 10, 1.0),
-        (2, "Hand over tokens", 10, 2.0),
-        (2, "Not measured", 1, 1.0),
+        (0, "reply", 1, 100.0),
+        (1, "reading", 1, 25.0),
+        (2, "chat template and tokens", 1, 2.0),
+        (2, "reading the prompt", 2, 20.0),
+        (2, "first token", 1, 3.0),
+        (1, "without draft", 10, 59.0),
+        (1, "other", 10, 16.0),
+        (2, "prepare steps", 9, 12.0),
+        (2, "text", 10, 1.0),
+        (2, "hand over tokens", 10, 2.0),
+        (2, "not measured", 1, 1.0),
     ]
 
 
 def test_a_reply_in_rounds() -> None:
     assert as_rows(ROUNDS) == [
-        (0, "Reply", 1, 128.0),
-        (1, "Reading", 1, 28.0),
-        (2, "Chat template and tokens", 1, 2.0),
-        (2, "Reading the prompt", 2, 20.0),
-        (2, "Reading by the drafter", 1, 5.0),
-        (2, "First token", 1, 1.0),
-        (1, "Drafting", 4, 20.0),
-        (2, "Prepare drafts", 4, 2.0),
-        (2, "Beam search", 4, 8.0),
-        (2, "Wait for the draft", 1, 10.0),
-        (1, "Checking", 4, 68.0),
-        (2, "Forward and choice", 1, 20.0),
-        (2, "Forward, choice and the next draft", 3, 48.0),
-        (1, "Other", 9, 12.0),
-        (2, "Prepare steps", 4, 9.0),
-        (2, "Accept", 4, 1.0),
-        (2, "Text", 9, 1.0),
-        (2, "Commit", 4, 1.0),
-        (2, "Not measured", 1, 0.0),
+        (0, "reply", 1, 128.0),
+        (1, "reading", 1, 28.0),
+        (2, "chat template and tokens", 1, 2.0),
+        (2, "reading the prompt", 2, 20.0),
+        (2, "reading by the drafter", 1, 5.0),
+        (2, "first token", 1, 1.0),
+        (1, "drafting", 4, 20.0),
+        (2, "prepare drafts", 4, 2.0),
+        (2, "beam search", 4, 8.0),
+        (2, "wait for the draft", 1, 10.0),
+        (1, "checking", 4, 68.0),
+        (2, "forward and choice", 1, 20.0),
+        (2, "forward, choice and the next draft", 3, 48.0),
+        (1, "other", 9, 12.0),
+        (2, "prepare steps", 4, 9.0),
+        (2, "accept", 4, 1.0),
+        (2, "text", 9, 1.0),
+        (2, "commit", 4, 1.0),
+        (2, "not measured", 1, 0.0),
     ]
 
 
@@ -103,15 +103,15 @@ def test_exact_times_tell_the_forward_pass_and_the_choice_apart() -> None:
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:] == [
-        (1, "Drafting", 2, 6.0),
-        (2, "Prepare drafts", 2, 1.0),
-        (2, "Draft model", 6, 5.0),
-        (1, "Checking", 2, 12.0),
-        (2, "Forward", 2, 8.0),
-        (2, "Choice", 2, 4.0),
-        (1, "Other", 2, 2.0),
-        (2, "Prepare steps", 2, 2.0),
-        (2, "Not measured", 1, 0.0),
+        (1, "drafting", 2, 6.0),
+        (2, "prepare drafts", 2, 1.0),
+        (2, "draft model", 6, 5.0),
+        (1, "checking", 2, 12.0),
+        (2, "forward", 2, 8.0),
+        (2, "choice", 2, 4.0),
+        (1, "other", 2, 2.0),
+        (2, "prepare steps", 2, 2.0),
+        (2, "not measured", 1, 0.0),
     ]
 
 
@@ -125,21 +125,21 @@ def test_a_reply_with_a_shape() -> None:
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:5] == [
-        (1, "Drafting", 2, 20.0),
-        (2, "Prepare drafts", 2, 11.0),
-        (2, "Fit the format", 2, 1.0),
-        (2, "Wait for the draft", 2, 8.0),
+        (1, "drafting", 2, 20.0),
+        (2, "prepare drafts", 2, 11.0),
+        (2, "fit the format", 2, 1.0),
+        (2, "wait for the draft", 2, 8.0),
     ]
 
 
 def test_stages_of_another_version_are_other_work_and_their_waits_are_writing() -> None:
     recorded = ledger(("new", 3, 9.0), ("new/wait", 3, 8.0), ("not measured", 1, 0.0))
     assert as_rows(recorded) == [
-        (0, "Reply", 1, 9.0),
-        (1, "Without draft", 3, 8.0),
-        (1, "Other", 3, 1.0),
+        (0, "reply", 1, 9.0),
+        (1, "without draft", 3, 8.0),
+        (1, "other", 3, 1.0),
         (2, "new", 3, 1.0),
-        (2, "Not measured", 1, 0.0),
+        (2, "not measured", 1, 0.0),
     ]
 
 
@@ -155,14 +155,14 @@ def test_handing_a_round_to_the_device_is_its_call_and_a_draft_begun_ahead_is_a_
         ("not measured", 1, 0.0),
     )
     assert as_rows(recorded)[1:] == [
-        (1, "Drafting", 2, 6.0),
-        (2, "Prepare drafts", 2, 1.0),
-        (2, "Beam search", 2, 4.0),
-        (2, "Wait for the draft", 2, 1.0),
-        (1, "Checking", 2, 22.0),
-        (1, "Other", 2, 2.0),
-        (2, "Prepare steps", 2, 2.0),
-        (2, "Not measured", 1, 0.0),
+        (1, "drafting", 2, 6.0),
+        (2, "prepare drafts", 2, 1.0),
+        (2, "beam search", 2, 4.0),
+        (2, "wait for the draft", 2, 1.0),
+        (1, "checking", 2, 22.0),
+        (1, "other", 2, 2.0),
+        (2, "prepare steps", 2, 2.0),
+        (2, "not measured", 1, 0.0),
     ]
 
 
@@ -174,5 +174,5 @@ def test_nothing_recorded_is_nothing_shown() -> None:
 def test_names_of_any_kind_in_a_damaged_store_are_read() -> None:
     for name in ("", "/", "wait", "queue", "draft", "draft/wait", "//draft//wait", "round/draft/", "rank/queue"):
         recorded = (LedgerEntry(name, "", 1, 1.0), LedgerEntry(name, name, 1, 9.0))
-        assert grouped_entries(recorded)[0].name == "Reply"
+        assert grouped_entries(recorded)[0].name == "reply"
         assert all(ms >= 0 for ms in spent_ms(Statistics(ledger=recorded)).values())

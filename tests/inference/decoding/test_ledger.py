@@ -14,7 +14,6 @@ from rdchat.inference.api.ledger_view import (
     Spent,
     grouped_entries,
     ledger_csv,
-    ledger_note,
     ledger_rows,
 )
 from rdchat.inference.api.reply_statistics import LedgerEntry, Statistics
@@ -96,11 +95,6 @@ def test_the_csv_can_be_read_back() -> None:
     assert lines[0] == ["round", "0", "4", "20.0", "80.0", "", ""]
     assert lines[2] == ["lookup", "2", "2", "2.5", "5.0", "25.0", "round/draft"]
     assert len(lines) == len(ROWS)
-
-
-def test_the_note_says_whether_times_are_exact() -> None:
-    assert ledger_note(exact=True).startswith("Exact times")
-    assert ledger_note(exact=False).startswith("Stages that MLX computes together share a row")
 
 
 @pytest.mark.parametrize("profile", [False, True])

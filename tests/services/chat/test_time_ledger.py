@@ -63,9 +63,9 @@ def test_replies_add_up_the_one_under_way_included(replies: WrittenReplies) -> N
     replies.progress(1, 5.0)
     assert replies.verify == (4, 35.0)
     assert [(row.name, row.depth, row.total_ms) for row in replies.ledger.rows] == [
-        ("Reply", 0, 70.0),
-        ("Checking", 1, 35.0),
-        ("Other", 1, 35.0),
+        ("reply", 0, 70.0),
+        ("checking", 1, 35.0),
+        ("other", 1, 35.0),
     ]
 
 
@@ -77,7 +77,7 @@ def test_time_that_was_not_measured_is_kept_over_a_reset(replies: WrittenReplies
     progress(2.0)
     replies.ledger.reset()
     progress(5.0)
-    assert [(row.name, row.total_ms) for row in replies.ledger.rows] == [("Reply", 3.0), ("Other", 3.0)]
+    assert [(row.name, row.total_ms) for row in replies.ledger.rows] == [("reply", 3.0), ("other", 3.0)]
 
 
 def test_a_reset_midway_counts_from_then_on(replies: WrittenReplies) -> None:

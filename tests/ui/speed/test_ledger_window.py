@@ -96,7 +96,7 @@ def test_it_fills_while_a_reply_is_written_and_empties_on_reset(chat: Chat, ledg
     _measure(chat)
     chat.qtbot.waitUntil(lambda: len(ledger.tree.rows) == 5)
     assert ledger.note.text().startswith("Stages that MLX computes together")
-    assert [row.name for row in ledger.tree.rows] == ["Reply", "Reading", "Drafting", "Checking", "Other"]
+    assert [row.name for row in ledger.tree.rows] == ["reply", "reading", "drafting", "checking", "other"]
     assert ledger.tree.isExpanded(ledger.tree.model().index(0, 0))
     ledger.reset.click()
     chat.qtbot.waitUntil(lambda: ledger.tree.rows == ())
@@ -130,7 +130,7 @@ def test_the_table_is_saved_as_csv(chat: Chat, ledger: LedgerWindow, tmp_path: P
     _save(ledger, tmp_path / "ledger.csv")
     with (tmp_path / "ledger.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert [row["name"] for row in rows] == ["Reply", "Reading", "Drafting", "Checking", "Other"]
+    assert [row["name"] for row in rows] == ["reply", "reading", "drafting", "checking", "other"]
     assert float(rows[3]["percent_of_parent"]) == pytest.approx(60.0)
 
 

@@ -12,7 +12,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.models.training.texts import short_text
-from rdchat.ui.speed.figures import ENDS
+from rdchat.ui.speed.figures import ENDS, STAGES
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
@@ -533,7 +533,9 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
     laid_out = panel.speed, panel.time  # they are shown with the first figures
     chat.qtbot.waitUntil(lambda: all(part.height() >= part.sizeHint().height() for part in laid_out))
     place = panel.drafting.pos()
-    assert {spent.value: (row.value.text(), row.share.text()) for spent, row in rows.items() if row.isVisible()} == {
+    assert {
+        STAGES[spent][0]: (row.value.text(), row.share.text()) for spent, row in rows.items() if row.isVisible()
+    } == {
         "Reading": ("500 ms", f"11{space}%"),
         "Drafting": ("200 ms", f"4.4{space}%"),
         "Checking": ("3.20 s", f"71{space}%"),
