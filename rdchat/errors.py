@@ -23,7 +23,7 @@ class RdchatError(Exception):
 
     Attributes:
         message: One plain sentence: what happened, with the file, model or setting.
-        hint: One sentence: what to do next; empty where the message says it.
+        hint: One sentence: what to do next; empty if the message includes it.
     """
 
     def __init__(self, message: str, hint: str = "") -> None:

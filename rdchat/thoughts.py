@@ -101,7 +101,7 @@ class MarkerTokens:
     offsets: set[int] = field(default_factory=set)
 
     def refuse(self, marker: str, start: int) -> bool:
-        """Tell whether the characters of a marker are ordinary text."""
+        """Return whether the characters of a marker are ordinary text."""
         return marker in self.markers and start not in self.offsets
 
 
@@ -117,7 +117,7 @@ def end_of_begun(prompt: str) -> str:
 
 
 def may_mark(text: str, added: str) -> bool:
-    """Tell whether a marker may begin in what was added to a text, or so near before it that its meaning may change.
+    """Return whether a marker may begin in what was added to a text, or so near before it that its meaning may change.
 
     If not, what was added joins the part in which the text ended.
     """
@@ -151,8 +151,8 @@ def split_thoughts(
         begun: Whether the chat template began a thought.
         ended: Whether the model ended the reply itself; then a thought that it did not close is its answer.
         shaped: Whether the answer has a shape: only the chat template begins a thought, and markers behind it are data.
-        tokens: The control tokens of the text; None to tell markers by their characters. For a text that grows it is
-            the same object in each call.
+        tokens: The control tokens of the text; None to recognise markers by their characters. For a text that grows it
+            is the same object in each call.
     """
     if shaped:
         return _split_shaped(text, final, begun)
@@ -236,7 +236,7 @@ class _Parting:
             self._part(start, end, to_thought=False)
 
     def _pass_header(self, marker: str, start: int, end: int) -> None:
-        """Read the header of one of several messages: it says whether the message is a thought."""
+        """Read the header of one of several messages: it shows whether the message is a thought."""
         if marker == "<|message|>":
             position = max(self._last_end, start - _LONGEST_HEADER)
             # A regular expression alone would take a hundred times as long.
@@ -262,7 +262,7 @@ class _Parting:
             self._closing = _CLOSINGS[marker]
 
     def _is_wrapper(self, marker: str, start: int, end: int) -> bool:
-        """Tell whether a marker begins or ends a whole answer."""
+        """Return whether a marker begins or ends a whole answer."""
         if self._inside or not (self._seen or marker.startswith("<|")):
             return False
         return self._is_blank(self._last_end, start) or self._is_blank(end, len(self._text))

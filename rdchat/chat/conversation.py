@@ -151,7 +151,7 @@ class MadeWith:
 
 
 USUAL_OPTIONS = MadeWith()
-"""No options of its own: a reply is made as its chat says."""
+"""A reply without options of its own: the options of its chat apply."""
 
 
 @dataclass(frozen=True, slots=True)

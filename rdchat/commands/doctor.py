@@ -125,7 +125,8 @@ def advise(facts: Facts) -> list[Advice]:
         ),
         (not report["display"], "There is no display to show the window on.", "xvfb-run -a make run"),
         (
-            free < _ENOUGH_MEMORY_BYTES and not host.MACOS,  # macOS would give back more.
+            # On macOS the system would give back more memory.
+            free < _ENOUGH_MEMORY_BYTES and not host.MACOS,
             f"Only {size_text(free)} of memory is free.",
             "Close other apps, or add memory.",
         ),

@@ -131,7 +131,7 @@ def parse_json(data: bytes | str, damaged: str, hint: str = REFETCH_HINT) -> Any
 
     Args:
         data: Text, or bytes in UTF-8.
-        damaged: Says what is damaged, as the beginning of the message.
+        damaged: Name of the damaged thing, as the beginning of the message.
         hint: What to do about it.
 
     Raises:

@@ -114,7 +114,7 @@ class Drafters:
         )
 
     def facts(self, folder: Path) -> str:
-        """Return a sentence on how the drafter in a folder is used; empty where there is nothing to say."""
+        """Return a sentence on how the drafter in a folder is used; empty if it is used in the ordinary way."""
         head = self._heads.get(folder)
         return head.head.facts if head is not None and isinstance(head.head, BoundMtpHead) else ""
 
@@ -275,7 +275,7 @@ class Drafters:
     def _read_head(self, folder: Path) -> HeadModel:
         """Read a drafter; what was wrong with it is remembered until its files change.
 
-        One that does not fit into memory is tried anew: headers tell that, and closing other apps helps.
+        One that does not fit into memory is tried again: its size is known from headers, and closing other apps helps.
         """
         digest = stamp_of(folder).digest
         known, message, hint = self._failures.get(folder, ("", "", ""))

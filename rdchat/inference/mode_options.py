@@ -63,7 +63,7 @@ class ModeOptions:
             return ModeOption(mode, available=False, reason=str(error))
 
     def _left_out(self, settings: DraftSettings) -> str:
-        """Say which of the named drafters the automatic mode cannot use; empty if it can use all."""
+        """Return a sentence on the named drafters that the automatic mode cannot use; empty if it can use all."""
         named = {Mode.SPECULATIVE: settings.draft_model, Mode.DRAFTER: settings.drafter}
         options = [self._option(mode, settings) for mode, name in named.items() if name is not None]
         wrong = [option.reason for option in options if not option.available]
@@ -73,7 +73,7 @@ class ModeOptions:
         return " ".join(filter(None, [*problems, self._layers(settings.drafter)]))
 
     def _layers(self, named: str | None) -> str:
-        """Say why the model's MTP layers are not used, or how; empty where there is nothing to say."""
+        """Return a sentence on why the model's MTP layers are not used, or how; empty without any."""
         try:
             folder = self._drafters.drafter_folder(named)
         except RdchatError:

@@ -143,7 +143,7 @@ class ChatSession:
         Raises:
             PromptTooLongError: If the conversation leaves no room for a reply.
             ModelError: If the chat template refuses the conversation.
-            StoppedError: If `stopped` said so.
+            StoppedError: If `stopped` returned true.
         """
         self._warming = None
         self._end_running(request.partition)

@@ -277,7 +277,7 @@ class Answer:
 
 
 def headers_for(request: ReplyRequest, models: ServedModels) -> dict[str, str]:
-    """Return the headers that name what has no effect or no grammar, and the model in place of an unknown one."""
+    """Return the headers that name fields without effect or grammar, and the model that replaces an unknown one."""
     headers = {}
     unenforced = request.shape.left_out if request.shape else ()
     for label, names in (("ignored", request.ignored), ("unenforced", unenforced)):

@@ -96,7 +96,7 @@ def cors_headers(headers: Headers) -> dict[str, str]:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether an address to listen on lets in this machine only."""
+    """Return whether an address to listen on lets in this machine only."""
     address = _address(host)
     return host.lower() == "localhost" if address is None else address.is_loopback
 

@@ -19,7 +19,7 @@ from rdchat.server.settings import ServerSettings
 _Event = GenerationEvent | ModelInfo | ApiError
 _FINAL = (ReplyEnd, ModelInfo, ApiError)
 _REPORT_INTERVAL_S = 0.1
-# Longest wait that a client is asked for.
+# Longest wait that is suggested to a client.
 _LONGEST_WAIT_S = 60
 _STOPPED = "The person at the machine stopped this request."
 

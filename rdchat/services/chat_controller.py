@@ -146,7 +146,7 @@ class ChatController(QObject):
     # Messages
 
     def send(self, text: str) -> None:
-        """Add a prompt and have it answered, or say why not with `prompt_refused`.
+        """Add a prompt and begin its reply, or emit `prompt_refused` with the reason.
 
         While the engine is not free it waits in the queue (`UnsentMemory`). Without a model the chosen one is loaded.
         """

@@ -22,8 +22,8 @@ class Transfers:
     """Runs long tasks in a child process; the store stays usable meanwhile.
 
     A task calls `on_progress` with each `Progress`, and `on_end` once with its result or an RdchatError; a
-    CancelledError says that the person stopped it. A restore is prepared first, which changes nothing, and then carried
-    out at once, with no reply under way.
+    CancelledError means that the person stopped it. A restore is prepared first, which changes nothing, and then
+    carried out at once, with no reply under way.
 
     Args:
         controller: The open chat and its services.

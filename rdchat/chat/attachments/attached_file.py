@@ -13,7 +13,7 @@ _LONGEST_NAME = 120
 
 
 class FileRefusedError(RdchatError):
-    """A file cannot be read; the message says why, the hint what to do instead."""
+    """A file cannot be read; the message gives the reason, the hint a remedy."""
 
 
 class FileKind(StrEnum):

@@ -164,7 +164,7 @@ def _beginning_of(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> str | No
             parser.Parse(b"", True)
     except MemoryError:
         raise
-    except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth tells of the text
+    except Exception:  # noqa: S110  no XML, or cannot be unpacked: a picture may be damaged, and mammoth reports damaged text
         pass
     return beginnings[0] if beginnings else None
 

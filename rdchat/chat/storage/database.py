@@ -182,7 +182,7 @@ class Database:
             job.cancel()
 
     def replace(self, replace: Callable[[], None]) -> None:
-        """Close the file, call `replace` to put another one in its place, and continue with that.
+        """Close the file, call `replace` to replace it by another one, and continue with that.
 
         This version has opened the new file before, so it is not checked again. The lock is kept.
         """
@@ -282,7 +282,7 @@ class Database:
     # On the opening thread
 
     def _report_notices(self) -> None:
-        """Report what the writer found, and read from the file that it brought back."""
+        """Report the writer's notice, and read from the file that it restored."""
         while self._notices and threading.get_ident() == self._owner:
             self._close_reader()
             self.on_notice(self._notices.pop(0))

@@ -72,7 +72,7 @@ def harden(connection: sqlite3.Connection) -> None:
 
 
 def trust(connection: sqlite3.Connection) -> None:
-    """Allow the triggers of a schema that was found to be ours."""
+    """Allow the triggers of a schema that was checked."""
     connection.setconfig(sqlite3.SQLITE_DBCONFIG_TRUSTED_SCHEMA, True)
 
 

@@ -136,7 +136,7 @@ class MessageTree:
         return sorted(spans.items())
 
     def latest_below(self, message_id: int) -> tuple[int, int]:
-        """Return (counter, id) of the message shown last among one and all below it, without deleted ones."""
+        """Return (counter, id) of the last visible message among one and all below it, without deleted ones."""
         latest = (-1, message_id)
         for spans in batched(self.below(message_id), _SPANS_AT_ONCE):
             within = " OR ".join(["id >= ? AND id < ?"] * len(spans))
@@ -211,7 +211,7 @@ class MessageBin:
         self._database, self._clock = database, clock
 
     def delete(self, message_id: int) -> DeletedMessage:
-        """Hide a message and all below it; then the alternative shown last is shown, or else the parent."""
+        """Hide a message and all below it; the alternative that was visible last appears, or else the parent."""
 
         def delete(connection: sqlite3.Connection) -> DeletedMessage:
             row = connection.execute(
@@ -234,7 +234,7 @@ class MessageBin:
         return self._database.write(delete)
 
     def restore(self, deleted: DeletedMessage) -> None:
-        """Undo a deletion, and show what was shown before it."""
+        """Undo a deletion, and return to the path that was visible before it."""
         self._database.write(lambda connection: _restore(connection, deleted.message_id, lambda: deleted.visible_id))
 
     def restore_last(self, conversation_id: int) -> int | None:

@@ -91,9 +91,11 @@ class ImportWriter:
     # On the writer's thread
 
     def _adding(self, chat: FullChat) -> Generator[None]:
-        about = chat.about
-        pinned_at = about.updated_at if about.pinned_at is not None and not about.archived else None
-        chat, first = replace(chat, about=replace(about, pinned_at=pinned_at)), len(self._chats)
+        conversation = chat.about
+        pinned_at = (
+            conversation.updated_at if conversation.pinned_at is not None and not conversation.archived else None
+        )
+        chat, first = replace(chat, about=replace(conversation, pinned_at=pinned_at)), len(self._chats)
         for chat_id in inserting(self._database.connection, chat):
             self._chats[first:] = [chat_id]
             yield

@@ -64,7 +64,7 @@ def as_markdown(chat: FullChat, system_prompt: str, sampling: SamplingParams, *,
 
 
 def _display_path(messages: Sequence[Message]) -> list[Message]:
-    """Return the shown path: from a first message to the one activated last."""
+    """Return the visible path: from a first message to the one activated last."""
     step = max(messages, key=lambda message: message.activated, default=None)
     path = []
     while step is not None:
@@ -255,7 +255,7 @@ def _read(connection: sqlite3.Connection, chats: Sequence[int], progress: TaskPr
 
 
 def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
-    """Write texts, each with its title, to files of a new folder, which appears whole or not at all."""
+    """Write texts, each with its title, to files of a new folder, which appears when it is complete or not at all."""
     if folder.exists() or folder.is_symlink():
         raise StorageError(f"{folder} already exists.", "Choose another name.")
     partial = folder.with_name(f"part-{folder.name}-{os.getpid()}")
@@ -266,7 +266,7 @@ def _write_folder(folder: Path, texts: Iterator[tuple[str, str]]) -> None:
             (partial / _free_name(title, names)).write_text(text, encoding="utf-8")
         partial.rename(folder)
     except OSError as error:
-        raise file_error(error, f"{folder} cannot be written", "Choose another place.") from error
+        raise file_error(error, f"{folder} cannot be written", "Choose another folder.") from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

@@ -48,7 +48,7 @@ class FileReport:
         without: Imported chats that lack something.
         already_here: Titles of chats that were already in the store.
         not_taken: Chats that could not be imported.
-        problem: A sentence that says why nothing was imported; empty if the file could be read.
+        problem: A sentence: why nothing was imported; empty if the file could be read.
     """
 
     file: str

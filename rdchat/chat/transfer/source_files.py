@@ -55,7 +55,7 @@ class UnreadableFileError(StorageError):
 
 
 class OutOfBoundsError(UnreadableFileError):
-    """JSON exceeds the limits for one chat. `reason` says how, as the end of a sentence."""
+    """JSON exceeds the limits for one chat. `reason` is the end of a sentence about it."""
 
     def __init__(self, what: str, reason: str) -> None:
         super().__init__(f"{what} {reason}.")

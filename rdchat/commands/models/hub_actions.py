@@ -178,7 +178,7 @@ def add_mtp(parser: argparse.ArgumentParser) -> None:
 
 
 def mtp(args: argparse.Namespace) -> int:
-    """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person says no."""
+    """Get MTP layers, or resume; Ctrl-C pauses. The exit status is 1 if the person refuses."""
     from rdchat.inference.models.mtp_source import find_layers  # noqa: PLC0415  NumPy: the other commands need none
 
     api = HubApi(Tokens().access(find_endpoint()))

@@ -174,7 +174,7 @@ def _verdict_lines(verdict: Verdict) -> list[str]:
 
 
 def delete(args: argparse.Namespace) -> int:
-    """Delete a model; the exit status is 1 if the person says no."""
+    """Delete a model; the exit status is 1 if the person refuses."""
     card = card_of(args)
     if reason := reason_not_to_delete(card):
         raise ModelError(f"rdchat cannot delete {args.model}.", reason)

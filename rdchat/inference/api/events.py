@@ -140,7 +140,7 @@ class TokenEvent:
         tree: The round's prefix tree, with the round's last token, where the request asks for a trace.
         log_prob: The target's log-probability of the token before temperature and filters, where the request asks for a
             trace or for `top_log_probs`; otherwise None.
-        alternatives: The most likely tokens at its index, the most likely first, as many as `top_log_probs` says. The
+        alternatives: The `top_log_probs` most likely tokens at its index, the most likely first. The
             token itself need not be among them.
         data: Text of this token alone in UTF-8, as in `LikelyToken`, if the request asks for `top_log_probs`.
         control_offsets: Offsets in the reply's text of the control tokens that became known with this token. Their
@@ -224,7 +224,7 @@ class ModeOption:
     Attributes:
         mode: The mode.
         available: Whether it can run now.
-        reason: A sentence: why it cannot run, or what limits it; empty if there is nothing to say.
+        reason: A sentence: why it cannot run, or what limits it; empty if it runs without limits.
         source: Path or name of the drafter; empty without one.
         command: A shell command that makes the mode available; empty without one.
         trees: Whether beams of the mode make a tree; else a draft is a single path, whatever the number of beams.

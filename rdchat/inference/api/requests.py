@@ -171,7 +171,7 @@ class SamplingDefaults:
     small: bool = False
 
     def source(self, name: str) -> str:
-        """Say where a value comes from; empty where it is the same for every model."""
+        """Return the source of a value, for people; empty if it is the same for every model."""
         if name in self.from_model:
             return "From the model"
         return "For a small model" if self.small and name == "temperature" else ""
@@ -302,7 +302,7 @@ class GenerationRequest:
         if self.text is None:
             self._check_messages()
         else:
-            require(not self.messages and not self.tools, "text", "beside messages or tools", "alone")
+            require(not self.messages and not self.tools, "text", "given with messages or tools", "alone")
             if not self.text:
                 raise InvalidSettingError("The prompt is empty.", "Give a text to continue.")
         if self.top_log_probs is not None:

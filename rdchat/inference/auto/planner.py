@@ -196,7 +196,7 @@ class Planner:
 
 
 def explanation(choice: Choice | None, drafts: bool, measured: bool) -> str:
-    """Say what is expected of a choice that was taken, or why none was.
+    """Return a sentence on the expected gain of a choice, or on why nothing is drafted.
 
     Args:
         choice: The best plan that drafts.

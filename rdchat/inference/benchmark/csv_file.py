@@ -157,7 +157,7 @@ def read_csv(paths: Sequence[Path]) -> BenchResult:
     If only Apple's file of recurrent drafting is given, the plain one in the same folder is read too.
 
     Raises:
-        RdchatError: If a file cannot be read or is invalid; the message says which line, and what is wrong.
+        RdchatError: If a file cannot be read or is invalid; the message names the line and the error.
     """
     tables = [_read_rows(path) for path in paths]
     if any("mode" in table[0].cells for table in tables):

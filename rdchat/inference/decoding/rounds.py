@@ -259,7 +259,7 @@ class RoundIterator(ReplyIterator):
             self._drafter.observe(fed[0], self._reply.token_ids[-len(path) :], done.verified, path)
 
     def _traced(self, done: _Round, path: list[int], events: list[TokenEvent]) -> list[TokenEvent]:
-        """Add log-probabilities, and the tree to the last event, where a trace is wanted."""
+        """Add log-probabilities, and the tree to the last event, if a trace is requested."""
         if done.log_probs is None:
             return events
         chosen = fetch(done.log_probs.chosen).tolist()

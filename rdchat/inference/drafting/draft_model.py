@@ -247,7 +247,7 @@ class DraftModelDrafter(Drafter):
     def _accepted(self, tokens: list[int], path: list[int]) -> int:
         """Return how many of the fed tokens were accepted; arguments as for `observe`.
 
-        An answer's shape drops nodes and adds others, so that their numbers say nothing.
+        An answer's format drops nodes and adds others, so that their numbers mean nothing.
         """
         if not (self._shaped and self._fed):
             return sum(0 < node <= len(self._fed) for node in path)

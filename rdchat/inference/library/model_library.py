@@ -187,7 +187,7 @@ def installed_models(read: Callable[[Path], FolderFacts] = read_facts) -> tuple[
 
 
 def problem_of(model: str) -> str:
-    """Return a sentence that says why a folder or file cannot be loaded; empty where its headers are right.
+    """Return a sentence on why a folder or file cannot be loaded; empty if its headers are right.
 
     Args:
         model: The path.

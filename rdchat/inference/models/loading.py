@@ -222,7 +222,7 @@ def _unfit(name: str, error: Exception) -> ModelError:
 
 
 def _convert(network: nn.Module, config: dict[str, object], dtype: Dtype, files: ModelFiles) -> tuple[nn.Module, str]:
-    """Convert lazy weights to the wanted precision, still lazy; return them with its name, such as `6bit`."""
+    """Convert lazy weights to the requested precision, still lazy; return them with its name, such as `6bit`."""
     own = config.get("quantization")
     own_bits = own.get("bits") if isinstance(own, dict) else None
     if stays_quantized(own_bits, dtype):

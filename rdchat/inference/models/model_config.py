@@ -26,7 +26,7 @@ _CONTEXT_KEYS = (
     "model_max_length",
 )
 _LONGEST_CONTEXT = 2**31 - 1
-# For models whose files do not tell, such as some recurrent ones.
+# For models whose files do not give it, such as some recurrent ones.
 _UNKNOWN_CONTEXT = 4096
 LAYER_KEYS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 HEAD_KEYS = ("num_attention_heads", "n_head", "n_heads", "num_heads")
@@ -154,7 +154,7 @@ def context_length(config: Mapping[str, Any], folder: Path) -> int:
     path = folder / "tokenizer_config.json"
     tokenizer = read_json(path) if path.exists() else None
     named = tokenizer.get("model_max_length") if isinstance(tokenizer, dict) else None
-    # Tokenizers without a limit say 1e30.
+    # Tokenizers without a limit have 1e30 here.
     return named if isinstance(named, int) and 0 < named <= _LONGEST_CONTEXT else _UNKNOWN_CONTEXT
 
 

@@ -270,7 +270,7 @@ def check_model_folder(folder: Path) -> ModelFiles:
     """Check a model folder by its headers alone, in milliseconds.
 
     Raises:
-        ModelError: Says what is wrong with which file: missing, empty, not a model folder, a damaged config, an
+        ModelError: Names the file and its problem: missing, empty, not a model folder, a damaged config, an
             unsupported architecture or quantisation, weights missing or incomplete, no tokenizer, no permission to
             read.
     """

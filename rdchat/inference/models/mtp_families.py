@@ -28,7 +28,7 @@ _REFUSED = {
 
 
 def stated_layers(config: Mapping[str, Any]) -> int:
-    """Return how many MTP layers a model's configuration says it was published with."""
+    """Return the number of MTP layers that a model's configuration states."""
     counts = (text_config(config).get(key, config.get(key)) for key in _COUNTS)
     return next((count for count in counts if type(count) is int and count > 0), 0)
 

@@ -48,7 +48,7 @@ _CHECKS = ("a", " a ,b", "Hello, world!\n\n 123 \u00e9\u6f22\U0001f600")
 
 
 def drops_thoughts(render: Render, source: str, variables: dict[str, Any]) -> bool:
-    """Tell whether a template removes the thoughts of earlier replies, or refuses them in the text.
+    """Return whether a template removes the thoughts of earlier replies, or refuses them in the text.
 
     Args:
         render: Applies the template to turns, with variables.

@@ -25,7 +25,7 @@ _MAX_GROWTH, _SMALL_RESULT = 8, 2**22
 
 
 def is_control(text: str, special: bool, template: str) -> bool:
-    """Tell whether an added token is a control token.
+    """Return whether an added token is a control token.
 
     Special tokens are, and those in brackets that the chat template writes. Others, such as Gemma's `<table>` or runs
     of spaces, are ordinary parts of a text.

@@ -185,7 +185,7 @@ class Embedding:
                 schema[key] = int(schema[key])
 
     def _loosen_one_of(self, schema: dict[str, Any], resolver: Any) -> None:
-        """Make `oneOf` an `anyOf`; it says the same where no value fits two of the schemas."""
+        """Make `oneOf` an `anyOf`; it means the same if no value fits two of the schemas."""
         given = schema["oneOf"]
         branches = [_skeleton(_inlined(each, resolver)) for each in given]
         apart = len(branches) <= _MAX_BRANCHES and self._is_followed({"oneOf": branches})
@@ -221,7 +221,7 @@ class Embedding:
         self.left_out += wrong
 
     def _is_followed(self, schema: dict[str, Any]) -> bool:
-        """Tell whether llguidance knows all parts of a small schema."""
+        """Return whether llguidance knows all parts of a small schema."""
         from rdchat.inference.prompts.shape_grammar import is_followed  # noqa: PLC0415  it imports this module
 
         key = json.dumps(schema)
@@ -248,7 +248,7 @@ def _inlined(schema: Any, resolver: Any) -> Any:
 
 
 def _skeleton(schema: Any) -> Any:
-    """Return what may tell the values of a schema from those of another: types, values and tags."""
+    """Return what may distinguish the values of a schema from those of another: types, values and tags."""
     if not isinstance(schema, dict):
         return schema
     tags = {

@@ -45,7 +45,7 @@ def _self_contained(source: str) -> str:
 
 
 def is_followed(schema: str) -> bool:
-    """Tell whether a grammar can follow a small JSON schema, looked at for some 2 ms."""
+    """Return whether a grammar can follow a small JSON schema, looked at for some 2 ms."""
     grammar = llguidance.LLMatcher.grammar_from_json_schema(schema, overrides=_JSON)
     return not llguidance.LLMatcher(llguidance.LLTokenizer("byte"), grammar, log_level=0, limits=limits()).is_error()
 

@@ -39,7 +39,7 @@ def short_id(text: str) -> str:
 
 
 def call_as_text(call: ToolCall) -> str:
-    """Return a call as JSON, as models without calls in their template are told to write it."""
+    """Return a call as JSON, in the form that the prompt asks for if the template has no calls."""
     return json.dumps({"name": call.name, "arguments": json.loads(call.arguments)}, ensure_ascii=False)
 
 

@@ -84,7 +84,7 @@ class TokenizerProcess:
         return self._request("load", folder, request, limits, waiting=waiting, read=_control_of)
 
     def encode(self, folder: Path, waiting: Waiting, **request: Any) -> list[int]:
-        """Return the token ids from `TokenizerCalls.encode`; `ModelPrompts.encode` says what is raised.
+        """Return the token ids from `TokenizerCalls.encode`; `ModelPrompts.encode` lists the errors.
 
         Args:
             folder: The model's folder.

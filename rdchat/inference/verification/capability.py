@@ -216,7 +216,7 @@ def row_errors(actual: npt.NDArray[np.float32], expected: npt.NDArray[np.float32
 
 
 def median_error(errors: Sequence[float]) -> float:
-    """Return the median, since a row for which a router picked other experts says nothing of the others."""
+    """Return the median, since a row for which a router picked other experts is not typical of the others."""
     return float(np.median(errors))
 
 

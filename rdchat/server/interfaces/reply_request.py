@@ -64,7 +64,7 @@ class ReplyRequest:
         shape: Format of the answer; that of a forced tool call is a part of it.
         top_log_probs: See `GenerationRequest.top_log_probs`.
         effort: How much to think: one of OpenAI's values, or "on"; empty leaves it to the model.
-        show_thoughts: Whether thoughts are sent beside the answer.
+        show_thoughts: Whether thoughts are sent besides the answer.
         token_ids: Whether the token ids of each reply are sent.
         ignored: Names of the request's fields without an effect.
     """
@@ -96,7 +96,7 @@ class ReplyRequest:
         return len(self.prompts) * self.choices
 
     def ids_of(self, choice: "Choice") -> dict[str, Any]:
-        """Return the token ids of a reply, if they are asked for, as vLLM names them."""
+        """Return the token ids of a reply, if they are requested, as vLLM names them."""
         return {"token_ids": list(choice.last.token_ids)} if self.token_ids else {}
 
     def request(self, index: int, info: ModelInfo, draft: DraftSettings, partition: str) -> GenerationRequest:
@@ -251,7 +251,7 @@ def _read_sampling(fields: Fields, *names: str) -> dict[str, Any]:
 
 
 def read_thinking(fields: Fields, effort: str) -> str:
-    """Return how much to think: `effort`, unless `enable_thinking` says otherwise, alone or as a template's switch."""
+    """Return how much to think: `effort`, unless `enable_thinking` is given, alone or as a template's switch."""
     template = fields.part("chat_template_kwargs") or Fields({})
     given = [each.flag("enable_thinking") for each in (fields, template) if each.take("enable_thinking") is not None]
     if False in given:

@@ -51,7 +51,7 @@ class UpdateCheck(QObject):
 
     @Slot()
     def look(self) -> None:
-        """Look for a new version, unless that was done today or the person did not say yes."""
+        """Look for a new version, unless that was done today or the person has not agreed."""
         settings, today = self._settings.values, self._today().isoformat()
         if not self.address or not settings.looks_for_updates or settings.looked_for_updates == today:
             return

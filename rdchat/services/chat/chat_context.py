@@ -239,7 +239,7 @@ class ChatContext(QObject):
         return None if use is None or use.fits or use.last_id != self._end() else use
 
     def refuses(self, text: str) -> bool:
-        """Tell whether a prompt was counted and is too long."""
+        """Return whether a prompt was counted and is too long."""
         use = self.outgrown
         return use is not None and self.meter.current and use.typed == text.strip()
 

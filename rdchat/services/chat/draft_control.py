@@ -102,13 +102,13 @@ class DraftControl(QObject):
         self.look_for_drafters()
 
     def look_for_drafters(self) -> None:
-        """Search for drafters; `changed` follows once the engine has told which fit the model."""
+        """Search for drafters; `changed` follows when the engine has reported which ones fit the model."""
         if self._search is not None and self.model.info is not None:
             self._search.look(self.model.info.path)
 
     @property
     def drafters(self) -> tuple[ModelCard, ...]:
-        """The drafters on this machine that were checked against the loaded model; `problem` says why one fails."""
+        """The drafters on this machine that were checked against the loaded model, each with its `problem`."""
         results = self._search.results if self._search is not None else ()
         fits = ((each, self._fits.get(each.model)) for each in results)
         checked = (replace(each, problem=fit.problem, match=fit.match) if fit else each for each, fit in fits)
@@ -154,7 +154,7 @@ class DraftControl(QObject):
     def refresh_options(self, *, load: bool = False) -> None:
         """Ask the engine again, as a drafter may have been trained since. Its last answer holds until then.
 
-        It only reads small files, unless it is to load what drafts. During a reply it is asked once that has ended.
+        It only reads small files, unless it loads the drafter. During a reply it waits until that has ended.
         """
         if self.ready and self._running is None:
             about = self.settings

@@ -181,7 +181,7 @@ class Replies(QObject):
             self.state_changed.emit()
 
     def _finish(self, live: Reply, end: ReplyEnd | None) -> None:
-        """End a reply as the engine says, or as stopped where the engine never had it."""
+        """End a reply as the engine reports, or as stopped if the engine never had it."""
         tokens, trailing_text = (len(end.token_ids), end.trailing_text) if end else (None, "")
         self.traces.end(live.message.id, tokens, trailing_text)
         cancelled = end is not None and end.finish_reason is FinishReason.CANCELLED

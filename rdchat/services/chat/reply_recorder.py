@@ -101,7 +101,7 @@ class Reply:
             self.message = replace(self.message, thinking=Thinking(begun=True))
 
     def set_sampling(self, usual: SamplingParams) -> SamplingParams:
-        """Record how the tokens are chosen: as the reply's own options say, or else in the usual way."""
+        """Record how the tokens are chosen: by the reply's own options, or else by the given ones."""
         made_with = self.message.made_with or MadeWith()
         sampling = made_with.sampling or usual
         self.message = replace(self.message, made_with=replace(made_with, sampling=sampling))
@@ -112,7 +112,7 @@ class Reply:
         self.stopping, self.message = True, replace(self.message, error=error)
 
     def finish(self, end: ReplyEnd | None = None, model: str | None = None) -> None:
-        """End as the engine says; without `end` it was stopped before the engine had it.
+        """End as the engine reports; without `end` it was stopped before the engine had it.
 
         The engine's final text counts; of a continued reply it knows the last part.
         """

@@ -27,7 +27,7 @@ from rdchat.services.engine.engine_request import BenchEnd, EngineEvent, EngineR
 class Benchmark(QObject):
     """Runs one plan at a time and keeps its results until the next one begins.
 
-    `ended` says whether it was stopped.
+    `ended` is emitted with whether it was stopped.
 
     Attributes:
         plan: The last plan that was started.

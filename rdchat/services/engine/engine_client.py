@@ -158,7 +158,7 @@ class EngineClient(QObject):
 
     @property
     def writing(self) -> bool:
-        """Whether a reply or a benchmark is wanted, for the window or for the server: other work yields to it."""
+        """Whether a reply or a benchmark runs or waits, for the window or for the server: other work yields to it."""
         return any(isinstance(each.command, Writing) for each in self._open)
 
     def count_tokens(self, prompt: Sequence[ChatMessage] | GenerationRequest) -> int:
@@ -230,7 +230,7 @@ class EngineClient(QObject):
 
     @Slot()
     def _on_thread_finished(self) -> None:
-        """Fail the requests that are left open by a thread that ended without being asked to."""
+        """Fail the requests that are left open by a thread that ended unexpectedly."""
         if self._closing:
             return
         _LOG.error("The engine thread ended by itself")

@@ -128,7 +128,7 @@ class EngineWorker(QObject):
             self._post(request, last)
 
     def _carry_out(self, request: EngineRequest) -> EngineEvent:
-        """Do what a request says and post its events but the last one, which is returned."""
+        """Carry out a request and post its events, except for the last one, which is returned."""
         request.check()
         engine = self._ready_engine()
         match request.command:

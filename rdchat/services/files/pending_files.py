@@ -109,7 +109,7 @@ class PendingFiles(QObject):
 
     @property
     def to_shorten(self) -> Sequence[PendingFile]:
-        """The files that do not fit beside the shorter ones: a part of each is to be chosen."""
+        """The files that do not fit together with the shorter ones; the person must choose a part of each."""
         room = self.room
         if not self.excess or room is None:
             return ()

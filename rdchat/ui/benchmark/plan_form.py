@@ -199,14 +199,14 @@ class PlanForm(QWidget):
         return BenchPlan(sweep.cells(), prompts, replies, trials, mlx_lm=self.mlx_lm.isChecked())
 
     def _sizes(self, name: str) -> tuple[int, ...]:
-        """Return the numbers of a size; none if no chosen mode has it, whatever the field holds."""
+        """Return the numbers of a size; none if no chosen mode uses it."""
         return self.sizes[name].numbers() if self.sizes[name].isEnabledTo(self) else ()
 
     def _chosen(self) -> tuple[Mode, ...]:
         return tuple(mode for mode, box in self.modes.items() if box.isChecked() and box.isEnabledTo(self))
 
     def _show_options(self) -> None:
-        """Enable the modes that the loaded model can run; the others say why not."""
+        """Enable the modes that the loaded model can run; tooltips give the reasons for the others."""
         for mode, box in self.modes.items():
             reason = self._reason(mode)
             box.setEnabled(not reason)

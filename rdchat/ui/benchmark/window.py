@@ -204,7 +204,7 @@ class BenchmarkWindow(SideWindow):
         ask_to_open(self, "Open a benchmark", FileMode.ExistingFiles, self.open_files, _RESULT_KINDS)
 
     def open_files(self, names: list[str]) -> None:
-        """Show the benchmark of one file, or of Apple's two, or say why that failed."""
+        """Show the benchmark of one file, or of Apple's two, or the reason why that failed."""
         opened = f"From {', '.join(Path(name).name for name in names)}"
         self._attempt(lambda: self.show_result(read_csv([Path(name) for name in names])), opened)
 
@@ -212,7 +212,7 @@ class BenchmarkWindow(SideWindow):
         ask_to_save(self, "Export the benchmark", "benchmark.csv", _EXPORT_KINDS, self.save)
 
     def save(self, name: str) -> None:
-        """Write the benchmark to a file, or say why that failed."""
+        """Write the benchmark to a file, or show why that failed."""
         result = self._result
         assert result is not None, "there is nothing to export before"
         self._attempt(lambda: export(result, Path(name)), f"Saved as {Path(name).name}")

@@ -68,7 +68,7 @@ class ContextRing(QWidget):
 
 
 def context_text(use: ContextUse) -> str:
-    """Say a count in a sentence."""
+    """Return a sentence with the count."""
     if use.tokens is None:
         return f"This chat is far too long for this model ({use.limit:,} tokens)."
     typed = "This chat and your message take" if use.typed else "This chat takes"
@@ -171,7 +171,7 @@ def local_files(data: QMimeData) -> list[str]:
 
 
 class Composer(QWidget):
-    """The field and its buttons in one rounded frame; a line below says why a message was not sent.
+    """The field and its buttons in one rounded frame; a line below shows why a message was not sent.
 
     While a reply is written in this chat, the button stops it; a second button sends the next message.
     """

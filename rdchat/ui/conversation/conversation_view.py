@@ -96,7 +96,7 @@ class WaitingList(QWidget):
         self.hide()
 
     def show_messages(self, messages: list[WaitingMessage], title: str) -> None:
-        """Show these messages; the title says what they wait for."""
+        """Show these messages; the title shows what they wait for."""
         self.title.setText(title)
         if messages == self._messages:
             return
@@ -288,7 +288,7 @@ class ConversationView(Ground):
     # The composer
 
     def quote_selection(self) -> None:
-        """Quote the selected text of a message into the field, or say that nothing is selected."""
+        """Quote the selected text of a message into the field, or show that nothing is selected."""
         if not self.transcript.quote_selection():
             self.composer.show_note("Select some text of a message first, then quote it.")
 

@@ -85,13 +85,13 @@ class Notices(QObject):
         self._show("storage", notice.title, notice.detail, *_DANGER)
 
     def show_refused_model(self, text: str) -> None:
-        """Say why a file that was dropped is no model."""
+        """Show why a dropped file is no model."""
         self._show("dropped model", "This cannot be loaded as a model", text, *_DANGER)
 
     # Models
 
     def show_model(self) -> None:
-        """Say that a model did not load, or that none is loaded."""
+        """Show that a model did not load, or that none is loaded."""
         slot = self._controller.model_slot
         if slot.failure is None:
             self.area.close_banner("model")
@@ -118,7 +118,7 @@ class Notices(QObject):
         self._show("model", "The model did not load", detail, *_DANGER, actions=actions)
 
     def _show_borrowed(self) -> None:
-        """Say which model writes one reply, and which one comes back then."""
+        """Show which model writes one reply, and which one is loaded again afterwards."""
         borrowed = self._controller.borrowed
         if (loan := borrowed.loan) is None:
             self.area.close_banner("borrowed")

@@ -33,7 +33,7 @@ _BREAK = re.compile("([\n\u2029\ufdd0\ufdd1])")
 
 
 class TokenView(OfflineBrowser):
-    """Shows a trace. The token shown elsewhere is the one under the pointer, else the cursor's; arrow keys move it.
+    """Shows a trace. The current token is the one under the pointer, else the cursor's; arrow keys move the cursor.
 
     Attributes:
         current: The cursor's token; -1 if there is none.

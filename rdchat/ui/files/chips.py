@@ -54,7 +54,7 @@ class FileChip(QAbstractButton):
         row((lines, 1), *ends, within=self, spacing=TIGHT, margins=margins)
 
     def show_file(self, name: str, detail: str, color: str = "muted", *, tip: str = "") -> None:
-        """Show a name and, in a colour of `Colors`, a line below it; `tip` says more in the tooltip."""
+        """Show a name and, in a colour of `Colors`, a line below it; `tip` has details for the tooltip."""
         self._name.setText(name)
         self._detail.show_text(detail, color)
         self.setAccessibleName(f"{name}, {detail}")

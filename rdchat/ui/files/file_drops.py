@@ -66,7 +66,7 @@ def look_at(paths: tuple[str, ...], problem: Callable[[str], str], *, takes_file
 
 
 def is_model(path: Path) -> bool:
-    """Tell whether a path is meant as a model: a folder, or a file of weights."""
+    """Return whether a path may be a model: a folder, or a file of weights."""
     return path.suffix.lower() in {".gguf", ".safetensors"} or path.is_dir()
 
 

@@ -256,7 +256,7 @@ class Sidebar(Ground):
             self.row_actions.erase(thing)
 
     def _list_chat(self, conversation_id: int) -> None:
-        """Leave whatever hides a chat: a search, the archive, a collapsed folder."""
+        """Leave a search, the archive or a collapsed folder that hides a chat."""
         self.show_location(Location.CHATS)
         chat, order = self._chats.find(conversation_id), self._chats.order
         if chat is None:

@@ -282,12 +282,12 @@ class SpeedPanel(QScrollArea):
             section.show_figures(self._source)
 
     def _writes_elsewhere(self) -> bool:
-        """Tell whether the reply that is being written is in another chat than the open one."""
+        """Return whether the reply that is being written is in another chat than the open one."""
         chat, live = self._controller.chat.stored_conversation, self._controller.replies.live
         return not live or chat is None or live[-1].message.conversation_id != chat.id
 
     def _owner(self, busy: bool) -> str:
-        """Return whose figures are shown, such as `Last reply · Auto`."""
+        """Return a text that names the reply of the figures, such as `Last reply · Auto`."""
         reply = "Last reply" if not busy else "Reply in another chat" if self._is_elsewhere else "This reply"
         if not busy and not self._source.statistics.prompt_tokens:
             return "No reply yet"

@@ -68,7 +68,7 @@ def show_in_front(window: QWidget) -> None:
 
 
 def announce(widget: QWidget) -> None:
-    """Have a screen reader say the widget's accessible description."""
+    """Have a screen reader read the widget's accessible description."""
     if QAccessible.isActive():
         QAccessible.updateAccessibility(QAccessibleAnnouncementEvent(widget, widget.accessibleDescription()))
 
@@ -208,7 +208,7 @@ def show_folder(path: Path) -> None:
 
 
 def is_openable(address: str) -> bool:
-    """Tell whether a click may open the address: web and mail addresses only, never `javascript:` or `file:`."""
+    """Return whether a click may open the address: web and mail addresses only, never `javascript:` or `file:`."""
     return _OPENABLE.match(address) is not None
 
 

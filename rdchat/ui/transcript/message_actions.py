@@ -74,7 +74,7 @@ def summary(message: Message) -> list[str]:
 
 
 def facts(message: Message) -> list[Fact]:
-    """Return all that was kept of a reply; what was not measured is left out."""
+    """Return all stored figures of a reply; those that were not measured are left out."""
     measured = [Fact("Text", "Edited by you", _EDITED)] if message.edited else []
     if message.statistics is not None:
         measured += [] if message.edited else _options(message.made_with)

@@ -205,7 +205,7 @@ class FoldedText(QWidget):
         self._fold()
 
     def unfold(self) -> None:
-        """Show the text, as if the person had asked for it."""
+        """Show the text, as if the person had unfolded it."""
         if not self.unfolded:
             self._toggle_fold()
 

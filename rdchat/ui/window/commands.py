@@ -87,17 +87,17 @@ class Commands(QObject):
     # When actions are enabled
 
     def has_chat(self) -> bool:
-        """Tell whether a stored chat is open."""
+        """Return whether a stored chat is open."""
         return self.chat is not None
 
     def busy(self) -> bool:
-        """Tell whether a reply is being written."""
+        """Return whether a reply is being written."""
         controller = self.controller
         writing = controller.replies.state in (EngineState.PREFILL, EngineState.WRITING)
         return writing or controller.chat.streaming_id is not None
 
     def can_stop(self) -> bool:
-        """Tell whether a reply of the open chat is being written, or waits for the model."""
+        """Return whether a reply of the open chat is being written, or waits for the model."""
         return self.controller.chat.id in self.controller.replies.chats_being_written
 
     def stop(self) -> None:
@@ -108,16 +108,16 @@ class Commands(QObject):
             self.controller.stop()
 
     def has_reply(self) -> bool:
-        """Tell whether the chat ends with a reply."""
+        """Return whether the chat ends with a reply."""
         messages = self.controller.chat.path
         return bool(messages) and messages[-1].role is Role.ASSISTANT
 
     def can_regenerate(self) -> bool:
-        """Tell whether the loaded model can write the last reply again."""
+        """Return whether the loaded model can write the last reply again."""
         return self.controller.replies.state is EngineState.IDLE and self.can_regenerate_with()
 
     def can_regenerate_with(self) -> bool:
-        """Tell whether another model may write the last reply again."""
+        """Return whether another model may write the last reply again."""
         ready = self.controller.replies.state in (EngineState.IDLE, EngineState.NO_MODEL)
         return ready and bool(self.controller.chat.path) and not self.busy()
 

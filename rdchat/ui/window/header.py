@@ -157,7 +157,7 @@ class DownloadButton(IconButton):
         self._banners.show_banner(banner, "downloads went on", UNDO_MS)
 
     def _on_ended(self, download: "Download") -> None:
-        """Say that a download is finished or failed, unless the person sees it."""
+        """Show that a download is finished or failed, unless its row is visible."""
         if self._windows.shows_downloads:
             return
         if download.state == "failed":

@@ -170,7 +170,7 @@ class SideWindows:
             self.drafts.close()
 
     def compare(self, message_id: int) -> None:
-        """Show two alternatives of a message of the open chat beside each other."""
+        """Show two alternatives of a message of the open chat side by side."""
         from rdchat.ui.conversation.alternatives_window import AlternativesWindow  # noqa: PLC0415
 
         message = self._controller.chat.path.find(message_id)
@@ -270,7 +270,7 @@ class SideWindows:
             self.model_services.close()
 
     def may_quit(self) -> bool:
-        """Tell whether no benchmark runs; if one does, ask whether to stop it."""
+        """Return whether no benchmark runs; if one does, ask whether to stop it."""
         if not self._controller.benchmark.running:
             return True
         show_in_front(self.benchmark)

@@ -13,7 +13,7 @@ if not host.MACOS:
 
 
 def takes_text(widget: QWidget | None) -> bool:
-    """Tell whether text can be typed into a widget."""
+    """Return whether text can be typed into a widget."""
     if isinstance(widget, QComboBox):
         return widget.isEditable()
     return isinstance(widget, QAbstractSpinBox | QLineEdit | QPlainTextEdit | QTextEdit) and not widget.isReadOnly()

@@ -37,7 +37,7 @@ class UnsavedQuestion(QObject):
         self._limit.timeout.connect(self._settle)
 
     def may_close(self) -> bool:
-        """Tell whether everything is saved or the person has decided; else ask."""
+        """Return whether everything is saved or the person has decided; else ask."""
         if self._settled or self._recorder.save():
             self._limit.stop()
             return True

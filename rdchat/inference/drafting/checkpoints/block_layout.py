@@ -26,7 +26,7 @@ from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
 from rdchat.inference.drafting.heads.head import HeadKind
 from rdchat.inference.models.safetensors_file import StoredTensor
 
-# Tells Gemma's layers; the configuration's type may be the target's.
+# Identifies Gemma's layers; the configuration's type may be the target's.
 _GEMMA = "layers.0.pre_feedforward_layernorm.weight"
 _DFLASH_SETTINGS = {
     "block_size", "mask_token_id", "target_layer_ids", "num_target_layers", "causal", "draft_window_size",
@@ -158,7 +158,7 @@ def _markov(block: Settings) -> tuple[Markov, int]:
 
 
 def _drafts_from_anchor(parts: Parts) -> bool:
-    """Return whether the root drafts a token, where the configuration does not tell: in DSpark it does, in DFlash not.
+    """Return whether the root drafts a token, if the configuration is silent: in DSpark it does, in DFlash not.
 
     DeepSpec writes `markov_rank` into everything it trains: 0 for a DFlash that is trained like its DSpark. Speculators
     has said it for each drafter since it has DSpark; earlier drafters are trained like DFlash and propose one token

@@ -19,7 +19,7 @@ from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, chec
 from rdchat.inference.drafting.heads.eagle3_head import BoundEagle3Head, Eagle3Config, FeatureNorm
 from rdchat.inference.drafting.heads.head import HeadKind
 
-# Their layers are told apart by their tensors.
+# Their layers are distinguished by their tensors.
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
 # Number of the target's layers where it is not known.
 _ANY_DEPTH = 100
@@ -140,7 +140,7 @@ def _windows(layers: Settings) -> tuple[int | None, ...]:
     # Qwen's configurations may name a window that is not used
     used = layers.flag("use_sliding_window", layers.data.get("model_type") not in ("qwen2", "qwen3"))
     if used and layers.data.get("layer_types") is None and layers.data.get("sliding_window") is not None:
-        # The configuration does not say for which layers.
+        # The configuration does not name the layers.
         raise layers.wrong("sliding_window")
     return tuple(layers.size("sliding_window") if used and kind == "sliding_attention" else None for kind in kinds)
 

@@ -81,7 +81,7 @@ def resolve_drafter(named: str) -> Path:
 
 
 def drafter_name(named: str | None, folder: Path) -> str:
-    """Return a drafter's name for people: the hub id that was asked for, or else its folder."""
+    """Return a drafter's name for people: the hub id by which it was requested, or else its folder."""
     by_hub_id = named is not None and is_hub_id(named) and not os.path.lexists(paths.expanded(named, "The drafter"))
     return str(named) if by_hub_id else str(folder)
 

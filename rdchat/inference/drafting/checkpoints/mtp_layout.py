@@ -183,7 +183,7 @@ def _depth(config: Mapping[str, Any]) -> int:
 
 
 def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> MtpConfig:
-    """Return what the files say of an MTP layer, and check the tensors that do not depend on the target.
+    """Return the settings of an MTP layer from its files, and check the tensors that do not depend on the target.
 
     Raises:
         ModelError: If a setting or a tensor is missing, or a tensor is of another shape or type.
@@ -333,8 +333,8 @@ def _is_raw(checkpoint: Checkpoint) -> bool:
 def _lacks_one(name: str, weights: mx.array, raw: bool) -> bool:
     """Return whether a norm is stored without the 1 that is added to it.
 
-    Converters add it to all norms, to some or to none, so each one is looked at where the files do not tell. Most have
-    a mean near 1; those before the projection are far smaller, and are then told by their sign.
+    Converters add it to all norms, to some or to none, so each one is checked if the files do not say so. Most have
+    a mean near 1; those before the projection are far smaller, and then their sign decides.
     """
     if not name.endswith("norm.weight"):
         return False

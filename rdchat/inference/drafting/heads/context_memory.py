@@ -65,7 +65,7 @@ class ContextMemory(HeadMemory):
             hidden: (n, width) the target's hidden states.
             following: (n,) int32 the token after each; empty unless the memory looks ahead.
             positions: (n,) absolute positions of the hidden states.
-            every: Whether the outputs of all rows are wanted.
+            every: Whether the outputs of all rows are needed.
 
         Returns:
             (n, width) outputs, or (1, width) that of the last row; None where the head has keys and values alone.

@@ -172,7 +172,7 @@ class Eagle3Memory(ContextMemory):
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
-        """See `ContextMemory`; of the last layer only the wanted outputs are computed."""
+        """See `ContextMemory`; of the last layer only the needed outputs are computed."""
         head, last = self._head, len(self.buffers) - 1
         x: mx.array = head.network.fuse(hidden.astype(head.dtype))
         embeddings = head.embed(following)

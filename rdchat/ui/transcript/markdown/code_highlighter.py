@@ -111,7 +111,7 @@ def _lexer(language: str) -> Lexer | None:
 
 
 def _keeps_state(lexer: Lexer) -> bool:
-    """Tell whether all of a lexer's state is the stack of its rules: its rules have no functions of their own."""
+    """Return whether all of a lexer's state is the stack of its rules: its rules have no functions of their own."""
     if not isinstance(lexer, RegexLexer) or isinstance(lexer, ExtendedRegexLexer):
         return False
     states: dict[str, list[tuple[object, Callable[..., object] | None, object]]] = getattr(lexer, "_tokens", {})
