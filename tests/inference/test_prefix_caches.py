@@ -202,7 +202,7 @@ def whole(model: LoadedModel, asked: GenerationRequest) -> GenerationRequest:
     return next(each for each in seeds if plain(model, each).finish_reason is FinishReason.LENGTH)
 
 
-@pytest.mark.parametrize(("mode", "name"), grid(list(Mode), list(MODELS)))
+@pytest.mark.parametrize(("mode", "name"), grid(list(Mode), list(MODELS), one_in=6))
 def test_turns_of_two_interleaved_conversations_read_only_what_is_new(mode: Mode, name: str) -> None:
     session = ready_session(MODELS[name](), cache_bytes=PLENTY)
     chats = [ask("a long text about apples", max_tokens=6), ask("something else about pears", max_tokens=6)]

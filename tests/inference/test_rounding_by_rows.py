@@ -77,7 +77,7 @@ def logits_by_rows() -> str:
     return " ".join(digests)
 
 
-@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 9))
+@pytest.mark.parametrize(("family", "dtype", "mode", "temperature"), share(CASES, 18))
 def test_drafted_replies_leave_plain_decoding_at_near_ties_alone(
     family: str, dtype: str, mode: Mode, temperature: float
 ) -> None:
@@ -94,6 +94,7 @@ def test_near_ties_are_found() -> None:
     assert all(difference.near_tie("bfloat16") for difference in found), [str(count) for count in counts]
 
 
+@pytest.mark.slow
 def test_a_mistake_is_no_near_tie(monkeypatch: pytest.MonkeyPatch) -> None:
     """Were trees verified at wrong positions, what came of it must not pass for rounding."""
     model, packed = shared_llama(), ModelHooks.packed
@@ -137,6 +138,7 @@ def _logits(network: object, cache: KVCache, tokens: list[int]) -> np.ndarray:
     return np.array(logits.astype(mx.float32))
 
 
+@pytest.mark.slow
 def test_a_benchmark_and_a_race_call_near_ties_so_and_blame_nobody() -> None:
     model = lenient(shared_llama())
     model = replace(model, info=replace(model.info, dtype="bfloat16"))

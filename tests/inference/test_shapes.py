@@ -4,6 +4,7 @@ import json
 import random
 import re
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import jsonschema
@@ -23,7 +24,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.decoding.shape_matcher import ShapeVocabulary, mask_of
 from rdchat.inference.session import ChatSession
 from rdchat.inference.verification.target import LoadedModel
-from tests.grids import share
+from tests.grids import grid, share
 from tests.inference.auto.automatic_replies import RandomPlanner, state_of
 from tests.inference.fakes import ScriptedDrafter, ask
 from tests.inference.plain_replies import SAMPLINGS
@@ -79,7 +80,7 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
     return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
 
-@pytest.mark.parametrize("number", share(range(100), 10))
+@pytest.mark.parametrize("number", share(range(100), 50))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     model, source = json_model(), schema(random.Random(number))
     jsonschema.Draft202012Validator.check_schema(source)
@@ -95,12 +96,13 @@ def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
         assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
 
 
+@pytest.mark.slow
 def test_most_answers_of_the_test_are_whole() -> None:
     ends = [reply(json_model(), shaped(schema(random.Random(n)), seed=n), Mode.OFF) for n in range(20)]
     assert sum(end.finish_reason is FinishReason.EOS for end in ends) > 10
 
 
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("sampling", share(SAMPLINGS, 4))
 def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> None:
     """A filter may keep only tokens that the shape forbids, unless it looks at the others alone."""
     model, request = json_model(), shaped(schema(random.Random(3)), seed=3, **sampling)
@@ -203,8 +205,7 @@ def begun(request: GenerationRequest, text: str) -> GenerationRequest:
     return replace(request, messages=(*request.messages, ChatMessage(Role.ASSISTANT, text)), continue_last=True)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.9])
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize(("number", "temperature"), grid(range(6), [0, 0.9], one_in=6))
 def test_an_answer_that_is_continued_has_the_shape_in_every_mode(number: int, temperature: float) -> None:
     """Wherever it was cut, also inside what is one token for the model."""
     model, source = json_model(), schema(random.Random(number))
@@ -228,8 +229,9 @@ def test_a_beginning_that_does_not_fit_is_refused(text: str) -> None:
         reply(json_model(), begun(shaped(source), text), Mode.OFF)
 
 
-@pytest.mark.parametrize("temperature", [0, 0.9])
-@pytest.mark.parametrize(("number", "control"), share([(n, control) for n in range(6) for control in (0, 1, 2)], 6))
+@pytest.mark.parametrize(
+    ("temperature", "number", "control"), share(product([0.9, 0], [4, 0, 1, 2, 3, 5], [0, 1, 2]), 36)
+)
 def test_the_shape_begins_after_the_thought_of_a_model_that_always_thinks(
     number: int, control: int, temperature: float
 ) -> None:
@@ -270,6 +272,7 @@ def test_a_thought_does_not_spell_the_control_token_that_ends_it() -> None:
     assert allowed[ALPHABET.index(",")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("control", [0, 1, 2])
 def test_most_thoughts_of_the_test_end(control: int) -> None:
     source = schema(random.Random(1))

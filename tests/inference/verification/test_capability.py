@@ -23,7 +23,7 @@ NARROW = ("float16", "bfloat16", "4bit")
 FAINT = ("ministral3", "mistral4")  # what they do wrong with trees is less than rounding in 16 bits
 
 
-@pytest.mark.parametrize(("name", "options"), share(TREES.values(), 4), ids=TREES.keys())
+@pytest.mark.parametrize(("name", "options"), share(TREES.values(), 8), ids=TREES.keys())
 def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
     hooks = ModelHooks(network)
@@ -36,7 +36,7 @@ def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
         assert hooks.hidden.shape == (1, 6, 64)  # one for every packed token
 
 
-@pytest.mark.parametrize(("name", "options"), share(CHAINS.values(), 3), ids=CHAINS.keys())
+@pytest.mark.parametrize(("name", "options"), share(CHAINS.values(), 6), ids=CHAINS.keys())
 @pytest.mark.across_rows
 def test_families_whose_trees_come_out_wrong_take_chains_and_say_why(name: str, options: dict[str, Any]) -> None:
     network = network_of(name, options)
@@ -125,7 +125,7 @@ HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("harm", "model"), share(product(HARMS, [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")]), 9)
+    ("harm", "model"), share(product(HARMS, [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")]), 18)
 )
 def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
     harm: Callable[[nn.Module], None], model: tuple[str, str]
@@ -149,6 +149,7 @@ def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: st
     assert capability.kind is (DraftKind.TREE if name in TREES else DraftKind.CHAIN), capability.reason
 
 
+@pytest.mark.slow
 def test_so_it_is_where_a_router_picks_other_experts(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the last layer one row of the first tree comes to other experts, as rounding does where two nearly tie."""
     trials: list[list[float]] = []

@@ -129,6 +129,7 @@ def test_hidden_states_are_those_of_each_conversation_alone(model: LoadedModel, 
         np.testing.assert_allclose(states[index], np.array(model.hooks.hidden[0]), atol=5e-3)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     model: LoadedModel, tmp_path: Path, whole: Path
 ) -> None:

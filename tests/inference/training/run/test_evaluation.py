@@ -17,6 +17,7 @@ from tests.inference.stored_heads import StoredDrafter
 PROMPTS = [Prompt("hello there"), Prompt("abc abc abc")]
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.TempPathFactory) -> None:
     model, folder = tiny_llama(0), tmp_path_factory.mktemp("drafter") / "drafter"

@@ -112,6 +112,7 @@ def train_elsewhere(model: LoadedModel, settings: TrainingSettings, tmp_path: Pa
         train(model, settings)
 
 
+@pytest.mark.slow
 def test_every_event_says_where_its_phase_stands(finished: Finished) -> None:
     events = finished.events
     assert phases_of(events) == list(Phase)
@@ -127,6 +128,7 @@ def test_every_event_says_where_its_phase_stands(finished: Finished) -> None:
     assert len(trained[0].accuracy) == len(trained[-1].accuracy) == 4
 
 
+@pytest.mark.slow
 def test_a_weight_takes_two_bytes(finished: Finished) -> None:
     """Whatever precision the target has, in which the drafter was evaluated."""
     floats = [array for name, array in weights(finished.settings).items() if "vocabulary" not in name]
@@ -250,6 +252,7 @@ def test_a_pause_keeps_whole_batches_and_all_steps(
     check_same(finished.settings, settings)
 
 
+@pytest.mark.slow
 def test_two_drafters_are_measured_on_the_same_questions(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -264,6 +267,7 @@ def test_two_drafters_are_measured_on_the_same_questions(
     assert told == [0.25, 0.5, 0.75, 1.0]
 
 
+@pytest.mark.slow
 def test_an_old_drafter_that_is_gone_is_told_of_and_the_new_one_is_measured(
     model: LoadedModel, finished: Finished, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +339,7 @@ def test_a_full_disk_leaves_an_older_drafter_whole(model: LoadedModel, finished:
         assert mx.array_equal(kept.output.weight, before["output.weight"]).item()
 
 
+@pytest.mark.slow
 def test_a_loss_that_is_no_number_ends_the_training(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
