@@ -242,6 +242,7 @@ def test_a_thousand_requests(server: Server, engine: EchoingEngine) -> None:
     assert whole(server, 7) == "whole"
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_keeps_nobody_waiting(engine: EchoingEngine) -> None:
     limits = replace(LIMITS, send_seconds=600.0)
     server = Server(ServerSettings(KEY, port=0, limits=limits), engine)

@@ -207,12 +207,14 @@ def test_a_body_in_gzip(server: Server) -> None:
         assert send(server, body, Content_Encoding=coding)[0] == 415
 
 
+@pytest.mark.slow
 def test_a_body_in_gzip_that_is_too_long(make_server: MakeServer) -> None:
     server = make_server(Limits(body_bytes=2**20))
     for length, status in ((2**20, 400), (2**20 + 1, 413), (2**27, 413)):
         assert send(server, gzip.compress(b" " * length), Content_Encoding="gzip")[0] == status
 
 
+@pytest.mark.slow
 def test_no_more_is_inflated_than_may_be_sent() -> None:
     bomb = gzip.compress(bytes(2**28))
     tracemalloc.start()
@@ -356,6 +358,7 @@ def test_each_of_several_origins_counts(server: Server) -> None:
         assert connection.recv(12) == b"HTTP/1.1 403"
 
 
+@pytest.mark.slow
 def test_a_reader_who_does_not_read_loses_the_reply(make_server: MakeServer, gate: ScriptedGate) -> None:
     server = make_server(Limits(send_seconds=0.3))
     gate.scripts = [Script(("x" * 2**16,) * 4000), Script()]

@@ -71,6 +71,7 @@ def chat_about(window: Window, reply: str) -> int:
     return next(chat.id for chat in window.store.conversations() if chat.title == reply[:8].strip())
 
 
+@pytest.mark.slow
 def test_stored_replies_are_drafted_from_until_their_chat_is_deleted(app: Window, default_model_folder: Path) -> None:
     load(app, default_model_folder)
     assert indexed(app, default_model_folder) == [SOUP, TEA]

@@ -11,6 +11,7 @@ import pytest
 from rdchat.chat.conversation import MessageStatus
 from rdchat.services.engine.engine_request import EngineState
 from tests.disks import SmallDisk, small_disk
+from tests.grids import share
 from tests.processes import held_by_another_process
 from tests.services.fakes import Reply, ScriptedEngine
 from tests.services.window import WAIT_MS, Window, pause_midway
@@ -158,7 +159,7 @@ def test_a_database_deleted_in_the_middle_of_a_reply_is_told_of_and_loses_nothin
         assert other.execute("SELECT count(*) FROM messages").fetchone() == (4,)
 
 
-@pytest.mark.parametrize("cycle", [{1: 1}, {1: 2, 2: 1}, {1: 4}], ids=["itself", "two", "all"])
+@pytest.mark.parametrize("cycle", share([{1: 1}, {1: 2, 2: 1}, {1: 4}], 2), ids=["itself", "two", "all"])
 def test_a_message_that_is_its_own_ancestor_is_told_of_at_the_start_and_can_be_worked_with(
     window: Window, window_on: Callable[[Path], Window], tmp_path: Path, cycle: dict[int, int]
 ) -> None:

@@ -60,6 +60,7 @@ def test_cuts_stalls_and_waits_are_told_and_end_whole(hub: HubServer, open_downl
     assert downloads.failed == []
 
 
+@pytest.mark.slow
 def test_what_the_hub_refuses_says_what_is_lacking(
     hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -67,6 +67,7 @@ def test_what_loads_it_is_named_as_elsewhere() -> None:
     assert finished("main", "b.gguf", "a.gguf", "b.gguf").model_name == "/hub/it/b.gguf"
 
 
+@pytest.mark.slow
 def test_a_quitting_app_pauses_and_the_next_one_goes_on_by_itself(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -102,6 +103,7 @@ def test_parts_of_files_go_on_after_a_restart(hub: HubServer, open_downloads: Op
     check_layers(drafter_folder(), original)
 
 
+@pytest.mark.slow
 def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     hub: HubServer, open_downloads: Opener, tmp_path: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_a_newer_order_takes_the_older_ones_place_on_the_list(
     check_layers(drafter_folder(), original)
 
 
+@pytest.mark.slow
 def test_a_deleted_models_drafter_stays_on_the_list(hub: HubServer, downloads: FollowedDownloads) -> None:
     service = downloads.service
     drafter = service.start(NAME, is_model=False, drafter="tiny-mtp-123456")
@@ -140,6 +143,7 @@ def test_a_deleted_models_drafter_stays_on_the_list(hub: HubServer, downloads: F
     assert [each.id for each in service.all()] == [drafter]
 
 
+@pytest.mark.slow
 def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -183,6 +187,7 @@ def test_one_that_finished_is_not_listed(hub: HubServer, open_downloads: Opener)
     assert (second.restored(), second.went_on) == ((), [])
 
 
+@pytest.mark.slow
 def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     """The hub has not listed its files yet."""
     answer = threading.Event()
@@ -204,6 +209,7 @@ def test_one_that_waits_for_its_turn_is_resumed_after_a_restart(hub: HubServer, 
     assert not has_unfinished()
 
 
+@pytest.mark.slow
 def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open_downloads: Opener) -> None:
     first = open_downloads()
     first.wait_for(first.service.start(NAME), DownloadState.FAILED)
@@ -229,6 +235,7 @@ def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads:
     assert not has_unfinished()
 
 
+@pytest.mark.slow
 def test_with_one_revision_what_is_here_of_the_others_stays(
     hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads
 ) -> None:
@@ -256,6 +263,7 @@ def test_with_one_revision_what_is_here_of_the_others_stays(
     assert not cached().folder.exists()
 
 
+@pytest.mark.slow
 def test_more_go_on_at_once_when_that_is_wanted(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
     """The hub's answer is held back, so none of them goes further than its first question."""
     asked: set[str] = set()
@@ -280,6 +288,7 @@ def states(downloads: FollowedDownloads) -> list[str]:
     return sorted(progress.state.value for progress in downloads.service.all())
 
 
+@pytest.mark.slow
 def test_a_keychain_that_asks_the_person_holds_up_nothing(
     hub: HubServer, open_downloads: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from rdchat.ui.transcript.markdown import block_stream
 from rdchat.ui.transcript.markdown.block_stream import BlockStream
 from rdchat.ui.transcript.markdown.blocks import LINE_LIMIT, Block, Kind, Run
 from rdchat.ui.transcript.markdown.parser import MarkdownParser, Parsed, Parser, PlainParser, merged
+from tests.grids import share
 from tests.ui.transcript.samples import RICH
 
 
@@ -178,25 +179,28 @@ class CountingParser(MarkdownParser):
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "x" * 40_000,
-        "word " * 8_000,
-        "> " * 10_000,
-        "[" * 10_000,
-        "![" * 10_000,
-        "*a " * 10_000,
-        "- " * 10_000,
-        "`" * 10_000,
-        "<" * 10_000,
-        "|a" * 5_000 + "\n" + "|-" * 5_000 + "\n" + "|b" * 5_000,
-        "> a\n" * 5_000,
-        "```\n" + "x = 1\n" * 7_000,
-        "para\n\n" * 7_000,
-        "- item\n" * 6_000,
-        "a\n|-|\n|$|$|\n" * 2_000,
-        "```md\n```py\n" * 2_000,
-        "- x\n\n  ```md\n" + "  ```md\n" * 2_000,
-    ],
+    share(
+        [
+            "x" * 40_000,
+            "word " * 8_000,
+            "> " * 10_000,
+            "[" * 10_000,
+            "![" * 10_000,
+            "*a " * 10_000,
+            "- " * 10_000,
+            "`" * 10_000,
+            "<" * 10_000,
+            "|a" * 5_000 + "\n" + "|-" * 5_000 + "\n" + "|b" * 5_000,
+            "> a\n" * 5_000,
+            "```\n" + "x = 1\n" * 7_000,
+            "para\n\n" * 7_000,
+            "- item\n" * 6_000,
+            "a\n|-|\n|$|$|\n" * 2_000,
+            "```md\n```py\n" * 2_000,
+            "- x\n\n  ```md\n" + "  ```md\n" * 2_000,
+        ],
+        4,
+    ),
     ids=lambda text: repr(text[:6]),
 )
 def test_hostile_text_is_taken_in_short_steps(text: str) -> None:
@@ -226,6 +230,7 @@ def test_a_long_table_is_taken_a_thousand_cells_at_a_time() -> None:
     assert shown.count("b") == 30 * 300
 
 
+@pytest.mark.slow
 def test_plain_text_takes_a_short_way_to_the_same_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     chance = random.Random(7)
     texts = ["".join(chance.choices(["a", "b c", " ", "  ", "\n", "\t", "é", ".", "1)"], k=12)) for _ in range(500)]
@@ -256,7 +261,7 @@ def long_paragraph(chance: random.Random, length: int, opening: float = 1.0) -> 
     return text
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", share(range(4), 4))
 def test_a_long_paragraph_ends_as_the_whole_one_is_however_it_came(seed: int) -> None:
     chance = random.Random(seed)
     opening = seed * 0.02

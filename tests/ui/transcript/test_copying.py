@@ -94,6 +94,7 @@ def meaning(text: str):
     ]
 
 
+@pytest.mark.slow
 def test_all_examples_of_commonmark_mean_the_same_when_their_copy_is_read() -> None:
     assert len(EXAMPLES) == 655
     differing = [text for text in EXAMPLES if meaning(as_markdown(blocks(text))) != meaning(text)]

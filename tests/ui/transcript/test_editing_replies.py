@@ -112,6 +112,7 @@ def test_what_is_shown_anew_while_it_is_edited_stays_behind_the_editor(qtbot: Qt
     assert not widget_of(view, 2).body.isVisible()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("message_id", share([200, 199], 2))
 def test_an_edit_is_kept_where_the_reader_goes_elsewhere(qtbot: QtBot, show: Show, message_id: int) -> None:
     view = show(dialogue(100))

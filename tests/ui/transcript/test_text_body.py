@@ -224,6 +224,7 @@ def test_odd_text_is_drawn(make_body: MakeBody, text: str) -> None:
     body.grab(body.rect() & body.rect().translated(QPoint(0, 2000 - body.height())))
 
 
+@pytest.mark.slow
 def test_of_a_very_long_message_the_first_part_is_shown(qtbot: QtBot, make_body: MakeBody) -> None:
     text = "A paragraph of a very long message.\n\n" * 2500
     body = make_body(text)

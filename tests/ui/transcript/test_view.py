@@ -37,12 +37,14 @@ def top_of(view: TranscriptView, message_id: int) -> int:
     return widget_of(view, message_id).y() - scroll_bar(view).value()
 
 
+@pytest.mark.slow
 def test_a_conversation_opens_at_its_end(show: Show) -> None:
     view = show(dialogue(20, LONG))
     assert at_end(view)
     assert scroll_bar(view).maximum() > 0
 
 
+@pytest.mark.slow
 def test_of_a_long_conversation_only_the_last_messages_have_widgets(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(5000))
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
@@ -60,6 +62,7 @@ def test_short_messages_fill_a_high_window_at_once(qtbot: QtBot, theme: Theme) -
     assert len(list(view.widgets)) < OPENED
 
 
+@pytest.mark.slow
 def test_older_messages_load_on_scrolling_up_and_the_place_is_kept(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(200))
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
@@ -76,6 +79,7 @@ def first_in_view(view: TranscriptView) -> int:
     return next(widget.message.id for widget in widgets(view) if widget.geometry().bottom() > scroll_bar(view).value())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("turns", share([400, 50_000], 2))
 def test_the_scroll_bar_stands_for_the_whole_chat(qtbot: QtBot, show: Show, turns: int) -> None:
     view = show(dialogue(turns, "Some answer."))
@@ -93,6 +97,7 @@ def test_the_scroll_bar_stands_for_the_whole_chat(qtbot: QtBot, show: Show, turn
     assert view.follows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", share([12, 60], 2))
 def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_yet(
     qtbot: QtBot, show: Show, steps: int
@@ -110,6 +115,7 @@ def test_scrolling_moves_by_what_was_asked_also_where_messages_have_no_widget_ye
     assert len(widgets(view)) <= MAX
 
 
+@pytest.mark.slow
 def test_messages_above_and_below_count_while_a_reply_grows(qtbot: QtBot, show: Show) -> None:
     view = show([*dialogue(200), reply(401, "", MessageStatus.STREAMING, None)])
     qtbot.waitUntil(lambda: len(widgets(view)) == OPENED)
@@ -162,6 +168,7 @@ def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, sh
     assert at_end(view)
 
 
+@pytest.mark.slow
 def test_the_jump_button_shows_only_away_from_the_end(show: Show) -> None:
     view = show(dialogue(20, LONG))
     with pytest.raises(AssertionError):
@@ -170,6 +177,7 @@ def test_the_jump_button_shows_only_away_from_the_end(show: Show) -> None:
     assert button(view, "Jump to latest").isVisible()
 
 
+@pytest.mark.slow
 def test_the_jump_button_tells_of_more_text_until_it_is_seen(qtbot: QtBot, show: Show) -> None:
     view = show([*dialogue(20, LONG), person(41, "More?"), reply(42, "", MessageStatus.STREAMING, None)])
     scroll_bar(view).setValue(0)
@@ -182,6 +190,7 @@ def test_the_jump_button_tells_of_more_text_until_it_is_seen(qtbot: QtBot, show:
     assert button(view, "Jump to latest").accessibleDescription() == ""
 
 
+@pytest.mark.slow
 def test_home_and_end_reach_the_whole_chat_also_from_within_a_message(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(200))
     body = widgets(view)[-1].body
@@ -199,6 +208,7 @@ def test_home_and_end_reach_the_whole_chat_also_from_within_a_message(qtbot: QtB
     assert widgets(view)[-1].message.id == 400
 
 
+@pytest.mark.slow
 def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     messages = dialogue(100, LONG)
     view = show(messages)
@@ -216,6 +226,7 @@ def test_a_chat_opens_where_it_was_left(qtbot: QtBot, show: Show) -> None:
     qtbot.waitUntil(lambda: told[-1] == (1, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left_at", share([1000, 1, 1990]))
 def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: QtBot, show: Show, left_at: int) -> None:
     view = show([person(number, "Other") for number in range(5001, 9000)])
@@ -244,6 +255,7 @@ def test_resizing_keeps_the_message_in_view(qtbot: QtBot, show: Show) -> None:
     assert abs(top_of(view, 20) + 5) <= 2
 
 
+@pytest.mark.slow
 def test_a_changed_path_keeps_shared_messages_and_the_place(qtbot: QtBot, show: Show) -> None:
     messages = dialogue(20, LONG)
     view = show(messages)
@@ -311,6 +323,7 @@ def test_a_message_of_a_megabyte_shows_its_beginning_and_takes_more(qtbot: QtBot
     wait_until_drawn(qtbot, view)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["edit_submitted", "regenerate_requested"])
 def test_what_was_asked_for_anew_comes_into_view(qtbot: QtBot, show: Show, name: str) -> None:
     messages = dialogue(20, LONG)
