@@ -21,7 +21,7 @@ from rdchat.ui.style.opening import FileMode, ask_to_open
 from rdchat.ui.style.theme import LARGE, MEDIUM, TIGHT, Theme
 
 _NEW = DraftSettings()
-_MODE_NAMES = {Mode.OFF: "Off, twice (shows the measuring error)"}
+_MODE_NAMES = {Mode.OFF: "Off, twice (measuring error)"}
 _NO_DRAFT_MODEL = "Choose a draft model in the speed panel first."
 _CHECKED = (Mode.AUTO, Mode.DRAFTER, Mode.LOOKUP)
 # Label, explanation and first value of a field, by its name among the draft settings.
