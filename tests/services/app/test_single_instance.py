@@ -78,6 +78,7 @@ def test_another_data_folder_is_another_instance(start: Start, instance: SingleI
     assert other.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_a_killed_first_process_does_not_bar_the_next(
     qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path
 ) -> None:
@@ -92,6 +93,7 @@ def test_a_killed_first_process_does_not_bar_the_next(
     assert second.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_path: Path) -> None:
     processes = [start(tmp_path, "stay") for _ in range(2)]
     said = {process: line(process) for process in processes}
@@ -100,6 +102,7 @@ def test_of_those_that_start_at_the_same_instant_one_is_first(start: Start, tmp_
     assert line(first) == "shown"
 
 
+@pytest.mark.slow
 def test_a_link_to_the_data_folder_is_the_same_instance(
     qtbot: QtBot, start: Start, instance: SingleInstance, tmp_path: Path
 ) -> None:
@@ -124,6 +127,7 @@ def test_a_first_process_that_does_not_answer_is_first_all_the_same(qapp: QCoreA
     instance.release()
 
 
+@pytest.mark.slow
 def test_a_first_process_that_hangs_does_not_answer(start: Start, tmp_path: Path) -> None:
     """Its socket still takes connections: the system does that for it."""
     hanging = start(tmp_path / "data", "stay")

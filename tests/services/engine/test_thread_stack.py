@@ -57,6 +57,7 @@ def nested_model(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_engine_thread_says_what_is_wrong_with_a_nested_configuration(nested_model: Path) -> None:
     done = load(nested_model, host.THREAD_STACK_BYTES)
     assert done.returncode == 0, done.stderr

@@ -51,6 +51,7 @@ def test_a_file_stands_before_the_question_and_stays_the_same_for_the_next_one(
     assert window.controller.chat.path[0].files[0].name == "prices.csv"
 
 
+@pytest.mark.slow
 def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
@@ -60,6 +61,7 @@ def test_an_edited_question_keeps_its_files(window: Window, engine: ScriptedEngi
     assert window.controller.chat.path[0].siblings == 2
 
 
+@pytest.mark.slow
 def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, prices: Path, tmp_path: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
@@ -71,6 +73,7 @@ def test_files_are_told_after_a_restart(window: Window, engine: ScriptedEngine, 
     assert asked(engine)[0] == before[0]
 
 
+@pytest.mark.slow
 def test_the_meter_counts_files_before_and_after_they_are_sent(window: Window, prices: Path) -> None:
     meter = window.controller.context.meter
     window.controller.chat.set_typed("How much?")
@@ -100,6 +103,7 @@ def test_what_cannot_be_read_is_told_and_gone(window: Window, tmp_path: Path, pr
     assert refusals == ["photo.png is an image, which rdchat cannot read yet. Describe it, or type its text."]
 
 
+@pytest.mark.slow
 def test_one_that_is_taken_out_while_it_is_read_does_not_come_back(
     window: Window, tmp_path: Path, prices: Path
 ) -> None:
@@ -121,6 +125,7 @@ def test_each_chat_has_its_own(window: Window, prices: Path) -> None:
     assert [file.name for file in window.controller.chat.files.files] == ["prices.csv"]
 
 
+@pytest.mark.slow
 def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:
@@ -141,6 +146,7 @@ def test_more_than_the_model_takes_is_not_sent_until_a_part_is_chosen(
     assert window.controller.chat.path[0].files[0].taken == "the first 10% of it"
 
 
+@pytest.mark.slow
 def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
     window: Window, engine: ScriptedEngine, prices: Path
 ) -> None:
@@ -155,6 +161,7 @@ def test_files_go_with_what_is_typed_into_a_chat_that_goes_on_anew(
     assert asked(engine)[-1].startswith('<file name="prices.csv">')
 
 
+@pytest.mark.slow
 def test_a_summary_is_made_of_files_too(window: Window, engine: ScriptedEngine, prices: Path) -> None:
     bring(window, prices)
     window.ask("How much?")
@@ -175,6 +182,7 @@ def test_another_model_counts_anew(window: Window, engine: ScriptedEngine, price
     window.qtbot.waitUntil(lambda: window.controller.chat.files.tokens is not None, timeout=WAIT_MS)
 
 
+@pytest.mark.slow
 def test_a_message_takes_so_many_files(window: Window, tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.txt" for number in range(MAX_FILES + 1)]
     for path in paths:

@@ -131,6 +131,7 @@ def test_undoing_an_unpin_puts_the_chat_where_it_was(window: Window) -> None:
     assert pinned() == ["One", "Two"]
 
 
+@pytest.mark.slow
 def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     """Each slice lets the event loop turn; what is being copied is shown nowhere."""
     desk, store = window.controller.chats, window.store
@@ -149,6 +150,7 @@ def test_a_long_chat_is_copied_while_the_window_lives(window: Window) -> None:
     desk.show(Location.CHATS)
 
 
+@pytest.mark.slow
 def test_closing_midway_leaves_the_rest_to_the_next_start(
     window: Window, window_on: Callable[[Path], Window], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from rdchat.services.transfers import Transfers
 from rdchat.work import frames
 from tests.chat.transfer.samples import chatgpt_chat, chatgpt_node, chatgpt_with_everything
 from tests.garbage_children import KINDS, put_in_place
+from tests.grids import share
 from tests.services.fakes import ScriptedEngine
 from tests.services.window import Window, pause_midway
 from tests.stores import written_by_hand
@@ -66,6 +67,7 @@ def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window:
     assert window.controller.chat.stored_conversation.title == "Hi"
 
 
+@pytest.mark.slow
 def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
     desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
@@ -80,6 +82,7 @@ def test_a_reply_in_an_imported_chat_is_stopped_where_the_import_is_undone(
     assert not window.seen.storage_failures
 
 
+@pytest.mark.slow
 def test_a_reply_is_written_on_while_files_are_imported(
     desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
@@ -92,6 +95,7 @@ def test_a_reply_is_written_on_while_files_are_imported(
     assert window.store.messages(window.store.conversations()[0].id)[-1].text == "Hello, you!"
 
 
+@pytest.mark.slow
 def test_an_import_that_is_cancelled_leaves_nothing(desk: Transfers, window: Window, tmp_path: Path):
     chats = [
         chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 400) for n in range(100)],
@@ -137,6 +141,7 @@ def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers,
     assert settings.values.system_prompt == "Now"
 
 
+@pytest.mark.slow
 def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     desk: Transfers, window: Window, tmp_path: Path
 ):
@@ -162,6 +167,7 @@ def test_what_is_being_erased_or_copied_does_not_go_on_in_a_restored_store(
     assert not window.seen.storage_failures
 
 
+@pytest.mark.slow
 def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfers, window: Window, tmp_path: Path):
     (tmp_path / "other").mkdir()
     other = ConversationStore(tmp_path / "other" / "conversations.db")
@@ -189,6 +195,7 @@ def test_nothing_that_was_kept_by_an_id_holds_for_a_restored_chat(desk: Transfer
     assert [file.name for file in files.files] == ["conversations.json"]
 
 
+@pytest.mark.slow
 def test_nothing_is_restored_while_a_reply_is_written(
     desk: Transfers, window: Window, engine: ScriptedEngine, tmp_path: Path
 ):
@@ -205,6 +212,7 @@ def test_nothing_is_restored_while_a_reply_is_written(
     assert not (tmp_path / "part-restore").exists()
 
 
+@pytest.mark.slow
 def test_a_second_task_is_refused_while_one_is_under_way(desk: Transfers, window: Window, tmp_path: Path):
     task = Task(desk.import_files, [rivers(tmp_path)])
     assert "busy" in Task(desk.back_up, tmp_path / "backup.zip").outcome(window).message
@@ -219,6 +227,7 @@ def test_a_child_that_dies_is_told_of(desk: Transfers, window: Window, tmp_path:
     assert not desk.busy
 
 
+@pytest.mark.slow
 def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(desk: Transfers, window: Window, tmp_path: Path):
     chats = [chatgpt_chat(chatgpt_node("q", None, "user", "words " * 9000), title=f"Chat {n}") for n in range(100)]
     (tmp_path / "conversations.json").write_text(json.dumps(chats))
@@ -232,7 +241,9 @@ def test_an_app_that_ends_in_the_midst_of_an_import_shows_none_of_it(desk: Trans
     window.qtbot.waitUntil(lambda: window.store.rows(count)[0][0] == 0, timeout=WAIT_MS)
 
 
-@pytest.mark.parametrize(("kind", "said"), [(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")])
+@pytest.mark.parametrize(
+    ("kind", "said"), share([(kind, "") for kind in KINDS] + [("garbage", "[1]"), ("garbage", "{}")], 3)
+)
 def test_a_process_that_tells_garbage_is_ended_and_said(
     desk: Transfers, window: Window, tmp_path: Path, kind: str, said: str, monkeypatch: pytest.MonkeyPatch
 ):

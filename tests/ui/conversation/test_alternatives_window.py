@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -35,6 +36,7 @@ def marked(pane: AlternativePane) -> list[str]:
     return [mark.cursor.selectedText() for mark in pane.text.body.extraSelections()]
 
 
+@pytest.mark.slow
 def test_two_alternatives_stand_side_by_side_with_their_differences(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
@@ -70,6 +72,7 @@ def test_both_scroll_together_or_by_themselves(qtbot: QtBot, chat: Chat, window:
     assert right.value() == right.maximum()
 
 
+@pytest.mark.slow
 def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:

@@ -129,6 +129,7 @@ def test_a_narrow_field_has_a_short_placeholder(qtbot: QtBot, composer: Composer
     qtbot.waitUntil(lambda: composer.field.placeholderText() == "Ask anything")
 
 
+@pytest.mark.slow
 def test_pasted_rich_text_and_long_lines_stay_plain(composer: Composer) -> None:
     text = "<b>" + "x" * 100_000
     composer.set_text(text)

@@ -59,6 +59,7 @@ def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWind
     assert composer.note.text().startswith("Too long for this model")
 
 
+@pytest.mark.slow
 def test_the_oldest_turns_are_left_out_marked_and_told_again(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:
@@ -79,6 +80,7 @@ def test_the_oldest_turns_are_left_out_marked_and_told_again(
     shown(qtbot, window, chat)
 
 
+@pytest.mark.slow
 def test_the_mark_goes_with_its_chat(qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner) -> None:
     press(qtbot, banner, "Leave Out the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
@@ -113,6 +115,7 @@ def larger(qtbot: QtBot, window: MainWindow, chat: Chat) -> Banner:
     return shown(qtbot, window, chat)
 
 
+@pytest.mark.slow
 def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     press(qtbot, larger, "Summarise the Oldest")
     qtbot.waitUntil(lambda: mark(window) is not None)
@@ -125,6 +128,7 @@ def test_a_summary_is_shown_as_such(qtbot: QtBot, window: MainWindow, chat: Chat
     assert len(chat.controller.chat.path) == 6
 
 
+@pytest.mark.slow
 def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     chat.engine.gate.shut()
     chat.engine.gate.allow(2)
@@ -144,6 +148,7 @@ def test_summarising_can_be_stopped(qtbot: QtBot, window: MainWindow, chat: Chat
     assert window.panel.status.state.text() == "Ready"
 
 
+@pytest.mark.slow
 def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, chat: Chat, larger: Banner) -> None:
     typed = window.conversation.composer.text
     first = chat.controller.chat.stored_conversation
@@ -155,6 +160,7 @@ def test_a_new_chat_takes_along_what_is_typed(qtbot: QtBot, window: MainWindow, 
     assert len(chat.store.messages(first.id)) == 6
 
 
+@pytest.mark.slow
 def test_a_banner_that_is_put_away_comes_back_where_it_is_sent_all_the_same(
     qtbot: QtBot, window: MainWindow, chat: Chat, banner: Banner
 ) -> None:

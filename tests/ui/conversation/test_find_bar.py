@@ -85,6 +85,7 @@ def test_next_and_previous_go_through_the_words_of_all_messages(qtbot: QtBot, wi
     assert _current(_widget(window, "breadth")) == [3]  # from behind
 
 
+@pytest.mark.slow
 def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
     qtbot: QtBot, window: MainWindow, bar: FindBar
 ) -> None:
@@ -97,6 +98,7 @@ def test_escape_takes_the_marks_away_and_the_key_brings_them_back(
     qtbot.waitUntil(lambda: bar.count.text() == "Message 2 of 2")
 
 
+@pytest.mark.slow
 def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
     qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar
 ) -> None:
@@ -118,6 +120,7 @@ def test_escape_closes_the_bar_wherever_the_focus_is_and_stops_no_reply(
     qtbot.waitUntil(lambda: not chat.writing)
 
 
+@pytest.mark.slow
 def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar) -> None:
     _type(qtbot, window, "xyzzy")
     assert bar.count.text() == "Not found"
@@ -127,6 +130,7 @@ def test_what_is_nowhere_is_said(qtbot: QtBot, window: MainWindow, bar: FindBar)
     qtbot.waitUntil(lambda: bar.count.text() == "")
 
 
+@pytest.mark.slow
 def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
     _type(qtbot, window, "bread")
     assert bar.versions.text() == "+1 elsewhere"
@@ -136,6 +140,7 @@ def test_another_version_is_counted_apart_and_shown(qtbot: QtBot, window: MainWi
     assert bar.count.text() == "Message 2 of 2"
 
 
+@pytest.mark.slow
 def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar
 ) -> None:
@@ -175,6 +180,7 @@ def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: 
     assert window.sidebar.list.editing
 
 
+@pytest.mark.slow
 def test_the_words_of_a_summary_are_marked_in_its_card_and_gone_through(
     qtbot: QtBot, window: MainWindow, bar: FindBar, chat: Chat
 ) -> None:

@@ -54,6 +54,7 @@ def test_opening_a_long_chat_reads_what_is_shown(
     assert len(read) == len(set(read)) < 300
 
 
+@pytest.mark.slow
 def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, long_chat: int) -> None:
     chat.start()
     chat.controller.chat.open(long_chat)
@@ -119,6 +120,7 @@ def slow_disk(chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytes
     disk.go.set()
 
 
+@pytest.mark.slow
 def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
@@ -142,6 +144,7 @@ def test_sending_waits_for_no_disk_and_keeps_what_is_typed_meanwhile(
     assert threading.get_ident() not in slow_disk.threads
 
 
+@pytest.mark.slow
 def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:
@@ -171,6 +174,7 @@ def test_a_reply_goes_on_in_its_chat_while_another_one_is_opened(
     assert not chat.controller.chat.path
 
 
+@pytest.mark.slow
 def test_a_chat_that_cannot_be_read_fails_the_reply_in_words(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_default_model_is_said_to_be_small(qtbot: QtBot, window: MainWindow,
     assert offered(window) is not None
 
 
+@pytest.mark.slow
 def test_its_button_opens_discover_at_the_model(
     qtbot: QtBot, window: MainWindow, chat: Chat, no_keychain: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -319,6 +319,7 @@ def test_a_damaged_geometry_is_ignored(qtbot: QtBot, theme: Theme, chat: Chat) -
     assert window.width() > 400
 
 
+@pytest.mark.slow
 def test_closing_while_writing_ends_cleanly_and_keeps_the_text(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.engine.replies = [Reply(tokens=("One ", "two ", "three "))]
     chat.start()

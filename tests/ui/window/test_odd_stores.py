@@ -89,7 +89,7 @@ def odd(database: Path, request: pytest.FixtureRequest) -> None:
         by_hand.execute(ODD[request.param])
 
 
-@pytest.mark.parametrize("odd", share(ODD, 5), indirect=True)
+@pytest.mark.parametrize("odd", share(ODD, 15), indirect=True)
 def test_a_window_opens_on_it_and_the_chat_goes_on(
     odd: None, controller: ChatController, qtbot: QtBot, theme: Theme
 ) -> None:

@@ -13,6 +13,7 @@ from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.view import TranscriptView
 from rdchat.ui.window.main_window import MainWindow
 from rdchat.ui.window.side_windows import HelpWindow, shortcuts_text
+from tests.grids import share
 from tests.ui.conftest import Chat
 
 
@@ -25,7 +26,7 @@ def _press(window: QWidget, keys: str | QKeySequence.StandardKey) -> None:
     QTest.keySequence(window, QKeySequence(keys))
 
 
-@pytest.mark.parametrize("name", ["settings", "ledger", "benchmark", "drafting_help"])
+@pytest.mark.parametrize("name", share(["settings", "ledger", "benchmark", "drafting_help"], 2))
 def test_menu_keys_work_in_the_window_in_front(qtbot: QtBot, window: MainWindow, name: str) -> None:
     """Command-Option-L did nothing while the tokens window had the focus."""
     side = window.settings_window if name == "settings" else getattr(window.windows, name)

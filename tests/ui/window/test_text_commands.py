@@ -1,5 +1,6 @@
 """Work on the text through the whole window."""
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QAbstractButton
 from pytestqt.qtbot import QtBot
@@ -10,6 +11,7 @@ from tests.ui.transcript.conftest import button
 from tests.ui.window.message_menus import choose, shown, texts
 
 
+@pytest.mark.slow
 def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")

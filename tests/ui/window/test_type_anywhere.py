@@ -8,6 +8,7 @@ from PySide6.QtWidgets import QApplication
 from pytestqt.qtbot import QtBot
 
 from rdchat.ui.window.main_window import MainWindow
+from tests.grids import share
 from tests.ui.conftest import Chat
 
 
@@ -33,7 +34,7 @@ def _focus(window: MainWindow, part: str) -> None:
     assert QApplication.focusWidget() is widgets[part]
 
 
-@pytest.mark.parametrize("part", ["list", "reply", "button", "mode", "fold"])
+@pytest.mark.parametrize("part", share(["list", "reply", "button", "mode", "fold"], 5))
 def test_letters_go_to_the_message_field(ready: MainWindow, part: str) -> None:
     field, mode = ready.conversation.composer.field, ready.panel.drafting.mode.currentIndex()
     _focus(ready, part)
@@ -44,7 +45,7 @@ def test_letters_go_to_the_message_field(ready: MainWindow, part: str) -> None:
     assert ready.panel.drafting.mode.currentIndex() == mode
 
 
-@pytest.mark.parametrize("part", ["list", "reply", "mode"])
+@pytest.mark.parametrize("part", share(["list", "reply", "mode"], 3))
 def test_input_methods_write_into_the_message_field(ready: MainWindow, part: str) -> None:
     _focus(ready, part)
     focused = QApplication.focusWidget()

@@ -9,6 +9,7 @@ from PySide6.QtWidgets import QFileDialog, QLineEdit, QMessageBox
 from pytestqt.qtbot import QtBot
 
 from rdchat.chat.conversation import NEW_CHAT, Message
+from rdchat.chat.storage import connections
 from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from rdchat.services.chat.reply_recorder import Reply as ChatReply
@@ -22,6 +23,12 @@ from tests.services.fakes import Reply
 from tests.ui.conftest import Chat
 
 TEXT = "Once upon a time, " + "there was a sea. " * 37
+
+
+@pytest.fixture(autouse=True)
+def impatient_stores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait only briefly for a program that holds the database: here one holds it for a whole test."""
+    monkeypatch.setattr(connections, "_BUSY_S", 0.02)
 
 
 @pytest.fixture
@@ -87,6 +94,7 @@ def test_quitting_says_what_would_be_lost_and_waits(locked: None, chat: Chat, wi
     assert rescued(chat) == []
 
 
+@pytest.mark.slow
 def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: Chat, window: MainWindow) -> None:
     window.close()
     press(window, "Try Again")
@@ -97,6 +105,7 @@ def test_trying_again_asks_again_while_nothing_has_changed(locked: None, chat: C
     assert not window.isVisible()
 
 
+@pytest.mark.slow
 def test_quitting_goes_on_by_itself_when_the_store_takes_the_text(chat: Chat, window: MainWindow, qtbot: QtBot) -> None:
     chat.start()
     chat.engine.gate.shut()
@@ -141,6 +150,7 @@ def test_a_full_disk_elsewhere_is_named_and_another_place_can_be_chosen(
     assert (tmp_path / "sea.md").exists()
 
 
+@pytest.mark.slow
 def test_a_dialog_that_is_left_asks_again(locked: None, window: MainWindow) -> None:
     window.close()
     press(window, "Save Text…")
@@ -161,6 +171,7 @@ def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(
     assert file.read_text() == f"# Tell me a story\n\n{TEXT.rstrip()}\n"
 
 
+@pytest.mark.slow
 def test_a_second_signal_waits_for_nobody(locked: None, chat: Chat, window: MainWindow) -> None:
     window.close_soon()
     assert window.isVisible()
@@ -202,7 +213,7 @@ def test_words_name_chats_and_characters() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", share(["server", "earlier", "titles", "context", "chats", "recorder", "traces", "_engine"])
+    "part", share(["server", "earlier", "titles", "context", "chats", "recorder", "traces", "_engine"], 9)
 )
 def test_an_error_while_quitting_does_not_keep_the_text_from_being_rescued(
     locked: None, chat: Chat, monkeypatch: pytest.MonkeyPatch, part: str

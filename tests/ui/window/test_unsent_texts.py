@@ -85,6 +85,7 @@ def editor_of(window: MainWindow, message: Message) -> QPlainTextEdit:
     return editor
 
 
+@pytest.mark.slow
 def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
     with app.running() as (window, controller):
         window.conversation.composer.set_text("And two?")
@@ -106,6 +107,7 @@ def test_fields_and_editors_come_back(qtbot: QtBot, app: App, messages: list[Mes
         assert [edited_text(widget_of(window, message)) for message in messages] == ["One? And a half", None]
 
 
+@pytest.mark.slow
 def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messages: list[Message]) -> None:
     with app.running() as (window, controller):
         widget_of(window, messages[1]).edit()
@@ -126,6 +128,7 @@ def test_what_is_sent_or_saved_does_not_come_back(qtbot: QtBot, app: App, messag
         assert edited_text(widget_of(window, controller.chat.path[1])) is None
 
 
+@pytest.mark.slow
 def test_an_edit_that_is_refused_stays_in_its_editor(
     qtbot: QtBot, app: App, messages: list[Message], monkeypatch: pytest.MonkeyPatch
 ) -> None:
