@@ -94,10 +94,7 @@ class DownloadQueue:
                 del self._tasks[download.id]
 
     async def pause(self, _job: Job[Any], *, record: dict[str, Any]) -> None:
-        """Note that a download waits for the person, also after the next start of the app.
-
-        This process or this call holds the lock: a record that is deleted meanwhile does not come back.
-        """
+        """Note that a download waits for the person, also after the next start of the app."""
         download = plain(Download, record)
         with suppress(RdchatError, OSError):  # at worst it is resumed
             repository = _repository_of(download)

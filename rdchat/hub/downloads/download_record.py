@@ -56,7 +56,8 @@ def write_record(repository: CachedRepository, files: RepositoryFiles) -> None:
 def begin_record(repository: CachedRepository, download: Download, *, paused: bool) -> None:
     """Note on disk that a download was started, before the hub has listed its files, or that it waits for the person.
 
-    A download that begins needs no lock: one write replaces the record.
+    A download that begins needs no lock: one write replaces the record. For a pause the caller holds the lock, so that
+    a record that is being deleted does not come back.
 
     Raises:
         StorageError: If it cannot be written.
