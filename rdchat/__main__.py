@@ -10,7 +10,7 @@ from rdchat.files.privacy import write_privately
 
 def main() -> int:
     """Run a child process or the command line; return the exit status."""
-    # the program of a bundle starts Python so that it does not ignore them as usual; `subprocess` restores them
+    # A bundle's program starts Python so that it does not ignore these signals as usual; `subprocess` restores them.
     for number in (signal.SIGPIPE, signal.SIGXFSZ):
         signal.signal(number, signal.SIG_IGN)
     write_privately()

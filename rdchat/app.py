@@ -223,7 +223,7 @@ def main() -> int:
     instance.activation_requested.connect(partial(show_in_front, app.window))
     qt.file_opened.connect(app.controller.model_slot.load)
     signals = QuitSignals()
-    # queued, because a signal can arrive between any two instructions, also within painting or a transaction
+    # It is queued, because a signal can arrive between any two instructions, also within painting or a transaction.
     signals.quit_requested.connect(app.window.close_soon, Qt.ConnectionType.QueuedConnection)
     errors = UnexpectedErrors()
     errors.raised.connect(app.controller.notice_raised)

@@ -22,7 +22,7 @@ from rdchat.errors import DoesNotFitError, InvalidSettingError, RdchatError, one
 from rdchat.files.privacy import close_to_others
 from rdchat.work.job import error_of
 
-# errors of writing to standard output, which have no file name
+# These errors of writing to standard output have no file name.
 _OUTPUT_FAULTS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 
 _LOG = logging.getLogger(__name__)

@@ -57,7 +57,7 @@ def _any_of(literals: Collection[str]) -> str:
 
 
 _MARKER = re.compile(_any_of(_LITERALS))
-# openings that a thought repeats, with nothing but blanks between them
+# A thought may repeat its opening, with nothing but blanks between.
 _REPEATED = re.compile(rf"(?:\s*+(?:{_any_of(_CLOSINGS)})[ \t]*+\n?)++")
 _CHANNEL = re.compile(
     r"(?:<\|start\|>assistant\s*)?<\|channel\|>\s*(\w+)[^<]{0,99}(?:<\|constrain\|>[^<]{0,99})?<\|message\|>"

@@ -19,7 +19,7 @@ _PAGE = 64
 # Pages in memory.
 _MAX_PAGES = 64
 
-# these match the conditions of the indexes in `schema`
+# These match the conditions of the indexes in `schema`.
 _HERE = "deleted_at IS NULL AND unlisted = 0"
 _LISTED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NULL"
 _PINNED = f"{_HERE} AND archived_at IS NULL AND pinned_at IS NOT NULL"
@@ -156,7 +156,7 @@ class ChatSpans:
             sections.append(("Unknown date", ChatSpan(f"{where} AND updated_at < 0", (), count)))
         return sections
 
-    # one folder after the other: for several at once, SQLite would read the whole index
+    # Folders are read one after another: for several at once, SQLite would read the whole index.
 
     def _newest(self, folders: Sequence[int | None], before: float) -> float | None:
         limits = "updated_at >= 0 AND updated_at < ?"

@@ -127,7 +127,7 @@ class ChatOrganiser:
 
         def expire(connection: sqlite3.Connection) -> None:
             limit = expiry_limit(connection, self._clock(), "conversations", "folders")
-            # the first two conditions are those of an index
+            # The first two conditions are those of an index.
             too_old = "deleted_at IS NOT NULL AND unlisted = 0 AND deleted_at < ?"
             connection.execute(f"UPDATE conversations SET unlisted = 1 WHERE {too_old}", (limit,))
             connection.execute("DELETE FROM folders WHERE deleted_at < ?", (limit,))
@@ -214,7 +214,7 @@ class ChatOrganiser:
 
 def erasing_chat(database: Database, conversation_id: int) -> Generator[None]:
     """Erase a chat's messages one by one, as bulk work."""
-    # the youngest first, since a message is younger than its parent, except in trees made by hand
+    # The newest come first, since a message is newer than its parent, except in trees made by hand.
     sql = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY id DESC"
     for (message_id,) in database.connection.execute(sql, (conversation_id,)).fetchall():
         erase_message(database.connection, message_id)

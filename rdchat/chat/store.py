@@ -98,7 +98,7 @@ class ConversationStore(Database):
         sql = "UPDATE conversations SET updated_at = ? WHERE deleted_at IS NULL AND updated_at >= ?"
         # A value that is not a date is listed last.
         connection.execute(sql, (NO_DATE, END_OF_DATES))
-        # a half-finished import or copy becomes 1, and is erased
+        # A half-finished import or copy becomes 1, and is erased.
         connection.execute("UPDATE conversations SET unlisted = 1 WHERE unlisted = 2 AND unlisted <> 0")
         connection.executescript(WRITE_CHECK)
         return notice
@@ -251,7 +251,7 @@ class ConversationStore(Database):
             if files_of is not None:
                 copy_files(connection, files_of, message_id)
             add_files(connection, message_id, files)
-            # writing in an archived chat takes it out of the archive
+            # Writing in an archived chat takes it out of the archive.
             sql = "UPDATE conversations SET updated_at = ?, archived_at = NULL WHERE id = ?"
             connection.execute(sql, (message.created_at, conversation_id))
             return message_id

@@ -199,7 +199,7 @@ def _measure(
     from rdchat.inference.local_engine import LocalEngine  # noqa: PLC0415
     from rdchat.inference.prompts.tokenizer_process import shared_tokenizers  # noqa: PLC0415
 
-    # output of libraries, such as mlx-lm's about large models, does not belong to the report
+    # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
     with (
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,

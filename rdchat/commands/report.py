@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     out = Path(args.out).expanduser()
     options.check_writable(out)
     report = _Report(args, monotonic() + args.minutes * 60)
-    # output of libraries, such as mlx-lm's about large models, does not belong to the report
+    # Output of libraries, such as mlx-lm's about large models, does not belong to the report.
     with (
         redirect_stdout(sys.stderr),
         ProgressLine(verbose=True) as progress,

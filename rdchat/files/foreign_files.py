@@ -106,7 +106,7 @@ def opened(path: Path) -> BinaryIO:
         ModelError: If it is not a regular file.
         OSError: If it cannot be opened.
     """
-    # without blocking, and checked when open: a pipe or a device may have replaced the file
+    # It is opened without blocking and checked when open: a pipe or a device may have replaced the file.
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

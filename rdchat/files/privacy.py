@@ -14,7 +14,7 @@ from pathlib import Path
 from rdchat.errors import StorageError
 
 _OTHERS = 0o077
-# prefixes of everything that rdchat puts into its two folders; names with a dot are the system's, such as .DS_Store
+# Everything that rdchat puts into its two folders has such a prefix; names with a dot are the system's (.DS_Store).
 _OUR_NAMES = (
     ".", "conversations", "costs", "digests", "drafters", "facts", "instance.lock", "kernels",
     "library.json", "logs", "models", "part-", "replies", "restore", "server-key", "settings", "training", "tried",

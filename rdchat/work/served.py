@@ -145,7 +145,7 @@ async def serve_together(
         task = loop.create_task(_answer_task(job, message, calls[message["do"]]))
         tasks.add(task)
         task.add_done_callback(tasks.discard)
-        # its first step runs before a cancellation, which is scheduled after it
+        # Its first step runs before a cancellation, which is scheduled after it.
         job.when_cancelled(lambda: loop.call_soon_threadsafe(task.cancel))
 
     def read() -> None:

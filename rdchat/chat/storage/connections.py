@@ -46,7 +46,7 @@ _MESSAGES = {
     sqlite3.SQLITE_READONLY: _CLOSED,
     sqlite3.SQLITE_CANTOPEN: _CLOSED,
     sqlite3.SQLITE_PERM: _CLOSED,
-    # the only constraint that data can violate: a message of a deleted chat
+    # Data can violate only one constraint: a message needs its chat.
     sqlite3.SQLITE_CONSTRAINT: ("This chat no longer exists.", "Choose another one, or start a new chat."),
     sqlite3.SQLITE_TOOBIG: (
         f"{{path}} has a text that is too long: rdchat reads up to {LONGEST_VALUE >> 20} MB.",
@@ -190,7 +190,7 @@ def _has_no_room(folder: Path) -> bool:
 
 
 def _make_safe(connection: sqlite3.Connection) -> None:
-    # a flipped bit in a text must not make a whole chat unreadable
+    # A flipped bit in a text must not make a whole chat unreadable.
     connection.text_factory = lambda data: data.decode("utf-8", "replace")
     harden(connection)
 

@@ -196,7 +196,7 @@ def set_aside(path: Path, label: str, companions: tuple[str, ...] = ()) -> Path:
         StorageError: If it cannot be renamed; then nothing was moved.
     """
     target = _free_name(path, label, companions)
-    # the file itself comes last: if the process dies in between, the next start moves the rest
+    # The file itself comes last: if the process dies in between, the next start moves the rest.
     moves = [(companion(path, ending), companion(target, ending)) for ending in (*companions, "")]
     done: list[tuple[Path, Path]] = []
     try:
@@ -257,7 +257,7 @@ def restore_file(connection: sqlite3.Connection, path: Path, log: tuple[int, int
         copy.unlink(missing_ok=True)
         copy_database(connection, copy)
         flush_to_disk(copy)
-        # the copy contains our own log, and SQLite would replay it into any file at its path
+        # The copy contains our own log, and SQLite would replay it into any file at its path.
         wal = companion(path, "-wal")
         if file_id(wal) == log:
             wal.unlink(missing_ok=True)

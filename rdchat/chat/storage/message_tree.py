@@ -30,7 +30,7 @@ _SIBLING_POSITION = f"""
 """
 MESSAGE = f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE id = ?"
 
-# an index covers these two queries: the messages of a long chat are spread over megabytes of the file
+# An index covers these two queries: the messages of a long chat are spread over megabytes of the file.
 _RUNS = "SELECT id, parent_id FROM messages WHERE conversation_id = ? AND parent_id IS NOT id - 1"
 CUTS = "SELECT id FROM messages WHERE conversation_id = ? AND context_cut IS NOT NULL"
 LATEST = f"SELECT id FROM messages WHERE conversation_id = ? AND {NOT_DELETED} ORDER BY activated DESC LIMIT 1"
@@ -55,7 +55,7 @@ _STRAYS = """
     SELECT m.id FROM messages m LEFT JOIN messages p ON p.id = m.parent_id
     WHERE m.parent_id IS NOT NULL AND p.conversation_id IS NOT m.conversation_id
 """
-# a parent's id is smaller, so without such a row there is no cycle; an index covers the first condition
+# A parent's id is smaller, so without such a row there is no cycle; an index covers the first condition.
 _UNUSUAL = "SELECT EXISTS (SELECT 1 FROM messages WHERE parent_id IS NOT id - 1 AND parent_id >= id)"
 BIN_DAYS = 30
 """Days that a deleted message stays in the bin."""
@@ -79,7 +79,7 @@ _ROOTS = """
 def messages_of(count: int) -> str:
     """Return the query for this many messages of a conversation, in any order."""
     marks = ", ".join("?" * count)
-    # the plus keeps SQLite from using the conversation's index, with which it would scan the whole chat
+    # The plus keeps SQLite from using the conversation's index, with which it would scan the whole chat.
     return (
         f"SELECT {MESSAGE_COLUMNS}, {_SIBLING_POSITION} FROM messages m WHERE +conversation_id = ? AND id IN ({marks})"
     )
@@ -258,7 +258,7 @@ class MessageBin:
 def erasing_messages(database: Database, now: float) -> Generator[None]:
     """Erase the messages that have been deleted for 30 days, as bulk work."""
     limit = expiry_limit(database.connection, now, "deleted_messages")
-    # messages below come first: what a crash leaves is still hidden, and erased the next time
+    # Messages below come first: what a crash leaves is still hidden, and erased the next time.
     sql = "SELECT message_id FROM deleted_messages WHERE deleted_at < ? ORDER BY message_id DESC"
     for (message_id,) in database.connection.execute(sql, (limit,)).fetchall():
         erase_message(database.connection, message_id)

@@ -19,7 +19,7 @@ from rdchat.inference.api.requests import SamplingParams, ThinkingChoice
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-# a title that was tampered with may have any length, and would delay the list by a second for each 2 MB
+# A title that was tampered with may have any length, and would delay the list by a second for each 2 MB.
 CONVERSATION_COLUMNS = (
     "id, substr(title, 1, 1000), created_at, updated_at, system_prompt, sampling, folder_id, pinned_at,"
     " archived_at IS NOT NULL, deleted_at, thinking, answer_shape"

@@ -249,7 +249,7 @@ class SearchReader:
             titled = {
                 row[0] for row in connection.execute(f"SELECT id FROM conversations WHERE {in_title}", title_parameters)
             }
-            # in JSON: the number of parameters is limited, and a read-only connection may not make a temporary table
+            # The ids come as JSON: parameters are limited, and a read-only connection may not make a temporary table.
             among = json.dumps([*(titled | counted.keys())])
             rows, total = _newest_chats(connection, [*where, _AMONG], [*parameters, among])
             matcher = WordMatcher(query.text)
@@ -368,7 +368,7 @@ def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
     in_names, names = _condition(search, "files_index", "name")
     in_summaries, summaries = _condition(search, "summaries_index", SUMMARY, "id")
     files = f"SELECT message_id FROM message_files WHERE {in_names}"
-    # not from the view: an untrusted schema may not call JSON functions there
+    # This does not use the view: an untrusted schema may not call JSON functions there.
     cuts = f"SELECT id FROM messages WHERE context_cut IS NOT NULL AND {in_summaries}"
     others = f"SELECT id, conversation_id FROM messages WHERE (id IN ({files}) OR id IN ({cuts})) AND {NOT_DELETED}"
     parameters = [*([words] if words else []), *literal, *names, *summaries]

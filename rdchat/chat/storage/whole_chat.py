@@ -26,7 +26,7 @@ from rdchat.chat.storage.rows import (
 )
 from rdchat.errors import StorageError
 
-# texts that were tampered with may have any length
+# Texts that were tampered with may have any length.
 _COLUMNS = (
     "f.message_id, substr(f.name, 1, 1000), f.kind, f.digest, f.characters, substr(f.taken, 1, 1000),"
     " substr(f.note, 1, 1000)"

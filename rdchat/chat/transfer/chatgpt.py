@@ -70,7 +70,7 @@ def read(data: Any) -> FullChat:
         # An empty turn of the person counts.
         elif role is not None and (text.strip() or (role is Role.USER and last is not None)):
             message = node["message"]
-            # a chain of nodes is one reply; alternatives begin where it branches
+            # A chain of nodes is one reply; alternatives begin where it branches.
             if last is None or chat.messages[last].role is not role or role is Role.USER or children[above] > 1:
                 last = last_message[each] = chat.add(role, "", last, created_at=date(message.get("create_time")))
                 texts.append([])

@@ -133,11 +133,11 @@ class Controller:
         self._plain_steps = max(self._plain_steps - 1, 0)
         if limit < 1 or self._plain_steps:
             return False
-        # the first token that prompt lookup finds is the one being computed: drafts begin after it
+        # The first token that prompt lookup finds is the one being computed: drafts begin after it.
         self._choice = choice = self._choose(limit, self._look_up(1 + limit).first_subtree())
         if choice is None:
             return False
-        # several rounds will follow, so a part of the cost of switching is enough
+        # Several rounds will follow, so a part of the cost of switching is enough.
         return choice.gain > self._switch / 4 + _MARGIN * choice.cost or self._may_try(choice)
 
     def begins_ahead(self, limit: int) -> bool:
@@ -290,7 +290,7 @@ def decode[Event](work: CallMaker[Event], controller: Controller) -> Iterator[Ev
         step = work.step(queue)
         if step.held_up:
             unusual = _HELD_UP
-        # a step with nothing queued after it may have been computed before the wait began
+        # A step with nothing queued after it may have been computed before the wait began.
         usual, queued = step.queued and step.usual and not unusual, step.queued
         unusual = max(unusual - 1, 0)
         with work.stage(Stage.FOLLOW):

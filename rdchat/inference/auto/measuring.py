@@ -186,7 +186,7 @@ def measure_readings(model: LoadedModel, head: HeadModel) -> Measurement:
                     right += 1
                     state = state.after(mx.array([0]), mx.array([token]))
             yield
-        # a cost above 0, as all are
+        # Every cost is above 0.
         wrong[int(reading.before_norm), int(reading.recycles_before_norm)] = 100.01 - 100 * right / (
             _CHAIN * len(roots)
         )
@@ -245,7 +245,7 @@ class TimingCache:
         self._cache = KVCache(model.network)
         self._verifier = Verifier(model, self._cache)
         self._chooser = TokenChooser(SamplingParams(), 0, model.info.vocabulary_size)
-        # random tokens, since a single one would always use the same experts
+        # The tokens are random, since a single one would always use the same experts.
         self._text = np.random.default_rng(0).integers(0, model.info.vocabulary_size, size=deepest).tolist()
         self._chunk = MAX_ROWS
         self._head = head

@@ -213,7 +213,7 @@ class BenchResult:
         runs = [run for run in all_runs if not run.mode_reason]
         groups = [group for group in dict.fromkeys(run.group for run in runs) if group]
         differences = [(run.difference, run.dtype) for run in runs if run.difference]
-        # among equals the first: a near-tie must not hide a serious difference after it
+        # The first of equals is taken; a near-tie must not hide a serious difference after it.
         worst = max(differences, key=lambda match: match[0].seriousness(match[1]), default=(None, ""))[0]
         return CellReport(
             cell,
@@ -244,7 +244,7 @@ class BenchResult:
             "acceptance_rate": counts.acceptance_rate,
             "nodes_per_target_call": counts.verified_nodes / counts.rounds if counts.rounds else None,
             "draft_ms": run.draft_ms,
-            # the automatic mode's plain calls count too
+            # The automatic mode's plain calls count too.
             "host_syncs_per_round": counts.host_syncs / counts.target_calls if syncs_known else None,
             "overhead": run.overhead,
         }

@@ -262,7 +262,7 @@ def _missing_shards(index: Path, files: list[Path]) -> str:
         count = int(of.removeprefix("-of-"))
         present = sum(path.name.startswith(start) and path.name.endswith(of + end) for path in files)
         uncounted = max(uncounted, count - present)
-        # among the first few numbers beyond those found, some are missing if any are
+        # Among the first few numbers beyond those found, some are missing if any are.
         some = range(1, min(count, present + _NAMED_SHARDS) + 1)
         missing |= {f"{start}{shard:0{digits}d}{of}{end}" for shard in some} - names
     total = max(len(missing), uncounted)

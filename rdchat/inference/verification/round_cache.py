@@ -236,7 +236,8 @@ class AttentionRows:
 
     def copy_from(self, start: int) -> list[mx.array]:
         """Return a copy of the rows from position `start` on: for keys and for values (1, heads, n, width)."""
-        # a gather, since a slice may be a view of the buffer; evaluated at once, before the buffer is written again
+        # It is a gather, since a slice may be a view of the buffer, and is evaluated before the buffer is written
+        # again.
         rows = [part[..., mx.arange(part.shape[2]), :] for part in self.buffer.view(start)]
         mx.eval(rows)
         return rows

@@ -95,7 +95,7 @@ class SingleInstance(QObject):
             if connect(socket, self._folder, _RETRY_MS):
                 socket.write(_SHOW)
                 socket.flush()
-                # the system accepts connections for a process that hangs; only a live one closes them
+                # The system accepts connections for a process that hangs; only a live one closes them.
                 closed = socket.state() is QLocalSocket.LocalSocketState.UnconnectedState
                 return closed or socket.waitForDisconnected(max(deadline.remainingTime(), 1))
             QThread.msleep(_RETRY_MS)
@@ -161,7 +161,7 @@ def is_own(socket: QLocalSocket) -> bool:
 
 def _private_paths(folder: Path) -> Iterator[Path]:
     """Yield the paths where the app of a data folder may listen; the environments of two starts may differ."""
-    # a hash, since a data folder's path may be too long for a socket; links are resolved, as the lock does
+    # A hash is used, since the path may be too long for a socket; links are resolved, as for the lock.
     name = "rdchat-" + hashlib.blake2b(os.fsencode(folder.resolve()), digest_size=12).hexdigest()
     for parent in _socket_folders():
         if is_private(parent) and len(os.fsencode(parent / name)) <= _MAX_PATH_BYTES:

@@ -160,7 +160,7 @@ class ContextMeter(QObject):
         # Otherwise a change of the chat has cancelled it.
         if job is self._job:
             self._job, self.current = None, True
-            # an error of the chat template is reported by the reply that fails
+            # An error of the chat template is reported by the reply that fails.
             self._show(outcome if isinstance(outcome, ContextUse) else None)
 
     def _show(self, use: ContextUse | None) -> None:

@@ -125,7 +125,7 @@ class Reply:
         )
         if end is not None:
             own_control = (begins_at + offset for offset in end.control_offsets)
-            # each part of a continued reply has a prefill: the counters would not add up
+            # Each part of a continued reply has a prefill: the counters would not add up.
             drafting = Drafting(end.mode, end.mode_reason or "", end.drafter or "", begins_at > 0, end.kind)
             ended = replace(
                 ended,

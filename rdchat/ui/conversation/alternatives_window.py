@@ -24,7 +24,7 @@ from rdchat.ui.transcript.markdown.text_body import TextView
 
 type Spans = list[tuple[int, int]]
 
-# a word; a character of a script without spaces between words; a sign
+# This matches a word, a character of a script without spaces between words, or a sign.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\W_\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+|[^\s]")
 # Between texts of more words than this, frequent words are not compared, which is much faster.
 _EXACT = 3000

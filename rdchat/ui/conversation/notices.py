@@ -160,7 +160,7 @@ class Notices(QObject):
     def _show_outgrown(self) -> None:
         """Offer the choice while the chat does not fit, once for each state of it."""
         context = self._controller.context
-        # of files that are too long by themselves a part is chosen: leaving out turns would not help
+        # If files alone are too long, the person chooses a part of them: leaving out turns would not help.
         use, doing = None if self._controller.chat.files.excess else context.outgrown, context.doing
         if (use, doing) == self._outgrown:
             return

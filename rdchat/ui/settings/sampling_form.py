@@ -55,7 +55,7 @@ _STOP = (
 )
 _LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
 _CHARACTERS = {letter: character for character, letter in _LETTERS.items()}
-# characters that a text field cannot hold in one line, or changes by itself
+# A text field cannot hold these characters in one line, or changes them by itself.
 _UNSHOWABLE = re.compile("[\x00-\x1f\\\\\x7f\x85\xa0\u2028\u2029\ufdd0\ufdd1]")
 # Halves of surrogate pairs are no characters.
 _ESCAPE = re.compile(r"\\(?:u((?![dD][89a-fA-F])[0-9a-fA-F]{4})|([ntr\\]))")

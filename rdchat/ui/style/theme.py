@@ -19,7 +19,7 @@ from PySide6.QtGui import (
 )
 from PySide6.QtWidgets import QApplication, QStyle, QWidget
 
-# spacing, in device-independent pixels: a 4 px grid
+# The spacing follows a grid of 4 device-independent pixels.
 TIGHT, SMALL, MEDIUM, LARGE = 4, 8, 12, 20
 RADIUS = 10
 SIDEBAR_WIDTH, PANEL_WIDTH, TEXT_WIDTH = 240, 296, 720  # TEXT_WIDTH: the widest a line of prose gets
@@ -127,7 +127,7 @@ class Theme(QObject):
         self._hints.colorSchemeChanged.connect(self._refresh)
 
     def _choose_colors(self) -> None:
-        # not every platform obeys a forced scheme (bare X11 does not), so it is kept here too
+        # Not every platform obeys a forced scheme (bare X11 does not), so it is kept here too.
         scheme = self._hints.colorScheme() if self._forced is Qt.ColorScheme.Unknown else self._forced
         self.colors = DARK if scheme is Qt.ColorScheme.Dark else LIGHT
         self._fill_palette()
@@ -153,7 +153,7 @@ class Theme(QObject):
 
     def _font(self, family: QFontDatabase.SystemFont, size: int) -> QFont:
         font = QFontDatabase.systemFont(family)
-        # a point is a pixel on a Mac and 1.33 of them elsewhere: the same setting looks the same on both
+        # A point is a pixel on a Mac and 1.33 of them elsewhere: the same setting looks the same on both.
         font.setPointSizeF(size * 72 / self._app.primaryScreen().logicalDotsPerInch())
         return font
 

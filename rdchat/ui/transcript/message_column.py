@@ -311,7 +311,7 @@ class MessageColumn(MessageArea):
 
     def _anchor(self) -> MessageWidget | None:
         top = self.verticalScrollBar().value()
-        # a widget that is still hidden was made just now, and has no geometry yet
+        # A widget that is still hidden was made just now, and has no geometry yet.
         widgets = [widget for widget in self.widgets.values() if not widget.isHidden()]
         return next((each for each in widgets if each.geometry().bottom() > top), widgets[-1] if widgets else None)
 

@@ -77,7 +77,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     activation = "gelu_pytorch_tanh" if gemma else "silu"
     markov, rank = _markov(block)
     shared = gemma and layers.flag("attention_k_eq_v", False)
-    # with Gemma's full attention, the values of some models are the keys
+    # With Gemma's full attention, the values of some models are the keys.
     kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
     sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim" if gemma else "head_dim")
     # `decoder_settings` has checked the number.

@@ -282,7 +282,7 @@ def _attention_layer(model: LoadedModel) -> tuple[int, int]:
 
 def _fresh_layer(network: nn.Module, number: int) -> nn.Module:
     """Return a decoder layer of the class and the sizes of one of the target's."""
-    # a layer whose outputs are recorded has a subclass of its own; see `hooks`
+    # A layer whose outputs are recorded has a subclass of its own; see `hooks`.
     classes = type(getattr(network, "layers")[number]).__mro__  # noqa: B009  mlx's modules have no such attribute
     plain = next(each for each in classes if each.__module__.startswith("mlx_lm."))
     inner: Any = network

@@ -82,7 +82,7 @@ class ContextMemory(HeadMemory):
     @override
     def take(self, tokens: Sequence[int], hidden: mx.array, start: int) -> None:
         known = len(self._text)
-        # before a gap, a token's next token is unknown, so its row can never be computed
+        # Before a gap, a token's next token is unknown, so its row can never be computed.
         self._drop_from(start, waiting=start if start <= known else known - self._looks_ahead)
         self._last = None
         self._text += [_UNKNOWN] * (start - len(self._text))

@@ -170,7 +170,7 @@ def rotated(rope: Callable[..., mx.array], rows: mx.array, positions: RowPositio
         if positions[-1] - positions[0] == len(positions) - 1:
             return rope(rows, offset=positions[0])
         positions = mx.array(list(positions), mx.int32)
-    # one batch row each: along the token axis the kernel counts positions up
+    # Each gets a batch row of its own: along the token axis the kernel counts positions up.
     return rope(rows.transpose(2, 1, 0, 3), offset=positions).transpose(2, 1, 0, 3)
 
 

@@ -267,7 +267,7 @@ def _attend_to_itself(config: Eagle3Config, attention: Any) -> None:
     """
     keys = attention.k_proj.weight.reshape(config.kv_heads, config.head_size, -1)
     shared = mx.repeat(keys, config.heads // config.kv_heads, axis=0)
-    # inputs have a mean square of 1, fresh weights a variance of a third of 1 / their number
+    # Inputs have a mean square of 1, fresh weights a variance of 1/3 divided by their number.
     gain = _OWN_SCORE * 3 / config.head_size**0.5
     attention.q_proj.weight = gain * shared.reshape(attention.q_proj.weight.shape)
 

@@ -232,7 +232,7 @@ class RecurrentObjective(Objective):
             self.network = RecurrentHead(config)
             self.network.output.weight = self.network.output.weight * _FIRST_OUTPUT
         head = self.network
-        # dropout spares the recurrence, where errors would add up
+        # Dropout leaves out the recurrence, where errors would add up.
         drop_inputs(
             (head.from_token, head.from_hidden, head.from_state, *head.blocks, head.output), self.recipe.dropout
         )

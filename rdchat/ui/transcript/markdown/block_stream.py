@@ -7,7 +7,8 @@ from rdchat.ui.transcript.markdown.blocks import Block, Kind, Run, pieces
 from rdchat.ui.transcript.markdown.parser import Parsed, Parser, code_line
 from rdchat.ui.transcript.markdown.syntax import FENCE, OpenFence
 
-# work is counted in characters; lines, cells and formulas cost more than their characters do
+# Work is counted in characters; lines, cells and formulas cost more than their characters do.
+
 # Work of a step, unless a block is longer.
 _STEP = 7_700
 # Work of the open block; a longer one ends at once.

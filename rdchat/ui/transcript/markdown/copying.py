@@ -74,7 +74,7 @@ def _stands_close(block: Block, above: Block) -> bool:
 
 def _margin(nesting: str, markers: Sequence[str], parser: MarkdownParser | None) -> str:
     """Return what stands before a line in lists and quotes."""
-    # the box of a task is a part of its text
+    # The box of a task is a part of its text.
     widths = iter(2 if marker.startswith("-") else len(marker) + bool(marker) for marker in markers)
     quote = "> " if parser else ""
     return "".join(quote if letter == "q" else " " * next(widths) for letter in nesting)
@@ -202,7 +202,8 @@ def as_html(markdown: str) -> str:
 
 def put_on_clipboard(text: str, html: str) -> None:
     """Replace what is on the clipboard."""
-    # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+    # Qt makes the object, which is then emptied: one made here would outlive Python on the clipboard, and crash the
+    # exit.
     source = QStringListModel([""])
     data = source.mimeData([source.index(0, 0)])
     data.clear()
@@ -276,7 +277,7 @@ def _part(runs: Sequence[Run], begin: int, end: int) -> list[Run]:
 _Unit = tuple[list[str], str]
 # Marks of bold and italic text.
 _STYLES = (("**", "*"), ("**", "_"), ("__", "*"))
-# an escaped bracket that opens would begin a formula
+# An escaped bracket that opens would begin a formula.
 _SPECIAL = re.compile(r"[\\`*~\]<&$]|!\Z|:(?=//)|(?<![^\W_])_|_(?![^\W_])")
 _SPACE = re.compile(r"^\s|[^\S\n]$|\n\Z", re.MULTILINE)
 _LINE_START = re.compile(r"^(\d{0,9})([#+\-=>:|.)])|#(?=#*$)", re.MULTILINE)

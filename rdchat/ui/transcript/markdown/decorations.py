@@ -22,14 +22,14 @@ from rdchat.ui.transcript.markdown.text_formats import CODE_PAD, QUOTE_INDENT, c
 _MAX_BARS = 40
 # Further code blocks have no header, because each header is a widget with buttons.
 _MAX_HEADERS = 100
-# names and suffixes that Pygments lacks, or that differ from what people write
+# These names and suffixes are missing in Pygments, or people write others.
 _LANGUAGES = {
     "console": ("Console", ".txt"), "csv": ("CSV", ".csv"), "r": ("R", ".r"), "sh": ("Shell", ".sh"),
     "shell": ("Shell", ".sh"), "svg": ("SVG", ".svg"), "text": ("Text", ".txt"), "txt": ("Text", ".txt"),
     "yml": ("YAML", ".yml"), "zsh": ("Zsh", ".zsh"),
 }  # fmt: skip
 _NAMED = {"dockerfile": "Dockerfile", "docker": "Dockerfile", "makefile": "Makefile", "make": "Makefile"}
-# a name that the code gives itself in its first line: "# app/main.py", "// index.js", "<!-- page.html -->"
+# The code may name its file in its first line: "# app/main.py", "// index.js", "<!-- page.html -->".
 _OWN_NAME = re.compile(
     r"\s*(?:#|//|--|/\*|<!--|;|%)\s*(?:file(?:name)?:\s*)?(?:[\w.-]+/)*([\w-][\w.-]*\.\w{1,8})\s*(?:\*/|-->)?\s*$"
 )

@@ -132,7 +132,7 @@ def font_of_descent(descent: int) -> QFont:
     font = QFont()
     font.setPixelSize(_MAX_DEPTH)
     share = QFontMetricsF(font).descent() / _MAX_DEPTH
-    # sizes far below need no look: each takes Qt up to a millisecond
+    # Sizes far below are not measured: each takes Qt up to a millisecond.
     lowest = max(1, int((min(descent, _MAX_DEPTH) - 2) / max(share, 0.05)))
     for size in range(lowest, 20 * _MAX_DEPTH):
         font.setPixelSize(size)
@@ -149,7 +149,7 @@ class FormulaObject(QPyTextObject):
         document.documentLayout().registerHandler(_KIND, self)
 
     def intrinsicSize(self, document: QTextDocument, position: int, look: QTextFormat) -> QSizeF:
-        # called with each layout of the paragraph: this only reads
+        # Qt calls this with each layout of the paragraph, so it only reads.
         return QSizeF(look.doubleProperty(_WIDTH), look.doubleProperty(_HEIGHT)) * _shrink(document, look)
 
     def drawObject(

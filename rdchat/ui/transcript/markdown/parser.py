@@ -88,7 +88,7 @@ def _with_bare_addresses(text: str, look: Run) -> Iterator[Run]:
 
 
 _TASK = re.compile(r"\[([ xX])\] +")
-# beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets
+# Beyond these a paragraph is shown as it was written: markdown-it needs a quadratic time for nested brackets.
 _INLINE_LIMIT, _BRACKET_LIMIT = 6000, 200
 _BULLETS = "•◦▪"
 # A larger table is shown row by row, because Qt would need seconds to lay it out.

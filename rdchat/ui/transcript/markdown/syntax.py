@@ -217,7 +217,7 @@ def _fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
     return True
 
 
-# code and formulas of a line
+# This matches the code and formulas of a line.
 _ONE_CELL = re.compile(
     r"(?<![`\\])(?P<ticks>`+)(?!`).{1,2000}?(?<!`)(?P=ticks)(?!`)|\$\$.{1,2000}?\$\$|\\\(.{1,2000}?\\\)"
     r"|(?<![\\$])\$(?![\s$])(?:[^$\\]|\\.)+(?<!\s)\$(?![\w$])"

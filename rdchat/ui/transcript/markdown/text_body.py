@@ -105,7 +105,7 @@ class TextBody(OfflineBrowser):
 
     def append(self, text: str) -> None:
         """Add text at the end; only that is parsed."""
-        # a delivery may end between a carriage return and its line feed
+        # A delivery may end between a carriage return and its line feed.
         added = text.removeprefix("\n") if self._source.endswith("\r") else text
         self._source += text
         self._text += safe_text(added)
@@ -275,7 +275,8 @@ class TextBody(OfflineBrowser):
 
     def createMimeDataFromSelection(self) -> QMimeData:
         """Copy plain text: rich text would carry the window's colours into other documents."""
-        # made by Qt and then emptied: one made here would outlive Python on the clipboard, and crash the exit
+        # Qt makes the object, which is then emptied: one made here would outlive Python on the clipboard and crash the
+        # exit.
         data = super().createMimeDataFromSelection()
         data.text()  # Qt fills the data in when they are first read
         for kind in data.formats():

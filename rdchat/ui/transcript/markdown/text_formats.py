@@ -91,11 +91,11 @@ class TextFormats:
             look.setBottomMargin(SMALL)
         if block.marker:
             look.setTextIndent(-self._indent)
-            # from right to left, Qt takes a tab on the left for one on the right, and the other way round
+            # In text from right to left, Qt exchanges tabs on the left with those on the right.
             tab = QTextOption.TabType.RightTab if _is_right_to_left(block) else QTextOption.TabType.LeftTab
             look.setTabPositions([QTextOption.Tab(self._indent, tab)])
         elif block.kind is Kind.TEXT and not block.runs and above and above.kind is Kind.CODE:
-            # a blank line of the person's; the code block's own space is enough
+            # This is a blank line of the person's; the code block's own space is enough.
             look.setLineHeight(SMALL, QTextBlockFormat.LineHeightTypes.FixedHeight.value)
         # An indent is mirrored in text from right to left; a margin would not be.
         look.setIndent(round(left))
