@@ -48,6 +48,11 @@ class Machine:
     memory: MachineMemory
     dtype: Dtype = Dtype.AUTO
 
+    @property
+    def idle(self) -> "Machine":
+        """This machine while no other program needs memory, by which models of the hub are judged."""
+        return replace(self, memory=replace(self.memory, room=self.memory.total_room))
+
     def need(self, sizes: ModelSizes, drafter_bytes: int = 0) -> MemoryNeed:
         """Return the memory that a model needs, with a drafter of some bytes."""
         return replace(memory_need(sizes, self.dtype, self.memory.on_gpu), drafter_bytes=drafter_bytes)
@@ -58,7 +63,7 @@ class Machine:
 
     def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
         """Return whether a model fits the whole memory, with a drafter; None where its sizes are not known."""
-        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.total_room)
+        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.idle.memory.room)
 
 
 def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:

@@ -10,6 +10,7 @@ from PySide6.QtCore import QObject
 from rdchat.hub.cache_layout import downloaded_repositories
 from rdchat.hub.downloads.download import DownloadState
 from rdchat.hub.endpoint import Tokens
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.background.background_work import FolderSearch
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.services.chat.storage_watch import SettingsControl
@@ -74,6 +75,13 @@ class Models(QObject):
         """This machine's memory and precision; None before the engine has started."""
         memory = self.memory.now
         return None if memory is None else Machine(memory, self.slot.dtype)
+
+    def installed(self, card: ModelCard) -> Model:
+        """Return the model of files on this machine; an unfinished one with its download, if that is listed."""
+        unfinished, name = card.is_unfinished, card.repository or str(card.path)
+        download = self.downloads.find(name, card.revision, card.gguf) if unfinished else None
+        is_model = not card.is_drafter
+        return Model(name, card, None, download, is_installed=not unfinished, is_model=is_model, gguf=card.gguf)
 
     @property
     def drafters(self) -> tuple[Model, ...]:

@@ -10,7 +10,7 @@ from rdchat.hub.hub_model import SortBy
 from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.models import Models
 from rdchat.services.models.newcomers import for_machine, suggestions
-from rdchat.ui.models.hub_details import DetailsView
+from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.models.texts import Entry, newcomer_entries, results_listed
 from rdchat.ui.style import formatting
@@ -112,11 +112,12 @@ class DiscoverPage(QWidget):
         self.bar = SearchBar(theme)
         self.list = ModelList(theme, "Models found")
         self.notice = NoticeView(links, theme, models.search.retry, self.bar.clear_filters)
-        self.details = DetailsView(models, links, theme)
+        self.details = DetailsPane(models, links, theme)
         self.foot = ElidedLabel(theme, "", "muted", -1.5)
         self.again = TextButton("Try Again", theme, models.search.retry)
         self._asking = QTimer(self, interval=_PASSING_MS, singleShot=True)
         self._asking.timeout.connect(self._ask_for_chosen)
+        self.details.notice.show_text("Choose a model", "Its size, files and card appear here.")
         self._lay_out(theme)
         self._connect()
         self._show_results()
@@ -242,4 +243,6 @@ class DiscoverPage(QWidget):
         self.details.focus_download()
 
     def _show_details(self) -> None:
-        self.details.show_model(self._models.details.model, self._models.machine, frozenset(self._models.here.results))
+        models = self._models
+        if models.details.model is not None:
+            self.details.show_published(models.details.model, models.machine, frozenset(models.here.results))

@@ -5,33 +5,29 @@ from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QShowEvent
-from PySide6.QtWidgets import QMenu, QPushButton, QStackedWidget, QWidget
+from PySide6.QtWidgets import QMenu, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.api.model_facts import ModelCard, gigabytes
 from rdchat.services.engine.engine_request import Failure
 from rdchat.services.models.draft_advice import DraftAction, DraftAdvice, draft_models
-from rdchat.services.models.model_files import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models import Models
-from rdchat.ui.models.installed_details import InstalledDetails
-from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, ResultLine, ask_to_delete, two_columns
+from rdchat.ui.models.details import DetailsPane
+from rdchat.ui.models.page_parts import ModelList, PageLinks, ResultLine, two_columns
 from rdchat.ui.models.texts import SortBy, entries_of, key_of, short_name, verdict_text
-from rdchat.ui.style.buttons import add_action, push_button
-from rdchat.ui.style.formatting import MACHINE, counted, file_size, load_text
-from rdchat.ui.style.labels import Separator, ThemedLabel, set_tip
+from rdchat.ui.style.buttons import add_action
+from rdchat.ui.style.formatting import counted, file_size, load_text
+from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import SearchField, choice_box, column, row
-from rdchat.ui.style.opening import SHOW_FOLDER, ask, show_folder
 from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TIGHT, Theme
 
 if TYPE_CHECKING:
     from rdchat.hub.verifying import Verdict
 
-_DRAFTER = "A drafter cannot answer by itself. Choose it on the Drafters page."
 
-
-class ActionBar(QWidget):
-    """Loads, unloads, verifies, reveals and deletes the shown model.
+class InstalledResults(ResultLine):
+    """Shows the results of loads and verifications too.
 
     Args:
         models: The window's services.
@@ -39,155 +35,71 @@ class ActionBar(QWidget):
     """
 
     def __init__(self, models: Models, theme: Theme) -> None:
-        super().__init__()
+        super().__init__(models.removal, theme)
         self._models = models
-        self._row: ModelCard | None = None
-        self.result = ResultLine(models.removal, theme)
-        self.reveal = push_button(SHOW_FOLDER, "", lambda: show_folder(self._model.path))
-        self.verify = push_button("Verify", "", lambda: models.verification.start(self._model))
-        self.delete = push_button("Delete…", "", self.ask_to_delete)
-        self.load = push_button("Load", "", self._press_load)
-        buttons = row(self.reveal, self.verify, self.delete, None, self.load)
-        column(self.result, buttons, within=self, spacing=TIGHT, margins=(LARGE, SMALL, LARGE, MEDIUM))
-        self._connect()
-
-    def _connect(self) -> None:
-        slot, verification, show = self._models.slot, self._models.verification, self.result.show_text
+        self._model: ModelCard | None = None
+        slot, verification, show = models.slot, models.verification, self.show_text
         slot.load_progressed.connect(self._on_load_progress)
-        slot.loaded.connect(lambda info: show(f"{info.name.rpartition('/')[2]} is loaded.", "success"))
+        slot.loaded.connect(lambda info: show(f"{short_name(info.name)} is loaded.", "success"))
         slot.failed.connect(self._on_load_failed)
+        slot.unload_started.connect(lambda: show("Unloading…"))
         slot.unloaded.connect(self._on_unloaded)
         verification.changed.connect(self._show_verification)
         verification.finished.connect(self._on_verified)
         verification.failed.connect(self._on_verify_failed)
 
-    @property
-    def _model(self) -> ModelCard:
-        assert self._row is not None
-        return self._row
-
-    def show_row(self, row: ModelCard | None) -> None:
-        """Set the buttons for a row."""
-        if self._row is not None and (row is None or key_of(row) != key_of(self._row)):
-            self.result.show_text("")  # it is about the other row
-        self._row = row
-        if row is None:
-            for button in (self.load, self.verify, self.reveal, self.delete):
-                button.setEnabled(False)
-        else:
-            self._offer_load(row)
-            _offer(self.reveal, SHOW_FOLDER)
-            _offer(self.delete, "Delete…", reason_not_to_delete(row), "Delete it, after a question")
-            _offer(
-                self.verify, "Verify", reason_not_to_verify(row), "Compare its files with the checksums on Hugging Face"
-            )
+    def show_model(self, model: ModelCard | None) -> None:
+        """Show what concerns a model; the result of another one is no longer shown."""
+        if self._model is not None and (model is None or key_of(model) != key_of(self._model)):
+            self.show_text("")
+        self._model = model
         self._show_verification()
-
-    def _offer_load(self, model: ModelCard) -> None:
-        if self._models.library.is_loaded(model):
-            _offer(self.load, "Unload", tip="Free its memory. Chats then have no model.")
-        elif self._models.library.is_loading(model):
-            _offer(self.load, "Stop Loading")
-        elif model.is_unfinished:
-            _offer(self.load, "Resume", tip="Resume the download")
-        else:
-            reason = _DRAFTER if model.is_drafter else model.problem
-            _offer(self.load, "Load", reason, "Use this model (Return)")
-
-    def open_row(self) -> None:
-        """Load the shown model, or resume its download."""
-        row = self._row
-        if row is not None and self.load.isEnabled() and not self._models.library.is_in_use(row):
-            if row.is_unfinished:
-                self._download(row, "The download has resumed. See the Downloads page.")
-            else:
-                self._load(row)
-
-    def _press_load(self) -> None:
-        if self._row is not None and self._models.library.is_in_use(self._row):
-            self.result.show_text("Unloading…")
-            self._models.slot.unload()
-        else:
-            self.open_row()
-
-    def _load(self, model: ModelCard) -> None:
-        """Load a model; ask first if it is too large."""
-        machine, sizes, slot = self._models.machine, model.sizes, self._models.slot
-        if machine is None or sizes is None or not machine.refuses(sizes):
-            slot.load(model.model or None)
-            return
-        over = gigabytes(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
-        ask(
-            self,
-            f"{short_name(model.name)} is too large. Load it anyway?",
-            f"It needs {over} more memory than is available. It may make {MACHINE} slow, and the system may "
-            "quit rdchat.",
-            "Load Anyway",
-            lambda: slot.load(model.model or None, anyway=True),
-        )
-
-    def ask_to_delete(self) -> None:
-        """Ask whether to delete the shown row."""
-        if self._row is not None and self.delete.isEnabled():
-            ask_to_delete(self._models, self, self._row)
 
     def _show_verification(self) -> None:
         model, done = self._models.verification.model, self._models.verification.done_bytes
         if model is not None and self._is_visible(model):
             text = f"Verifying: {file_size(done)} of {file_size(model.disk_bytes)}"
-            self.result.show_text(text, link="Stop", act=self._models.verification.stop)
-        elif self.result.label.text().startswith("Verifying"):
-            self.result.show_text("")
+            self.show_text(text, link="Stop", act=self._models.verification.stop)
+        elif self.label.text().startswith("Verifying"):
+            self.show_text("")
 
     def _on_verified(self, model: ModelCard, verdict: "Verdict") -> None:
         self._show_verification()
         text, color = verdict_text(verdict)
         text = text if self._is_visible(model) else f"{short_name(model.name)}: {text}"
         if verdict.is_intact or not model.repository:
-            self.result.show_text(text, color)
+            self.show_text(text, color)
         else:
             damaged = replace(model, revision=verdict.commit or model.revision)  # `main` may have moved since
             note = "The damaged files are downloading again. See the Downloads page."
-            self.result.show_text(text, color, "Repair", lambda: self._download(damaged, note))
+            self.show_text(text, color, "Repair", lambda: self._download(damaged, note))
 
     def _on_verify_failed(self, model: ModelCard, error: RdchatError) -> None:
         self._show_verification()
-        self.result.show_text(str(error) if self._is_visible(model) else f"{short_name(model.name)}: {error}", "danger")
+        self.show_text(str(error) if self._is_visible(model) else f"{short_name(model.name)}: {error}", "danger")
 
     def _download(self, model: ModelCard, note: str) -> None:
         """Download the damaged and missing files; intact ones are not fetched again."""
         try:
             self._models.downloads.start(model.repository, model.revision, model.gguf)
         except RdchatError as error:
-            self.result.show_text(str(error), "danger")
+            self.show_text(str(error), "danger")
         else:
-            self.result.show_text(note)
+            self.show_text(note)
 
     def _is_visible(self, model: ModelCard) -> bool:
-        return self._row is not None and self._row.path == model.path
+        return self._model is not None and self._model.path == model.path
 
     def _on_load_progress(self, progress: LoadProgress) -> None:
-        if self._row is not None and self._models.library.is_loading(self._row):
-            self.result.show_text(load_text(progress))
+        if self._model is not None and self._models.library.is_loading(self._model):
+            self.show_text(load_text(progress))
 
     def _on_load_failed(self, failure: Failure) -> None:
         link = "Load Anyway" if failure.can_load_anyway else ""
-        self.result.show_text(
-            f"{failure.message} {failure.hint}".strip(), "danger", link, self._models.slot.load_anyway
-        )
+        self.show_text(f"{failure.message} {failure.hint}".strip(), "danger", link, self._models.slot.load_anyway)
 
     def _on_unloaded(self, freed: int) -> None:
-        self.result.show_text(
-            f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success"
-        )
-
-
-def _offer(button: QPushButton, text: str, reason: str = "", tip: str = "") -> None:
-    """Name a button; with a reason it is disabled, and says why."""
-    button.setText(text)
-    button.setEnabled(not reason)
-    set_tip(button, reason or tip)
-    button.setAccessibleDescription(reason or tip)
+        self.show_text(f"Unloaded. {gigabytes(freed)} of memory is free again." if freed else "Unloaded.", "success")
 
 
 _EMPTY = ("No models are installed yet.", "Find one on the Discover page, or drop a model folder here.")
@@ -209,7 +121,6 @@ class InstalledPage(QWidget):
         self._visible: ModelCard | None = None
         self._advice = DraftAdvice("")  # for the shown model
         self._fitting: tuple[ModelCard, ...] | None = None  # drafters that fit it; None until they are found
-        self._drafter_bytes = 0  # of the drafter that the automatic mode loads with the shown model
         self.list = ModelList(theme, "Models on this machine")
         self.search = SearchField(theme, "Search", "Search models")
         set_tip(self.search, "Search by name, family or place")
@@ -217,20 +128,18 @@ class InstalledPage(QWidget):
         self.count = ThemedLabel(theme, "", "muted", -1, wraps=True)
         self.count.setAlignment(Qt.AlignmentFlag.AlignHCenter)
         self.count.setContentsMargins(LARGE, SMALL, LARGE, SMALL)
-        self.details = InstalledDetails(theme, self._follow_advice)
-        self.bar = ActionBar(models, theme)
-        self.empty = NoticeView(links, theme, None, links.discover_requested.emit)
+        self.details = DetailsPane(models, links, theme)
+        self.details.follow.clicked.connect(self._follow_advice)
+        self.result = InstalledResults(models, theme)
         self._lay_out()
         self._connect()
         self._show_list()
 
     def _lay_out(self) -> None:
-        self.stack = QStackedWidget()
-        self.stack.addWidget(self.empty)
-        self.stack.addWidget(self.details)
         top = row((self.search, 1), self.sort, margins=(MEDIUM, MEDIUM, MEDIUM, SMALL))
         left = (top, (self.list, 1), self.count, TIGHT)
-        self.splitter = two_columns(self._theme, left, [(self.stack, 1), Separator(self._theme), self.bar])
+        result = column(self.result, margins=(LARGE, SMALL, LARGE, SMALL))
+        self.splitter = two_columns(self._theme, left, [(self.details, 1), result])
         column(self.splitter, within=self)
 
     def _connect(self) -> None:
@@ -244,8 +153,10 @@ class InstalledPage(QWidget):
         models.library.drafters_listed.connect(self._show_drafters)
         models.hub_drafters.changed.connect(self._renew_advice)
         self.list.chosen.connect(self._on_chosen)
-        self.list.opened.connect(self.bar.open_row)
-        self.list.delete_requested.connect(self.bar.ask_to_delete)
+        self.list.opened.connect(self.details.row.open)
+        self.list.delete_requested.connect(self.details.row.ask_to_delete)
+        for changed in (models.downloads.progressed, models.downloads.removed):
+            changed.connect(self._show_progress)
         self.list.customContextMenuRequested.connect(self._open_menu)
         for requested in (self.search.returnPressed, self.search.results_requested):
             requested.connect(self.list.choose_first)
@@ -274,9 +185,9 @@ class InstalledPage(QWidget):
             self._show_current()
         self.count.show_text(self._count_text())
         if library.looked and not library.models:
-            self.empty.show_text(*_EMPTY, "Find a Model")
+            self.details.notice.show_text(*_EMPTY, "Find a Model")
         else:
-            self.empty.show_text("Choose a model at the left.")
+            self.details.notice.show_text("Choose a model at the left.")
 
     def _count_text(self) -> str:
         library, models = self._models.library, self._models.library.models
@@ -299,30 +210,34 @@ class InstalledPage(QWidget):
     def _show_current(self) -> None:
         row, library = self.current, self._models.library
         self._visible = row
-        self.bar.show_row(row)
-        self.stack.setCurrentWidget(self.empty if row is None else self.details)
-        if row is not None:
-            state = "Loaded" if library.is_loaded(row) else "Loading…" if library.is_loading(row) else ""
-            self.details.show_model(row, state)
-            self._drafter_bytes, self._fitting = 0, None  # until its drafters are found
+        self.result.show_model(row)
+        if row is None:
+            self.details.setCurrentWidget(self.details.notice)
+        else:
+            self.details.show_installed(row)
+            self._fitting = None
             self._show_memory()
             if row.can_be_loaded:
                 library.match(row)
+
+    def _show_progress(self) -> None:
+        if self.current is not None and self.current.is_unfinished:
+            self.details.show_progress()
 
     def _show_memory(self) -> None:
         row, models = self.current, self._models
         if row is not None:
             info = models.slot.info if models.library.is_loaded(row) else None
-            weights, drafter = info.weights_bytes if info is not None else None, self._drafter_bytes
-            self.details.memory.show_model(row, models.machine, weights, drafter)
+            weights = info.weights_bytes if info is not None else None
+            own = next((head.weights_bytes for head in self._fitting or () if head.fits_surely), 0)  # Auto loads it
+            self.details.memory.show_sizes(row.sizes, models.machine, weights_bytes=weights, drafter_bytes=own)
 
     def _show_drafters(self, model: ModelCard, heads: tuple[ModelCard, ...]) -> None:
         row, library = self.current, self._models.library
         if row is not None and row.path == model.path:
             self.details.show_drafters(row, heads, draft_models(row, library.models))
-            self._drafter_bytes = next((head.weights_bytes for head in heads if head.fits_surely), 0)
-            self._show_memory()
             self._fitting = heads
+            self._show_memory()
             self._advise(row, heads)
 
     def _renew_advice(self) -> None:
@@ -352,7 +267,8 @@ class InstalledPage(QWidget):
             return
         menu = QMenu(self)
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        for button in (self.bar.load, self.bar.reveal, self.bar.verify, self.bar.delete):
-            if button.isVisibleTo(self.bar):
+        for button in (self.details.row.main, self.details.row.other):
+            if button.text():
                 add_action(menu, button.text(), button.click).setEnabled(button.isEnabled())
+        menu.addActions(self.details.row.file_actions)
         menu.popup(self.list.viewport().mapToGlobal(position))

@@ -4,24 +4,27 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QMenu, QToolButton, QWidget
+from PySide6.QtGui import QAction
+from PySide6.QtWidgets import QMenu, QPushButton, QToolButton, QWidget
 
 from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
+from rdchat.inference.api.model_facts import gigabytes
 from rdchat.services.models.model import Model, ModelState
-from rdchat.services.models.model_files import reason_not_to_delete
+from rdchat.services.models.model_files import reason_not_to_delete, reason_not_to_verify
 from rdchat.services.models.models import Models
 from rdchat.ui.models import texts
 from rdchat.ui.models.page_parts import PageLinks, ask_to_delete
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
-from rdchat.ui.style.formatting import counted, file_size
+from rdchat.ui.style.formatting import MACHINE, counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row, show_share, thin_bar
 from rdchat.ui.style.opening import SHOW_FOLDER, ask, open_page, show_folder
 from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
 
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
+_DRAFTER = "A drafter cannot answer by itself. Choose it on the Drafters page."
 _MAX_LISTED = 300  # files
 _SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # the first one that a drafter's card has is shown
 
@@ -35,6 +38,10 @@ class ModelRow(QWidget):
         theme: The appearance to follow.
         margin: Space at the left and right, in pixels.
         in_details: Whether it stands below the model's own heading: without name and hairline, with its buttons first.
+
+    Attributes:
+        main, other: The two buttons of the model's state.
+        reveal, verify, delete: What can be done with files on this machine.
     """
 
     def __init__(
@@ -58,8 +65,12 @@ class ModelRow(QWidget):
         self.clear = IconButton("close", "", theme, act=lambda: models.downloads.clear(self._model.id))
         self.page = push_button("Open Web Page", "", lambda: open_page(self._download.page))
         self.token = push_button("Enter Token…", "", links.token_requested.emit)
-        self.menu_button = self._build_menu()
-        buttons = row(self.main, self.other, self.menu_button, self.clear)
+        self.reveal, self.verify, self.delete = (QAction(text, self) for text in (SHOW_FOLDER, "Verify", "Delete…"))
+        self.reveal.triggered.connect(self._show_folder)
+        self.verify.triggered.connect(self._verify)
+        self.delete.triggered.connect(self.ask_to_delete)
+        self.more = self._tools() if in_details else self._menu_button()
+        buttons = row(self.main, self.other, self.more, self.clear)
         texts_below = (self.figures, self.problem, self.hint, row(self.page, self.token, None), self.files)
         below = row((self.state, 1), self.files.fold)
         if in_details:
@@ -71,13 +82,28 @@ class ModelRow(QWidget):
             parts = column(head, self.bar, below, *texts_below, spacing=TIGHT, margins=margins)
             column(parts, Separator(theme), within=self, spacing=0)
         slot = models.slot
-        for happened in (slot.load_started, slot.loaded, slot.failed):
+        for happened in (slot.load_started, slot.loaded, slot.failed, slot.unload_started, slot.unloaded):
             happened.connect(self._show_state)
 
-    def _build_menu(self) -> FlatButton:
+    @property
+    def file_actions(self) -> tuple[QAction, ...]:
+        return self.reveal, self.verify, self.delete
+
+    def _tools(self) -> QWidget:
+        """Return a button for each action on files."""
+        tools = QWidget()
+        line = row(within=tools, spacing=TIGHT)
+        for action in self.file_actions:
+            button = FlatButton()
+            action.setIconText(action.text())  # Qt would take away the dots
+            button.setDefaultAction(action)
+            line.addWidget(button)
+        return tools
+
+    def _menu_button(self) -> FlatButton:
         menu, button = QMenu(self), FlatButton()
-        self.reveal = menu.addAction(SHOW_FOLDER, self._show_folder)
-        self.delete = menu.addAction("Delete…", self._ask_to_delete)
+        menu.addActions(self.file_actions)
+        menu.setToolTipsVisible(True)
         button.setText("More")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         button.setMenu(menu)
@@ -96,9 +122,13 @@ class ModelRow(QWidget):
         self.name.setText(name)
         set_tip(self.name, model.id if model.card is not None else "")
         self._show_texts()
-        self.menu_button.setVisible(model.card is not None)
-        self.menu_button.setAccessibleName(f"More for {name}")
-        self.delete.setVisible(model.card is not None and not reason_not_to_delete(model.card))
+        self.more.setVisible(model.card is not None)
+        self.more.setAccessibleName(f"More for {name}")
+        if model.card is not None:
+            self.verify.setVisible(not model.drafts)
+            tip = "Compare its files with the checksums on Hugging Face"
+            _offer(self.verify, reason_not_to_verify(model.card), tip)
+            _offer(self.delete, reason_not_to_delete(model.card), "Delete it, after a question")
         self.clear.setVisible(model.is_in_downloads and model.is_installed)
         self.clear.show_as("close", f"Remove {name} from this list")
         self._show_state()
@@ -141,9 +171,10 @@ class ModelRow(QWidget):
             self.state.show_text(texts.state_text(download), _COLORS.get(download.state, "muted"))
             self.files.show_files(download.files)
         else:
-            in_use = "Loading…" if self._models.slot.loading else "In use now."
-            installed = "" if model.drafts or not model.is_installed else in_use if self._is_chosen else "Installed."
-            self.state.show_text(installed, "success")
+            text = "Installed." if model.card is None else ""
+            if self._is_in_use:
+                text = "Loading…" if self._models.slot.loading else "In use now."
+            self.state.show_text(text if model.is_installed and not model.drafts else "", "success")
             self.files.show_files(())
         self.files.fold.setAccessibleName(f"{self.files.fold.text()}: {self._name}")
         problem, hint = self._problem()
@@ -170,7 +201,7 @@ class ModelRow(QWidget):
         match model.state:
             case ModelState.FOUND:
                 newer, size = " Newer Version," if model.has_older_version else "", model.size
-                start = f"Download{newer}{f' {file_size(size)}' if size else ''}"
+                start = "Resume" if model.card else f"Download{newer}{f' {file_size(size)}' if size else ''}"
                 return (start, self._start), ("Web Page" if model.drafts else "", self._open_page)
             case ModelState.DOWNLOADING:
                 return ("Pause", lambda: models.downloads.pause(download.id)), ("Cancel", self._cancel)
@@ -183,34 +214,46 @@ class ModelRow(QWidget):
                 ("Use", lambda: use(model.id, is_model=smaller)),
                 ("Try in a Race…", lambda: race(model.id, is_model=smaller)),
             )
-        load = "Load" if not self._is_chosen else "Loading…" if models.slot.loading else "Loaded"
-        folder = SHOW_FOLDER if model.folder is not None else ""
-        return (load if model.load_name else "", lambda: models.slot.load(model.load_name)), (folder, self._show_folder)
+        folder = SHOW_FOLDER if model.folder is not None and model.card is None else ""
+        load, act = "Load" if model.card or model.load_name else "", self._load
+        if self._is_in_use:
+            load, act = "Stop Loading" if models.slot.loading else "Unload", models.slot.unload
+        return (load, act), (folder, self._show_folder)
 
     @property
-    def _is_chosen(self) -> bool:
+    def _is_in_use(self) -> bool:
         """Whether it is loaded, or being loaded."""
-        name, slot = self._model.load_name, self._models.slot
-        return bool(name) and slot.failure is None and slot.chosen == name
+        model, slot = self._model, self._models.slot
+        if model.card is not None:
+            return self._models.library.is_in_use(model.card)
+        return bool(model.load_name) and slot.chosen == model.load_name and (slot.loading or slot.info is not None)
 
     def _show_buttons(self) -> None:
-        model, library = self._model, self._models.library
         for button, (text, _) in zip((self.main, self.other), self._actions(), strict=True):
             button.setText(text)
             button.setVisible(bool(text))
             button.setAccessibleName(f"{text}: {self._name}")
-            button.setEnabled(True)  # `_remove` disabled it, and may have failed
-            set_tip(button, "")
+            _offer(button)  # `_remove` disabled it, and may have failed
+        model, library = self._model, self._models.library
         if model.state is ModelState.INSTALLED and model.drafts:
-            reason = "" if library.chosen is not None and library.chosen.is_loaded else "Load this model first."
-            for button in (self.main, self.other):
-                button.setEnabled(not (reason or library.problem_of(model)))
-                set_tip(button, reason)
-            self.main.setEnabled(self.main.isEnabled() and not library.uses(model))
-        elif model.state is ModelState.INSTALLED:
-            self.main.setEnabled(not self._is_chosen)
+            is_loaded = library.chosen is not None and library.chosen.is_loaded
+            reason = library.problem_of(model) if is_loaded else "Load this model first."
+            _offer(self.main, reason or ("It is in use." if library.uses(model) else ""))
+            _offer(self.other, reason)
+        elif model.state is ModelState.INSTALLED and model.card is not None and not self._is_in_use:
+            _offer(self.main, _DRAFTER if model.card.is_drafter else model.card.problem, "Use this model (Return)")
         elif model.state is ModelState.FOUND:
             self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
+
+    def open(self) -> None:
+        """Load the model, or resume its download."""
+        if self._model.state is not ModelState.DOWNLOADING and not self._is_in_use and self.main.isEnabled():
+            self._press(0)
+
+    def ask_to_delete(self) -> None:
+        """Ask whether to delete the files on this machine."""
+        if self._model.card is not None and self.delete.isEnabled():
+            ask_to_delete(self._models, self, self._model.card)
 
     def _press(self, index: int) -> None:
         self._cancelled = False
@@ -218,11 +261,25 @@ class ModelRow(QWidget):
 
     def _start(self) -> None:
         model = self._model
+        revision = model.card.revision if model.card is not None else "main"
         try:
-            self._models.downloads.start(model.id, gguf=model.gguf, is_model=model.is_model)
+            self._models.downloads.start(model.id, revision, model.gguf, is_model=model.is_model)
         except RdchatError as error:
             self._refusal = str(error)
             self._show_progress()
+
+    def _load(self) -> None:
+        """Load the model; ask first if it is known to be too large."""
+        card, machine, slot = self._model.card, self._models.machine, self._models.slot
+        name, sizes = (card.model or None, card.sizes) if card is not None else (self._model.load_name, None)
+        if machine is None or sizes is None or not machine.refuses(sizes):
+            slot.load(name)
+            return
+        over = gigabytes(machine.need(sizes).total_bytes - machine.memory.room.limit_bytes)
+        question = f"{texts.short_name(self._name)} is too large. Load it anyway?"
+        risk = f"It may make {MACHINE} slow, and the system may quit rdchat."
+        detail = f"It needs {over} more memory than is available. {risk}"
+        ask(self, question, detail, "Load Anyway", lambda: slot.load(name, anyway=True))
 
     def _cancel(self) -> None:
         self._cancelled = True
@@ -253,9 +310,15 @@ class ModelRow(QWidget):
         if self._model.folder is not None:
             show_folder(self._model.folder)
 
-    def _ask_to_delete(self) -> None:
+    def _verify(self) -> None:
         if self._model.card is not None:
-            ask_to_delete(self._models, self, self._model.card)
+            self._models.verification.start(self._model.card)
+
+
+def _offer(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None:
+    """Enable a button or an entry; with a reason it is disabled, and its tooltip says why."""
+    part.setEnabled(not reason)
+    set_tip(part, reason or tip)
 
 
 class RowList(QWidget):

@@ -45,8 +45,11 @@ _GOING = {
 _STOPPED = {DownloadState.PAUSED: "Paused", DownloadState.FAILED: "Stopped"}
 _NBSP = "\N{NO-BREAK SPACE}"
 _MAX_LEFT_OUT = 30
-FIT_MARKS = {Fit.TIGHT: "Tight", Fit.TOO_LARGE: "Too large"}
-FIT_COLORS = {Fit.FITS: "success", Fit.TIGHT: "warning", Fit.TOO_LARGE: "danger"}
+_FIT_MARKS = {Fit.TIGHT: ("Tight", "warning"), Fit.TOO_LARGE: ("Too large", "muted")}
+_FAMILY, _STORED_AS = "The architecture, by its name in mlx-lm", "Precision of the weights in the files"
+
+Fact = tuple[str, str, str]
+"""A fact of a model: name, value and explanation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +121,8 @@ def drafter_kind(model: ModelCard) -> str:
     return f"{model.family} drafter" if model.family else "Drafter"
 
 
-def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
-    """Return the facts of a model, each with name, value and explanation."""
+def facts_of(model: ModelCard) -> list[Fact]:
+    """Return the facts of a model on this machine."""
     sizes = model.sizes
     if model.is_unfinished:
         here = f"{file_size(model.disk_bytes)} of {file_size(model.download_bytes)}"
@@ -129,9 +132,9 @@ def facts_of(model: ModelCard) -> list[tuple[str, str, str]]:
         facts = [("Kind", drafter_kind(model), "A network that drafts for a model"), on_disk]
     else:
         facts = [
-            ("Family", model.family or "Unknown", "The architecture, by its name in mlx-lm"),
+            ("Family", model.family or "Unknown", _FAMILY),
             ("Parameters", formatting.parameters(sizes.parameters) if sizes else formatting.NONE, "Number of weights"),
-            ("Stored as", model.quantization or formatting.NONE, "Precision of the weights in the files"),
+            ("Stored as", model.quantization or formatting.NONE, _STORED_AS),
             on_disk,
         ]
     if sizes is not None:
@@ -370,38 +373,17 @@ def row_facts(model: HubModel) -> str:
     return DOT.join(part for part in parts if part)
 
 
-def popularity(model: HubModel) -> str:
-    """Return how much a model is used, and when it changed."""
-    parts = [f"{model.downloads:,} downloads last month", counted(model.likes, "like")]
-    if when := day(model.changed):
-        parts.append(f"changed {when}")
-    return DOT.join(part.replace(" ", _NBSP) for part in parts)  # so that lines break between the parts
-
-
-def make_text(model: HubModel) -> str:
-    """Return the quantisation, family and licence of a model."""
-    parts = (model.quantization, model.family, f"Licence: {model.licence}" if model.licence else "No licence given")
-    return DOT.join(part for part in parts if part)
-
-
-def memory_text(sizes: ModelSizes | None, machine: Machine | None, drafter_bytes: int = 0) -> tuple[str, Fit | None]:
-    """Return whether a model fits this machine, as a sentence with figures and as a `Fit`; None if it is unknown."""
-    if sizes is None or machine is None:
-        return ("The size of its weights is unknown." if machine is not None else ""), None
-    room, fit = machine.memory.total_room, machine.fit(sizes, drafter_bytes)
-    need, available = machine.need(sizes, drafter_bytes), gigabytes(room.limit_bytes)
-    held = f"{formatting.dtype_text(need.precision)}, {need.tokens:,} tokens of context"
-    needs = f"needs about {gigabytes(need.total_bytes)} ({held}{', with its drafter' if drafter_bytes else ''})"
-    if fit is Fit.TOO_LARGE and not machine.memory.on_gpu:
-        precision, has = formatting.dtype_text(need.precision), gigabytes(machine.memory.total_bytes)
-        needed = f"about {gigabytes(need.total_bytes)}"
-        return f"Too large: {precision} on a CPU needs {needed}; {formatting.MACHINE} has {has}.", fit
-    if fit is Fit.TOO_LARGE:
-        return f"Too large for {formatting.MACHINE}: {needs}, but only {available} is available.", fit
-    if fit is Fit.TIGHT:
-        free = f", and {gigabytes(room.free_bytes)} is free now" if room.free_bytes < room.limit_bytes else ""
-        return f"Tight on {formatting.MACHINE}: {needs}, {available} is available{free}.", fit
-    return f"Fits {formatting.MACHINE}: {needs}, {available} is available.", fit
+def hub_facts(model: HubModel) -> list[Fact]:
+    """Return the facts of a model of the hub."""
+    used = f"{counted(model.downloads, 'download')} last month, {counted(model.likes, 'like')}"
+    return [
+        ("Family", model.family or "Unknown", _FAMILY),
+        ("Stored as", model.quantization or formatting.NONE, _STORED_AS),
+        ("Weights", size(model.weight_bytes) or "Unknown", "Size of the weights"),
+        ("Licence", model.licence or "None given", "As its authors call it"),
+        ("Used", used, "On Hugging Face"),
+        ("Changed", day(model.changed) or "Unknown", "The day of the last change"),
+    ]
 
 
 def check_text(checked: Checked | None, chosen: str) -> str:
@@ -468,14 +450,14 @@ def _judged(
     gated: bool,
 ) -> Entry:
     """Return an entry with its marks, its tooltip, and the memory that it needs if it is too large."""
-    memory, fit = memory_text(sizes, machine, drafter_bytes)
-    marks, use = [("Installed", "success")] if entry.key in here else [], entry.use
+    fit = machine.fit(sizes, drafter_bytes) if machine is not None else None
+    marks, use, tip = [("Installed", "success")] if entry.key in here else [], entry.use, entry.key
     if gated:
         marks.append(("Gated", "muted"))
-    if fit in FIT_MARKS:
-        marks.append((FIT_MARKS[fit], "warning" if fit is Fit.TIGHT else "muted"))
-    if fit is Fit.TOO_LARGE and machine is not None and sizes is not None:
+    if fit in _FIT_MARKS and machine is not None and sizes is not None:
+        marks.append(_FIT_MARKS[fit])
         need = machine.need(sizes, drafter_bytes)
-        use = f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
-    tip = f"{entry.key}\n{memory}" if fit in FIT_MARKS else entry.key
+        tip += f"\n{judge(need, need, machine.idle.memory)[0]}"
+        if fit is Fit.TOO_LARGE:
+            use = f"needs {gigabytes(need.total_bytes)} in {formatting.dtype_text(need.precision)}"
     return replace(entry, use=use, marks=tuple(marks), tip=tip)

@@ -94,4 +94,4 @@ class ModelsWindow(SideWindow):
 
     def _show_refused(self, text: str) -> None:
         self.tabs.setCurrentIndex(self._pages.indexOf(self.installed))
-        self.installed.bar.result.show_text(text, "danger")
+        self.installed.result.show_text(text, "danger")

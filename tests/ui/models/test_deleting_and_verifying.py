@@ -43,12 +43,12 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
     words = answer(qtbot, page, "Delete")
     assert "Delete small-4bit? It takes 403 KB of disk space. It is in the Hugging Face cache" in words
     assert words.endswith("It goes to the Trash.")
-    qtbot.waitUntil(lambda: page.bar.result.link.text() == "Undo" and not cached().folder.exists())
+    qtbot.waitUntil(lambda: page.result.link.text() == "Undo" and not cached().folder.exists())
     assert (system_trash / cached().folder.name).is_dir()
     qtbot.waitUntil(lambda: NAME not in names(page))
     machine.models.append(model)
-    page.bar.result.link.click()
-    qtbot.waitUntil(lambda: page.bar.result.label.text() == "small-4bit is back.")
+    page.result.link.click()
+    qtbot.waitUntil(lambda: page.result.label.text() == "small-4bit is back.")
     qtbot.waitUntil(lambda: NAME in names(page))
     assert downloaded.is_dir()
 
@@ -56,7 +56,7 @@ def test_a_model_is_deleted_after_a_question_and_comes_back(
 def test_without_a_trash_it_is_asked_again(
     qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path
 ) -> None:
-    page.bar.delete.click()
+    page.details.row.delete.trigger()
     answer(qtbot, page, "Delete")
     qtbot.waitUntil(lambda: any("for good" in box.text() for box in page.findChildren(QMessageBox) if box.isVisible()))
     assert downloaded.is_dir()
@@ -65,14 +65,14 @@ def test_without_a_trash_it_is_asked_again(
     assert words.startswith("Delete small-4bit for good?")
     assert words.endswith("It cannot be moved to the Trash, so this cannot be undone.")
     qtbot.waitUntil(lambda: not cached().folder.exists())
-    qtbot.waitUntil(lambda: page.bar.result.label.text() == "Deleted small-4bit.")
-    assert page.bar.result.link.isHidden()
+    qtbot.waitUntil(lambda: page.result.label.text() == "Deleted small-4bit.")
+    assert page.result.link.isHidden()
 
 
 def test_a_question_that_is_cancelled_deletes_nothing(
     qtbot: QtBot, page: InstalledPage, downloaded: Path, system_trash: Path
 ) -> None:
-    page.bar.delete.click()
+    page.details.row.delete.trigger()
     answer(qtbot, page, "Cancel")
     assert downloaded.is_dir()
 
@@ -90,7 +90,7 @@ def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     chat.wait_for(EngineState.IDLE)
     machine.models[-1] = replace(machine.models[-1], model=str(downloaded))
     refresh(qtbot, models)
-    page.bar.delete.click()
+    page.details.row.delete.trigger()
     assert "It is loaded and will be unloaded first." in answer(qtbot, page, "Unload and Delete")
     qtbot.waitUntil(lambda: not cached().folder.exists())
     assert chat.engine.loaded is None
@@ -102,23 +102,23 @@ def test_other_programs_models_cannot_be_deleted_here(
     machine.models.append(library_model("theirs/model", origin="LM Studio", repository=""))
     refresh(qtbot, models)
     pick(page, "theirs/model")
-    assert not page.bar.delete.isEnabled()
-    assert "delete it there" in page.bar.delete.toolTip()
+    assert not page.details.row.delete.isEnabled()
+    assert "delete it there" in page.details.row.delete.toolTip()
     qtbot.keyClick(page.list, Qt.Key.Key_Delete)
     assert not page.findChildren(QMessageBox)
 
 
 def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path) -> None:
-    page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.result.label.text() == "Verified: 4 files intact.")
+    page.details.row.verify.trigger()
+    qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
     (downloaded / "model.safetensors").write_bytes(b"x" * 400_000)
-    page.bar.verify.click()
-    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.bar.result.label.text())
-    assert page.bar.result.link.text() == "Repair"
+    page.details.row.verify.trigger()
+    qtbot.waitUntil(lambda: "Damaged: model.safetensors." in page.result.label.text())
+    assert page.result.link.text() == "Repair"
     with qtbot.waitSignal(models.downloads.finished):
-        page.bar.result.link.click()
-    page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.result.label.text() == "Verified: 4 files intact.")
+        page.result.link.click()
+    page.details.row.verify.trigger()
+    qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
 
 
 def test_a_repair_fetches_the_version_that_is_damaged(
@@ -126,12 +126,12 @@ def test_a_repair_fetches_the_version_that_is_damaged(
 ) -> None:
     weights = downloaded / "model.safetensors"
     weights.write_bytes(b"x" * 400_000)
-    page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
+    page.details.row.verify.trigger()
+    qtbot.waitUntil(lambda: page.result.link.text() == "Repair")
     hub.repositories[NAME].commits["f" * 40] = small_files() | {"model.safetensors": b"newer"}
     hub.repositories[NAME].branches["main"] = "f" * 40
     with qtbot.waitSignal(models.downloads.finished):
-        page.bar.result.link.click()
+        page.result.link.click()
     assert weights.read_bytes() == small_files()["model.safetensors"]
 
 
@@ -144,10 +144,10 @@ def test_of_several_ggufs_the_damaged_one_is_fetched(
     refresh(qtbot, models)
     pick(page, "a-Q8_0")
     path.write_bytes(b"x" * 3_000)
-    page.bar.verify.click()
-    qtbot.waitUntil(lambda: page.bar.result.link.text() == "Repair")
+    page.details.row.verify.trigger()
+    qtbot.waitUntil(lambda: page.result.link.text() == "Repair")
     with qtbot.waitSignal(models.downloads.finished):
-        page.bar.result.link.click()
+        page.result.link.click()
     assert path.read_bytes() == b"8" * 3_000
 
 
@@ -159,16 +159,16 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
 
     monkeypatch.setattr("rdchat.hub.known_files._CHUNK", 20)
     monkeypatch.setattr("rdchat.hub.known_files.checksum", slowly)
-    page.bar.verify.click()
+    page.details.row.verify.trigger()
     qtbot.waitUntil(lambda: models.verification.done_bytes > 0)
-    assert page.bar.result.link.text() == "Stop"
+    assert page.result.link.text() == "Stop"
     pick(page, "org/Beta-1B-4bit")
-    assert page.bar.result.label.isHidden()
+    assert page.result.label.isHidden()
     pick(page, NAME)
-    assert page.bar.result.link.isVisible()
-    page.bar.result.link.click()
+    assert page.result.link.isVisible()
+    page.result.link.click()
     assert models.verification.model is None
-    assert page.bar.result.label.isHidden()
+    assert page.result.label.isHidden()
 
 
 def test_verdicts_in_words() -> None:
@@ -188,8 +188,9 @@ def test_an_unfinished_download_goes_on(
     machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=2_000_000_000))
     refresh(qtbot, models)
     pick(page, NAME)
-    assert page.bar.load.text() == "Resume"
-    assert not page.bar.verify.isEnabled()
+    assert page.details.row.main.text() == "Resume"
+    assert not page.details.row.verify.isEnabled()
     with qtbot.waitSignal(models.downloads.finished):
-        page.bar.load.click()
-    assert "See the Downloads page" in page.bar.result.label.text()
+        page.details.row.main.click()
+        assert page.details.row.main.text() == "Pause"
+    assert (cached().snapshots / cached().commit_of("main")).is_dir()

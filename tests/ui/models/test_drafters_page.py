@@ -203,7 +203,9 @@ def test_what_others_keep_cannot_be_deleted_here(
     (tmp_path / "other").mkdir()
     other = ModelCard("org/eagle", str(tmp_path / "other"), "LM Studio", tmp_path / "other", is_drafter=True)
     have(chat, models, qtbot, other)
-    assert not page.list.rows[other.model].delete.isVisible()
+    delete = page.list.rows[other.model].delete
+    assert not delete.isEnabled()
+    assert "delete it there" in delete.toolTip()
 
 
 def test_drafters_that_do_not_fit_say_why_when_asked(

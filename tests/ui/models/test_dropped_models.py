@@ -43,11 +43,11 @@ def test_what_is_no_model_is_refused_and_the_model_stays(
     machine.problems[str(tmp_path)] = "That folder is empty. Choose another."
     page = app.windows.models.installed
     drop(app.windows.models, tmp_path)
-    qtbot.waitUntil(lambda: page.bar.result.label.text() == "That folder is empty. Choose another.")
+    qtbot.waitUntil(lambda: page.result.label.text() == "That folder is empty. Choose another.")
     drop(app, tmp_path)
     qtbot.waitUntil(lambda: app.conversation.banners.banner("dropped model") is not None)
     drop(app.windows.models, tmp_path, tmp_path)
-    qtbot.waitUntil(lambda: page.bar.result.label.text().startswith("2 items were dropped."))
+    qtbot.waitUntil(lambda: page.result.label.text().startswith("2 items were dropped."))
     assert chat.controller.replies.state is EngineState.IDLE
     assert [model for model, _ in chat.engine.loads] == [None]
 

@@ -2,75 +2,46 @@
 
 from dataclasses import replace
 
-import pytest
-
 from rdchat.hub.hub_model import HubModel
-from rdchat.inference.api.model_facts import Fit, MachineMemory, MemoryRoom
+from rdchat.inference.api.model_facts import MemoryRoom
 from rdchat.services.models.fit import Machine, sizes_of
 from rdchat.services.models.newcomers import Checked, suggestions
 from rdchat.ui.models import texts
-from rdchat.ui.style.formatting import MACHINE
 from tests.services.models.macs import GB, MAC_16
 
-HELD = "4-bit, 4,096 tokens of context"
 FOUND = HubModel("org/Name-4bit", 1_234_567, 1, "2026-11-01", False, "mit", "llama", "4-bit", 4_000_000_000)
 
 
-@pytest.mark.parametrize(
-    ("weights", "said", "fit"),
-    [
-        (
-            4_000_000_000,
-            f"Fits {MACHINE}: needs about 4.58 GB ({HELD}), 11.5 GB is available.",
-            Fit.FITS,
-        ),
-        (
-            10_000_000_000,
-            f"Tight on {MACHINE}: needs about 10.7 GB ({HELD}), 11.5 GB is available.",
-            Fit.TIGHT,
-        ),
-        (
-            40_000_000_000,
-            f"Too large for {MACHINE}: needs about 41.3 GB ({HELD}), but only 11.5 GB is available.",
-            Fit.TOO_LARGE,
-        ),
-    ],
-)
-def test_whether_a_model_fits_is_said_with_the_figures(weights: int, said: str, fit: Fit) -> None:
-    assert texts.memory_text(sizes_of(weights, "4-bit"), MAC_16) == (said, fit)
+def judged(weights: int, machine: Machine = MAC_16, drafter: int = 0) -> tuple[str, str, str]:
+    """Judge a model of the hub by its weights, with a drafter."""
+    sizes = sizes_of(weights, "4-bit")
+    return texts.judge(machine.need(sizes, drafter), machine.need(sizes), machine.idle.memory)
 
 
-def test_little_free_memory_is_said() -> None:
-    busy = Machine(replace(MAC_16.memory, room=MemoryRoom(10 * GB, 4 * GB)))
-    text, fit = texts.memory_text(sizes_of(4_000_000_000, "4-bit"), busy)
-    assert text.endswith("10.7 GB is available, and 4.29 GB is free now.")
-    assert fit is Fit.TIGHT
+def test_whether_a_model_fits_is_said_with_the_figures() -> None:
+    assert judged(4_000_000_000) == ("Fits: 4.58 GB of 17.2 GB", "", "success")
+    tight = ("Tight: 10.7 GB of 17.2 GB", "It may be slow. Close other apps first.", "warning")
+    assert judged(10_000_000_000) == tight
+    assert judged(40_000_000_000) == ("Too large: needs 29.9 GB more than is available", "", "danger")
 
 
-def test_what_does_not_fit_a_cpu_says_in_which_precision() -> None:
-    small = Machine(MachineMemory(False, 8 * GB, MemoryRoom(5 * GB, 5 * GB), 0, int(6.4 * GB)))
-    text, fit = texts.memory_text(sizes_of(2_300_000_000, "4-bit"), small)
-    assert text == f"Too large: float32 on a CPU needs about 17.4 GB; {MACHINE} has 8.59 GB."
-    assert fit is Fit.TOO_LARGE
+def test_little_free_memory_makes_a_model_of_the_hub_tight_and_not_too_large() -> None:
+    busy = Machine(replace(MAC_16.memory, room=MemoryRoom(3 * GB, 3 * GB), max_bytes=10 * GB))
+    assert judged(4_000_000_000, busy)[0] == "Tight: 4.58 GB of 17.2 GB"
 
 
 def test_a_drafter_counts_too() -> None:
-    text, fit = texts.memory_text(sizes_of(9_000_000_000, "4-bit"), MAC_16, 3_000_000_000)
-    assert fit is Fit.TOO_LARGE
-    assert "of context, with its drafter" in text
-
-
-def test_what_nobody_knows_is_said() -> None:
-    assert texts.memory_text(None, MAC_16) == ("The size of its weights is unknown.", None)
-    assert texts.memory_text(sizes_of(1, ""), None) == ("", None)
+    text = judged(9_000_000_000, drafter=3_000_000_000)[0]
+    assert text.startswith("Loads, but with 4,096 tokens and the drafter it needs ")
 
 
 def test_facts_of_a_model_are_short() -> None:
     assert texts.row_facts(FOUND) == "org  ·  4-bit  ·  4.00 GB"
     assert texts.compact(FOUND.downloads) == "1.2 M"
     assert [texts.compact(number) for number in (7, 1_500, 12_345, 999_600)] == ["7", "1.5 K", "12 K", "1.0 M"]
-    popularity = texts.popularity(FOUND).replace("\N{NO-BREAK SPACE}", " ")
-    assert popularity == "1,234,567 downloads last month  ·  1 like  ·  changed 1 Nov 2026"
+    facts = {name: value.replace("\N{NO-BREAK SPACE}", " ") for name, value, _ in texts.hub_facts(FOUND)}
+    assert facts["Used"] == "1,234,567 downloads last month, 1 like"
+    assert (facts["Changed"], facts["Licence"], facts["Weights"]) == ("1 Nov 2026", "mit", "4.00 GB")
 
 
 def test_a_suggestion_says_whether_the_hub_was_asked() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QDesktopServices
-from PySide6.QtWidgets import QApplication, QMenu, QPushButton
+from PySide6.QtWidgets import QApplication, QMenu, QPushButton, QToolButton
 from pytestqt.qtbot import QtBot
 
 from rdchat.errors import DoesNotFitError
@@ -29,8 +29,8 @@ from tests.ui.models.page_steps import all_text, answer, names, pick, refresh
 def test_the_loaded_model_is_shown_first(page: InstalledPage) -> None:
     assert names(page) == ["org/Alpha-8B-4bit", "org/Beta-1B-4bit", "tiny"]
     assert page.details.name.text() == "tiny"
-    assert page.details.state.text() == "Loaded"
-    assert page.bar.load.text() == "Unload"
+    assert page.details.row.state.text() == "In use now."
+    assert page.details.row.main.text() == "Unload"
     assert page.count.text() == "3 models, 5.14 GB"
     assert page.list.hasFocus()
 
@@ -44,7 +44,7 @@ def test_a_search_and_an_order(qtbot: QtBot, page: InstalledPage) -> None:
     assert page.details.name.text() == "org/Beta-1B-4bit"
     qtbot.keyClicks(page.search, "x")
     assert page.count.text() == "No model matches your search."
-    assert not page.bar.load.isEnabled()
+    assert not page.details.row.main.isVisible()
     qtbot.keyClick(page.search, Qt.Key.Key_Escape)
     assert len(names(page)) == 3
     qtbot.keyClick(page.search, Qt.Key.Key_Down)
@@ -54,9 +54,9 @@ def test_a_search_and_an_order(qtbot: QtBot, page: InstalledPage) -> None:
 @pytest.mark.parametrize("by", ["button", "Return", "double click"])
 def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: str) -> None:
     pick(page, "org/Beta-1B-4bit")
-    assert page.bar.load.text() == "Load"
+    assert page.details.row.main.text() == "Load"
     if by == "button":
-        qtbot.mouseClick(page.bar.load, Qt.MouseButton.LeftButton)
+        qtbot.mouseClick(page.details.row.main, Qt.MouseButton.LeftButton)
     elif by == "Return":
         qtbot.keyClick(page.list, Qt.Key.Key_Return)
     else:
@@ -70,11 +70,11 @@ def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: st
 def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Chat, app: MainWindow) -> None:
     app.actions_.models.trigger()
     page = app.windows.models.installed
-    qtbot.waitUntil(lambda: page.bar.load.text() == "Unload")
-    qtbot.mouseClick(page.bar.load, Qt.MouseButton.LeftButton)
-    qtbot.waitUntil(lambda: "of memory is free again" in page.bar.result.label.text())
-    assert page.bar.load.text() == "Load"
-    assert page.details.state.isHidden()
+    qtbot.waitUntil(lambda: page.details.row.main.text() == "Unload")
+    qtbot.mouseClick(page.details.row.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(lambda: "of memory is free again" in page.result.label.text())
+    assert page.details.row.main.text() == "Load"
+    assert page.details.row.state.isHidden()
     assert app.header.model.text() == "No model"
     banner = app.conversation.banners.banner("unloaded")
     assert banner is not None
@@ -122,10 +122,10 @@ def test_one_that_is_too_large_is_loaded_only_after_a_question(
     pick(page, "org/Huge-70B")
     assert page.details.memory.verdict.text() == "Too large: needs 27.8 GB more than is available"
     chat.engine.load_errors["org/Huge-70B"] = DoesNotFitError("It needs 37 GB.", "Choose a smaller one.")
-    page.bar.load.click()
+    page.details.row.main.click()
     assert "27.8 GB more memory" in answer(qtbot, page, "Cancel")
     assert chat.engine.loads[-1][0] is None
-    page.bar.load.click()
+    page.details.row.main.click()
     answer(qtbot, page, "Load Anyway")
     chat.wait_for(EngineState.IDLE)
     assert chat.engine.loaded_anyway == ["org/Huge-70B"]
@@ -158,16 +158,17 @@ def test_what_drafts_is_listed_and_counted(qtbot: QtBot, machine: Machine, page:
 
 
 def test_a_model_that_cannot_be_loaded_says_why(
-    qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models
+    qtbot: QtBot, chat: Chat, machine: Machine, page: InstalledPage, models: Models
 ) -> None:
     machine.models.append(library_model("org/Broken", sizes=None, problem="Its weights are missing."))
     refresh(qtbot, models)
     pick(page, "org/Broken")
     assert page.details.problem.text().startswith("Its weights are missing.")
-    assert not page.bar.load.isEnabled()
+    assert not page.details.row.main.isEnabled()
     assert page.details.memory.isHidden()
+    loads = len(chat.engine.loads)
     qtbot.keyClick(page.list, Qt.Key.Key_Return)
-    assert page.details.state.isHidden()
+    assert len(chat.engine.loads) == loads
 
 
 def test_drafters_are_listed_after_the_models_and_cannot_answer(
@@ -184,12 +185,12 @@ def test_drafters_are_listed_after_the_models_and_cannot_answer(
     pick(page, "org/A-eagle")
     assert row_line(machine.models[-1]) == "60 MB  ·  EAGLE-3 drafter"
     assert "Choose it on the Drafters page" in page.details.problem.text()
-    assert not page.bar.load.isEnabled()
+    assert not page.details.row.main.isEnabled()
     qtbot.keyClick(page.list, Qt.Key.Key_Return)
     assert chat.controller.model_slot.info is not None
     assert chat.controller.model_slot.info.name == "tiny"
-    assert page.bar.delete.isEnabled()
-    assert page.bar.verify.isEnabled()
+    assert page.details.row.delete.isEnabled()
+    assert page.details.row.verify.isEnabled()
 
 
 def test_a_models_folder_is_shown(
@@ -208,7 +209,7 @@ def test_a_models_folder_is_shown(
     refresh(qtbot, models)
     for name in ("file", "folder"):
         pick(page, name)
-        page.bar.reveal.click()
+        page.details.row.reveal.trigger()
     assert opened == [str(tmp_path)] * 2
 
 
@@ -223,7 +224,8 @@ def test_everything_is_reached_by_keyboard_and_has_a_name(qtbot: QtBot, page: In
             break
         reached.append(widget)
         qtbot.keyClick(widget, Qt.Key.Key_Tab)
-    wanted = {page.sort, page.list, page.details.memory.context, page.bar.load, page.bar.delete}
+    wanted = {page.sort, page.list, page.details.memory.context, page.details.row.main}
+    wanted |= set(page.details.row.more.findChildren(QToolButton))
     assert wanted <= set(reached)
     assert all(widget.accessibleName() or getattr(widget, "text", str)() for widget in reached)
 
@@ -239,8 +241,8 @@ def test_a_row_has_a_menu(qtbot: QtBot, page: InstalledPage) -> None:
 def test_an_empty_machine_says_what_to_do(qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models) -> None:
     machine.models = []
     refresh(qtbot, models)
-    assert page.stack.currentWidget() is not page.details
-    assert "Discover" in page.empty.label.text()
+    assert page.details.currentWidget() is page.details.notice
+    assert "Discover" in page.details.notice.label.text()
     assert page.count.text() == "No models yet."
 
 

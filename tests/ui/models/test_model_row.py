@@ -50,7 +50,7 @@ def test_the_text_and_the_button_say_alike_whether_the_model_is_loaded(row: Mode
     slot = models.slot
     slot.chosen, slot.loading = "org/one", False
     row.show_model(Model("org/one", is_installed=True, load_name="org/one"))
-    assert (row.state.text(), row.main.text()) == ("In use now.", "Loaded")
+    assert (row.state.text(), row.main.text()) == ("In use now.", "Unload")
     slot.chosen = "org/other"
     slot.load_started.emit()
     assert (row.state.text(), row.main.text()) == ("Installed.", "Load")

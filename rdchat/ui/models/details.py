@@ -1,0 +1,331 @@
+"""The details of one model: of this machine, or of the hub."""
+
+from collections.abc import Sequence
+from functools import partial
+
+from PySide6.QtCore import Qt
+from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
+
+from rdchat.hub.downloads.download import DownloadFile
+from rdchat.inference.api.model_facts import ModelCard, ModelSizes
+from rdchat.services.models.draft_advice import DraftAdvice
+from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
+from rdchat.services.models.hub_search import ModelDetails
+from rdchat.services.models.model import Model
+from rdchat.services.models.models import Models
+from rdchat.services.models.newcomers import Source, Suggestion, suggestions
+from rdchat.ui.models import texts
+from rdchat.ui.models.memory_section import MemorySection
+from rdchat.ui.models.model_row import FileList, ModelRow
+from rdchat.ui.models.page_parts import NoticeView, PageLinks
+from rdchat.ui.style.buttons import TextButton, push_button
+from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
+from rdchat.ui.style.layouts import choice_box, column, fill_box, row, scrolled
+from rdchat.ui.style.opening import open_page
+from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
+from rdchat.ui.transcript.markdown.parser import MarkdownParser
+from rdchat.ui.transcript.markdown.text_body import TextView
+
+_MAX_OF_CARD = 30_000  # characters: Qt lays out the whole text when the window's width changes
+_GATED = "Gated: ask its authors for access on the web page, then enter your token."
+_NAMES_WIDTH = 88
+_TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
+
+
+class SuggestionBox(Ground):
+    """Shows why a model is suggested, and downloads its drafter."""
+
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+        super().__init__(theme, "raised")
+        self._models, self._theme = models, theme
+        self._drafter: Model | None = None
+        self.good_for = ThemedLabel(theme, bold=True, wraps=True, selectable=True)
+        self.why, self.drafter = (ThemedLabel(theme, wraps=True, selectable=True) for _ in range(2))
+        self.download = ModelRow(models, links, theme, in_details=True)
+        self.check = ThemedLabel(theme, "", "muted", -1, wraps=True, selectable=True)
+        self._sources = column(spacing=2)
+        reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
+        column(*reasons, *drafter, self.check, self._sources, within=self, spacing=TIGHT, margins=MEDIUM)
+
+    def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:
+        """Show a suggestion; the box is hidden for a model that is not on the list.
+
+        Args:
+            suggestion: The model's entry; None if it has none.
+            here: Hub ids of the models on this machine.
+        """
+        self.setVisible(suggestion is not None)
+        if suggestion is None:
+            return
+        drafter = suggestion.drafter
+        self.good_for.setText(suggestion.good_for)
+        self.why.setText(suggestion.why)
+        known = texts.size(drafter.weight_bytes) or "size unknown"
+        self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
+        name, size = drafter.repository, drafter.weight_bytes
+        self._drafter = Model(name, is_installed=name in here, is_model=False, size=size)
+        self.show_progress()
+        self.check.setText(texts.check_text(suggestion.checked, suggestion.chosen))
+        self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
+
+    def show_progress(self) -> None:
+        """Show how far the drafter's download is."""
+        if self._drafter is not None:
+            self.download.show_model(self._models.with_download(self._drafter))
+
+    def _show_sources(self, sources: dict[Source, None]) -> None:
+        while item := self._sources.takeAt(0):
+            if (old := item.widget()) is not None:
+                old.deleteLater()
+        for source in sources:
+            link = TextButton(source.url.removeprefix("https://"), self._theme, partial(open_page, source.url))
+            set_tip(link, source.says)
+            link.setAccessibleDescription(source.says)
+            self._sources.addWidget(link, 0, Qt.AlignmentFlag.AlignLeft)
+
+
+class FactsForm(QWidget):
+    """Names and values below a heading."""
+
+    def __init__(self, theme: Theme, heading: str) -> None:
+        super().__init__()
+        self._theme = theme
+        self._rows: Sequence[texts.Fact] = ()
+        self._labels: list[ThemedLabel] = []
+        self._table = QGridLayout()  # a QFormLayout cuts values of several lines
+        self._table.setHorizontalSpacing(MEDIUM)
+        self._table.setVerticalSpacing(TIGHT)
+        self._table.setColumnStretch(1, 1)
+        column(ThemedLabel(theme, heading, "muted", -1, bold=True), self._table, within=self, spacing=TIGHT)
+
+    def show_rows(self, rows: Sequence[texts.Fact]) -> None:
+        """Show a row for each fact."""
+        if rows == self._rows:
+            return
+        self._rows = rows
+        for label in self._labels:
+            label.hide()
+            label.deleteLater()
+        self._labels = []
+        for number, (name, value, tip) in enumerate(rows):
+            label = ThemedLabel(self._theme, name, "muted")
+            label.setMinimumWidth(_NAMES_WIDTH)  # the same in all forms
+            label.setAlignment(_TOP_LEFT)
+            field = ThemedLabel(self._theme, value, wraps=True, selectable=True)
+            set_tip(label, tip)
+            set_tip(field, tip)
+            self._table.addWidget(label, number, 0)
+            self._table.addWidget(field, number, 1)
+            self._labels += label, field
+
+
+class DetailsPane(QStackedWidget):
+    """Shows a model of this machine or of the hub, or a notice in its place.
+
+    Args:
+        models: The window's services.
+        links: Lead to other pages.
+        theme: The appearance to follow.
+    """
+
+    def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
+        super().__init__()
+        self._models = models
+        self._model: ModelDetails | ModelCard | None = None
+        self._card: str | None = None
+        self._address = ""
+        label = partial(ThemedLabel, theme, wraps=True, selectable=True)
+        self.notice = NoticeView(links, theme, models.details.retry, links.discover_requested.emit)
+        self.name = ElidedLabel(theme, "", points_more=5, bold=True, mode=Qt.TextElideMode.ElideMiddle)
+        self.source = ElidedLabel(theme, "", "muted", mode=Qt.TextElideMode.ElideMiddle)
+        self.name.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
+        self.page = TextButton("Open Web Page", theme, lambda: open_page(self._address))
+        self.problem = label(color="warning")
+        self.token = TextButton("Enter Token…", theme, links.token_requested.emit)
+        self.again = TextButton("Try Again", theme, models.details.retry)
+        self.gguf = choice_box("GGUF file", "Each file is the whole model, with a different quantisation", letters=0)
+        self.gguf.activated.connect(lambda: models.details.choose(self.gguf.currentData()))
+        self.row = ModelRow(models, links, theme, in_details=True)
+        self.suggestion = SuggestionBox(models, links, theme)
+        self.memory = MemorySection(theme)
+        self.facts, self.drafts = FactsForm(theme, "Model"), FactsForm(theme, "Drafting")
+        self.advice, self.follow = ThemedLabel(theme, "", wraps=True), push_button("")
+        self.files = FileList(theme)
+        self.card_text = label(color="muted")
+        self.card = TextView(MarkdownParser(), theme, "Model card")
+        self.cut = ThemedLabel(theme, "The rest of the card is on the web page.", "muted")
+        self._card_parts, self._draft_parts = QWidget(), QWidget()
+        self.area = self._build_scroll(theme)
+        self.addWidget(self.notice)
+        self.addWidget(self.area)
+
+    def _build_scroll(self, theme: Theme) -> QScrollArea:
+        content, ground = QWidget(), Ground(theme, "surface")
+        content.setMaximumWidth(TEXT_WIDTH)
+        source, access = row((self.source, 1), self.page), row((self.problem, 1), self.token, self.again, spacing=-1)
+        head = column(self.name, source, access, spacing=TIGHT)
+        gguf, files = row(self.gguf, None), row(self.files.fold, None)
+        offer = column(gguf, self.row, self.suggestion)
+        advice = row((self.advice, 1), self.follow, spacing=MEDIUM)
+        column(self.drafts, advice, within=self._draft_parts, spacing=MEDIUM + TIGHT)
+        card = (Separator(theme), MEDIUM, self.card_text, self.card, self.cut)
+        column(files, self.files, *card, within=self._card_parts, spacing=TIGHT)
+        parts = (offer, self.memory, self.facts, self._draft_parts, self._card_parts, None)
+        margins = (LARGE, LARGE - TIGHT, LARGE, LARGE)
+        column(head, *parts, within=content, spacing=MEDIUM + TIGHT, margins=margins)
+        row((content, 1000), None, within=ground, spacing=-1)
+        scroll = scrolled(ground)
+        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the keyboard scrolls the card
+        scroll.setAccessibleName("About the model")
+        return scroll
+
+    def show_installed(self, model: ModelCard) -> None:
+        """Show a model on this machine."""
+        self._model = model
+        text = "Finish the download to load this model." if model.is_unfinished else model.problem
+        if model.is_drafter and not model.problem:
+            text = "This is a drafter. Choose it on the Drafters page."
+        if model.problem and model.repository:
+            text += " Verify finds the damaged files and can download them again."
+        self.problem.show_text(text, "danger" if model.problem else "muted")
+        self._show_model(model.name, f"{model.origin}{texts.DOT}{model.path}", "", texts.facts_of(model))
+        for part in (self.gguf, self.suggestion, self._card_parts, self.token, self.again):
+            part.hide()
+        self.row.show()
+        self.show_progress()
+        self._draft_parts.setVisible(model.can_be_loaded)
+        self.show_drafters(model, None, ())
+        self.show_advice(None)
+
+    def show_drafters(
+        self, model: ModelCard, heads: Sequence[ModelCard] | None, draft_models: Sequence[ModelCard]
+    ) -> None:
+        """Show the drafters for a model on this machine; None while they are searched."""
+        support, reason = texts.support_text(model)
+        rows = [("Support", f"{support}\n{reason}" if model.tried and reason else support, reason)]
+        if heads is None:
+            rows.append(("Drafters", "Searching…", ""))
+        else:
+            matches = dict.fromkeys(head.match.text for head in heads if head.match and head.match.text)
+            named = "\n".join(_head_text(head, model) for head in heads) or "None on this machine"
+            models = "\n".join(texts.short_name(other.name) for other in draft_models) or "None on this machine"
+            rows.append(("Drafters", named, "\n".join(matches)))
+            rows.append(("Draft models", models, "Smaller models with the same tokenizer"))
+        self.drafts.show_rows(rows)
+
+    def show_advice(self, advice: DraftAdvice | None) -> None:
+        """Show what would make the model faster; None hides it."""
+        self.advice.show_text(advice.text if advice is not None else "")
+        self.follow.setText(advice.action.value if advice is not None else "")
+        self.follow.setVisible(bool(self.follow.text()))
+
+    def show_published(self, model: ModelDetails, machine: Machine | None, here: frozenset[str]) -> None:
+        """Show a model of the hub, as far as it is known.
+
+        Args:
+            model: The model.
+            machine: Decides whether it fits; None while that is unknown.
+            here: Hub ids of the models on this machine.
+        """
+        self._model = model
+        suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
+        if model.trouble is not None and suggestion is None:
+            self.setCurrentWidget(self.notice)
+            self.notice.show_trouble(model.trouble)
+            return
+        hub, trouble = model.hub, str(model.trouble) if model.trouble else ""
+        gated = hub is not None and hub.gated
+        problem = " ".join(part for part in (_GATED if gated else "", model.problem, trouble) if part)
+        self.problem.show_text(problem or ("" if hub else "Loading…"), "warning" if problem else "muted")
+        self.again.setVisible(bool(trouble))
+        self.token.setVisible(gated)
+        facts = texts.hub_facts(hub) if hub is not None else []
+        self._show_model(model.repository, self._models.details.host, model.page, facts)
+        drafter_bytes = suggestion.drafter.weight_bytes if suggestion else 0
+        idle = machine.idle if machine is not None else None
+        self.memory.show_sizes(_sizes(model, suggestion), idle, drafter_bytes=drafter_bytes)
+        self._draft_parts.hide()
+        self._card_parts.show()
+        self._show_download(model)
+        self.suggestion.show_suggestion(suggestion, here)
+        self._show_card(model)
+
+    def show_progress(self) -> None:
+        """Show the model's buttons, and how far its download is."""
+        if isinstance(self._model, ModelCard):
+            self.row.show_model(self._models.installed(self._model))
+        elif self._model is not None and self.area.isVisible():
+            self._show_download(self._model)
+            self.suggestion.show_progress()
+
+    def focus_download(self) -> None:
+        """Focus the button that downloads or loads, else the link to the page."""
+        for button in (self.row.main, self.page):
+            if button.isVisibleTo(self) and button.isEnabled():
+                button.setFocus(Qt.FocusReason.ShortcutFocusReason)
+                return
+
+    def _show_model(self, name: str, source: str, page: str, facts: Sequence[texts.Fact]) -> None:
+        """Show what each model has; another one than before is shown from its top."""
+        if (name, source) != (self.name.text(), self.source.text()):
+            self.area.verticalScrollBar().setValue(0)
+            self._card = None
+            self.card.set_text("")
+            self.cut.hide()
+        self.name.setText(name)
+        self.source.setText(source)
+        self._address = page
+        self.page.setVisible(bool(page))
+        self.facts.show_rows(facts)
+        self.facts.setVisible(bool(facts))
+        self.setCurrentWidget(self.area)
+
+    def _show_download(self, model: ModelDetails) -> None:
+        files, several = model.files, len(model.ggufs) > 1
+        named = ((f"{file.name}{texts.DOT}{texts.size(file.size)}", file.name) for file in model.ggufs)
+        fill_box(self.gguf, named, model.gguf)
+        self.gguf.setVisible(several)
+        self.row.setVisible(not (model.problem or model.trouble))
+        state = Model(
+            model.repository,
+            hub=model.hub,
+            is_installed=model.here,
+            has_older_version=model.older_here,
+            gguf=model.gguf if several else "",
+            size=files.size if files else 0,
+            load_name=model.loads,
+            can_start=files is not None,
+        )
+        self.row.show_model(self._models.with_download(state))
+        by_size = sorted(files.files if files else (), key=lambda file: -file.size)
+        left_out = files.left_out if files else ()
+        more = f", {len(left_out)} left out" if left_out else ""
+        listed = [DownloadFile(file.name, file.size, file.size) for file in by_size]
+        self.files.show_files(listed, more, texts.left_out_text(left_out))
+
+    def _show_card(self, model: ModelDetails) -> None:
+        if model.card_trouble is not None:
+            text = f"The model card could not be loaded. {model.card_trouble.message} {model.card_trouble.hint}".strip()
+        elif model.card is None:
+            text = "" if model.trouble else "Loading the model card…"
+        else:
+            text = "" if model.card.strip() else "This model has no card."
+        self.card_text.show_text(text)
+        if model.card is not None and model.card != self._card:
+            self._card = model.card
+            end = model.card.rfind("\n", 0, _MAX_OF_CARD) if len(model.card) > _MAX_OF_CARD else len(model.card)
+            self.card.set_text(model.card[: end if end > 0 else _MAX_OF_CARD])
+            self.cut.setVisible(len(model.card) > _MAX_OF_CARD)
+
+
+def _sizes(model: ModelDetails, suggestion: Suggestion | None) -> ModelSizes | None:
+    """Return a model's sizes, from its files if they are known."""
+    if model.hub is not None and model.files is not None:
+        return sizes_of_files(model.hub, model.files)
+    estimated = sizes_read(model.hub) if model.hub is not None else None
+    return estimated or (suggestion.sizes if suggestion else None)
+
+
+def _head_text(head: ModelCard, model: ModelCard) -> str:
+    kind = f" ({head.kind.label})" if head.kind is not None else ""
+    return f"{texts.drafter_name(head, [model.name])}{kind}{'' if head.fits_surely else ', may fit'}"

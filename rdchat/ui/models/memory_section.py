@@ -1,0 +1,152 @@
+"""How much of the machine's memory a model needs, as a verdict and as a bar."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from PySide6.QtWidgets import QWidget
+
+from rdchat.inference.api.model_facts import GATE_TOKENS, ModelSizes, gigabytes, memory_need
+from rdchat.services.models.fit import Machine
+from rdchat.ui.models.texts import judge
+from rdchat.ui.plots.drawing import Box, Drawing
+from rdchat.ui.plots.plot_view import Chart
+from rdchat.ui.style.labels import ThemedLabel
+from rdchat.ui.style.layouts import choice_box, column, fill_box, row
+from rdchat.ui.style.theme import SMALL, TIGHT, Theme
+
+_CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
+_BAR, _TICK, _LINE, _SWATCH, _FIGURE = 16.0, 4.0, 20.0, 10.0, 80.0  # pixels; _TICK: of the mark, beyond the bar
+
+
+class MemoryPart(NamedTuple):
+    """A part of the machine's memory.
+
+    Attributes:
+        color: A name of `Colors`.
+        size: Its size in bytes.
+        text: An explanation.
+    """
+
+    name: str
+    color: str
+    size: int
+    text: str
+
+
+class MemoryChart(Chart):
+    """The machine's memory as a bar of parts with a legend; a mark shows the most that a model may take."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__(theme, "Memory")
+        self._parts: list[MemoryPart] = []
+        self._limit = 0
+
+    def show_parts(self, parts: Sequence[MemoryPart], limit: int) -> None:
+        """Show parts, and the most bytes that a model is given."""
+        self._parts, self._limit = [part for part in parts if part.size > 0], limit
+        self.redraw("; ".join(f"{part.name}: {gigabytes(part.size)}" for part in self._parts))
+
+    def draw(self, drawing: Drawing) -> None:
+        drawing.height = _BAR + 2 * _TICK
+        drawing.area(Box(0, _TICK, drawing.width, _BAR), "border")
+        total, left = sum(part.size for part in self._parts), 0.0
+        for part in self._parts:
+            box = Box(left, _TICK, part.size / total * drawing.width, _BAR)
+            drawing.area(box, part.color)
+            drawing.mark(box, f"{part.name}, {gigabytes(part.size)}: {part.text}")
+            left = box.right
+            self._draw_legend(drawing, part)
+        if 0 < self._limit < total:
+            drawing.area(Box(self._limit / total * drawing.width - 1, 0, 2, _BAR + 2 * _TICK), "text")
+        if self._limit:
+            mark = MemoryPart("Available to models", "text", self._limit, "the line in the bar")
+            self._draw_legend(drawing, mark)
+
+    def _draw_legend(self, drawing: Drawing, part: MemoryPart) -> None:
+        line = Box(0, drawing.height, drawing.width, _LINE)
+        swatch = _SWATCH if part.color != "text" else 2
+        drawing.area(Box((_SWATCH - swatch) / 2, line.y + (_LINE - _SWATCH) / 2, swatch, _SWATCH), part.color)
+        drawing.text(Box(_SWATCH + SMALL, line.y, line.width - _SWATCH - SMALL - _FIGURE, _LINE), part.name, "muted")
+        drawing.text(Box(line.width - _FIGURE, line.y, _FIGURE, _LINE), gigabytes(part.size), align="right")
+        drawing.mark(line, part.text)
+        drawing.height += _LINE
+
+
+class MemorySection(QWidget):
+    """Computes the memory that a model needs, as the engine does before it loads one."""
+
+    def __init__(self, theme: Theme) -> None:
+        super().__init__()
+        self._sizes: ModelSizes | None = None
+        self._machine: Machine | None = None
+        self._weights_bytes: int | None = None
+        self._drafter_bytes = 0
+        self._tokens = GATE_TOKENS  # the last choice; it holds for all models
+        self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
+        self.detail = ThemedLabel(theme, "", "muted", wraps=True)
+        self.bar = MemoryChart(theme)
+        tip = "Tokens of prompt and reply together. Longer chats take more memory."
+        self.context = choice_box("Context", tip, letters=8)
+        self.context.activated.connect(self._choose_context)
+        title = ThemedLabel(theme, "Memory", "muted", -1, bold=True)
+        self._controls = QWidget()
+        row(ThemedLabel(theme, "Context", "muted"), self.context, None, within=self._controls)
+        column(title, self.verdict, self.detail, self.bar, TIGHT, self._controls, within=self, spacing=TIGHT)
+
+    def show_sizes(
+        self,
+        sizes: ModelSizes | None,
+        machine: Machine | None,
+        *,
+        weights_bytes: int | None = None,
+        drafter_bytes: int = 0,
+    ) -> None:
+        """Show the need of a model; nothing while its sizes are unknown.
+
+        Args:
+            sizes: The model's.
+            machine: Its memory, and the precision to load in; None while it is unknown.
+            weights_bytes: Measured bytes of its weights, if it is loaded.
+            drafter_bytes: Of the drafter that the automatic mode loads with it.
+        """
+        self.setVisible(sizes is not None)
+        self._sizes, self._machine = sizes, machine
+        self._weights_bytes, self._drafter_bytes = weights_bytes, drafter_bytes
+        max_tokens = sizes.context_length if sizes is not None else GATE_TOKENS
+        choices = [count for count in _CONTEXTS if count < max_tokens] + [max_tokens]
+        chosen = max((count for count in choices if count <= self._tokens), default=choices[0])
+        fill_box(self.context, ((f"{count:,}", count) for count in choices), chosen)
+        self._controls.setVisible(len(choices) > 1)
+        self._show_need()
+
+    def _choose_context(self) -> None:
+        self._tokens = self.context.currentData()
+        self._show_need()
+
+    def _show_need(self) -> None:
+        machine, sizes = self._machine, self._sizes
+        self.context.setEnabled(machine is not None and sizes is not None)
+        if machine is None or sizes is None:
+            self.verdict.show_text("Checking the memory…", "muted")
+            self.detail.hide()
+            self.bar.show_parts([], 0)
+            return
+        memory, gate = machine.memory, machine.need(sizes)
+        need = memory_need(sizes, machine.dtype, memory.on_gpu, self.context.currentData() or GATE_TOKENS)
+        weights = need.weights_bytes if self._weights_bytes is None else self._weights_bytes
+        need = replace(need, weights_bytes=weights, drafter_bytes=self._drafter_bytes)
+        text, detail, color = judge(need, replace(gate, weights_bytes=weights), memory)
+        self.verdict.show_text(text, color)
+        held = f"It uses {gigabytes(memory.held_bytes)} now." if self._weights_bytes is not None else ""
+        on_cpu = "" if memory.on_gpu else f"In {need.precision} on this CPU."
+        self.detail.show_text(" ".join(filter(None, (on_cpu, held, detail))))
+        left = max(memory.total_bytes - need.total_bytes, 0)
+        chat, cache = f"Chat of {need.tokens:,} tokens", "the KV cache when it is full"
+        parts = [
+            MemoryPart("Weights", "writing", need.weights_bytes, f"as {need.precision}"),
+            MemoryPart(chat, "reading", need.cache_bytes, cache),
+            MemoryPart("Drafter", "drafting", need.drafter_bytes, "the one that Auto uses"),
+            MemoryPart("Rest of the memory", "border", left, "for the system and other apps"),
+        ]
+        self.bar.show_parts(parts, memory.room.limit_bytes)
