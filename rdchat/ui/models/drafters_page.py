@@ -13,6 +13,7 @@ from rdchat.services.models.models import Models
 from rdchat.services.models.training.training_control import TrainingState
 from rdchat.ui.models.model_row import ModelRow, RowList
 from rdchat.ui.models.page_parts import PageLinks, ResultLine
+from rdchat.ui.models.texts import listed
 from rdchat.ui.models.training.page import TrainingPage
 from rdchat.ui.models.training.texts import state_title
 from rdchat.ui.speed.fields import CalmComboBox
@@ -279,9 +280,7 @@ class DraftersPage(QWidget):
         unfit = library.unfit
         self.unfit.setVisible(bool(unfit))
         self.unfit.setText(f"{counted(len(unfit), 'drafter')} cannot be used with this model")
-        reasons = [f"{each.name}: {each.problem}" for each in unfit[:_MAX_REASONS]]
-        more = [f"and {len(unfit) - _MAX_REASONS} more"] if len(unfit) > _MAX_REASONS else []
-        self.reasons.setText("\n".join([*reasons, *more]))
+        self.reasons.setText(listed([f"{each.name}: {each.problem}" for each in unfit], _MAX_REASONS, "\n"))
 
     def _on_progress(self) -> None:
         if self.hub_list.isVisible():

@@ -384,7 +384,5 @@ class FileList(ThemedLabel):
 
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
-        listed = self._files[:_MAX_LISTED] if self._open else ()
-        lines = [f"{file.name}: {file.note or texts.file_text(file)}" for file in listed]
-        more = len(self._files) - _MAX_LISTED
-        self.show_text("\n".join([*lines, *([f"and {more:,} more"] if more > 0 else []), self._note]) if lines else "")
+        lines = [f"{file.name}: {file.note or texts.file_text(file)}" for file in self._files] if self._open else []
+        self.show_text(f"{texts.listed(lines, _MAX_LISTED, '\n')}\n{self._note}".strip() if lines else "")

@@ -78,7 +78,7 @@ class Entry:
     @property
     def spoken(self) -> str:
         """All of it, for a screen reader."""
-        parts = (self.title, *(mark for mark, _ in self.marks), self.facts.replace("  ·  ", ", "), self.use)
+        parts = (self.title, *(mark for mark, _ in self.marks), self.facts.replace(DOT, ", "), self.use)
         return ", ".join(part for part in parts if part)
 
 
@@ -101,19 +101,24 @@ def row_line(row: ModelCard) -> str:
     """Return the second line of a row."""
     if row.is_unfinished:
         share = min(row.disk_bytes / row.download_bytes, 0.99)
-        return f"Unfinished  ·  {formatting.percent(share)} of {file_size(row.download_bytes)}"
-    parts = [file_size(row.disk_bytes)]
-    if row.is_drafter:
-        parts.append(drafter_kind(row))
+        return joined("Unfinished", f"{formatting.percent(share)} of {file_size(row.download_bytes)}")
+    on_disk, kind = file_size(row.disk_bytes), drafter_kind(row) if row.is_drafter else ""
     if row.problem:
-        return "  ·  ".join([*parts, "cannot be used" if row.is_drafter else "cannot be loaded"])
-    if row.sizes is not None:
-        parts.append(formatting.parameters(row.sizes.parameters))
-    if row.quantization:
-        parts.append(row.quantization)
-    if row.repository and row.revision != "main":
-        parts.append(f"version {row.revision[:12]}")
-    return "  ·  ".join(parts)
+        return joined(on_disk, kind, "cannot be used" if row.is_drafter else "cannot be loaded")
+    parameters = formatting.parameters(row.sizes.parameters) if row.sizes is not None else ""
+    version = f"version {row.revision[:12]}" if row.repository and row.revision != "main" else ""
+    return joined(on_disk, kind, parameters, row.quantization, version)
+
+
+def joined(*parts: str) -> str:
+    """Return the parts that are not empty in one line."""
+    return DOT.join(part for part in parts if part)
+
+
+def listed(names: Sequence[str], limit: int, mark: str = ", ") -> str:
+    """Return the first names with a mark between them, and how many more there are."""
+    more = len(names) - limit
+    return mark.join(names[:limit]) + (f"{mark[-1]}and {more:,} more" if more > 0 else "")
 
 
 def drafter_kind(model: ModelCard) -> str:
@@ -184,7 +189,7 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
         summary = "The local files are intact." if problem else f"Verified: {files} intact."
         return f"{summary}{version}{problem}", "warning" if problem else "success"
     parts = [
-        f"{text}: {_listed(names)}"
+        f"{text}: {listed(names, _NAMED_FILES)}"
         for text, names in (
             ("damaged", verdict.damaged),
             ("missing", verdict.missing),
@@ -194,11 +199,6 @@ def verdict_text(verdict: "Verdict") -> tuple[str, str]:
     ]
     summary = "; ".join(parts) or "Hugging Face has none of its files"
     return f"Not intact. {summary[:1].upper()}{summary[1:]}.{version}{problem}", "danger"
-
-
-def _listed(names: tuple[str, ...]) -> str:
-    more = f" and {len(names) - _NAMED_FILES} more" if len(names) > _NAMED_FILES else ""
-    return ", ".join(names[:_NAMED_FILES]) + more
 
 
 class SortBy(StrEnum):
@@ -254,14 +254,12 @@ def drafter_facts(model: Model) -> str:
     card, hub = model.card, model.hub
     if card is not None:
         match = "" if card.match is None else "built for this model" if card.match.sure else "may fit"
-        parts = [card.kind.label if card.kind else "", match, size(card.disk_bytes), card.origin]
-    elif hub is not None:
-        flags = "same tokenizer" if hub.same_tokenizer else "", "gated" if hub.gated else ""
+        return joined(card.kind.label if card.kind else "", match, size(card.disk_bytes), card.origin)
+    if hub is not None:
+        tokenizer, gated = "same tokenizer" if hub.same_tokenizer else "", "gated" if hub.gated else ""
         kind, downloads = hub.kind.value if hub.kind else "", counted(hub.downloads, "download")
-        parts = [kind, size(hub.download_bytes), flags[0], hub.licence, flags[1], downloads]
-    else:
-        parts = []
-    return DOT.join(part for part in parts if part)
+        return joined(kind, size(hub.download_bytes), tokenizer, hub.licence, gated, downloads)
+    return ""
 
 
 def drafter_problem(model: Model, problem: str) -> str:
@@ -276,12 +274,9 @@ def drafter_problem(model: Model, problem: str) -> str:
 
 def download_title(progress: Download) -> str:
     """Return the name of the download, with the GGUF file and the revision that were asked for."""
-    text = progress.repository
     if progress.drafter:
-        return f"{text}{DOT}MTP layers"
-    if progress.gguf:
-        text += f"{DOT}{progress.gguf}"
-    return f"{text}{DOT}{progress.revision}" if progress.revision != "main" else text
+        return joined(progress.repository, "MTP layers")
+    return joined(progress.repository, progress.gguf, progress.revision if progress.revision != "main" else "")
 
 
 def state_text(progress: Download) -> str:
@@ -310,12 +305,9 @@ def file_text(file: DownloadFile) -> str:
 
 
 def _progress_text(here: str, speed: float | None, left: float | None) -> str:
-    text = here
-    if speed and speed >= _MIN_SPEED:
-        text += f"{DOT}{byte_rate(speed)}"
-        if left is not None:
-            text += f"{DOT}{time_left(left)}"
-    return text
+    if not speed or speed < _MIN_SPEED:
+        return here
+    return joined(here, byte_rate(speed), time_left(left) if left is not None else "")
 
 
 def note_text(progress: Download) -> str:
@@ -337,8 +329,7 @@ def totals_text(totals: DownloadTotals) -> str:
         return ""
     name = "1 download" if totals.going == 1 else f"{totals.going} downloads"
     here = part_size(totals.done_bytes, totals.total_bytes) if totals.total_bytes else ""
-    figures = _progress_text(here, totals.bytes_per_second, totals.seconds_left)
-    return f"{name}{DOT}{figures}" if figures else name
+    return joined(name, _progress_text(here, totals.bytes_per_second, totals.seconds_left))
 
 
 # Models of the hub
@@ -369,8 +360,7 @@ def day(changed: str) -> str:
 
 def row_facts(model: HubModel) -> str:
     """Return the second line of an entry of the search."""
-    parts = (model.repository.partition("/")[0], model.quantization, size(model.weight_bytes))
-    return DOT.join(part for part in parts if part)
+    return joined(model.repository.partition("/")[0], model.quantization, size(model.weight_bytes))
 
 
 def hub_facts(model: HubModel) -> list[Fact]:
@@ -401,9 +391,7 @@ def left_out_text(names: tuple[str, ...]) -> str:
     """Return which files of a repository are not downloaded; empty for none."""
     if not names:
         return ""
-    more = f" and {len(names) - _MAX_LEFT_OUT} more" if len(names) > _MAX_LEFT_OUT else ""
-    listed = ", ".join(names[:_MAX_LEFT_OUT])
-    return f"Not downloaded, as rdchat never reads code or pickles: {listed}{more}."
+    return f"Not downloaded, as rdchat never reads code or pickles: {listed(names, _MAX_LEFT_OUT)}."
 
 
 def results_listed(models: Sequence[HubModel], machine: Machine | None, here: frozenset[str]) -> list[Entry]:
