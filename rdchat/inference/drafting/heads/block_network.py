@@ -76,6 +76,8 @@ class BlockConfig(DecoderConfig):
     def shapes(self) -> dict[str, Shape]:
         rank, hidden = self.markov_rank, self.hidden_size
         shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
+        if self.gemma:
+            shapes |= {f"layers.{number}.layer_scalar": (1,) for number in range(self.layers)}
         if self.markov is not Markov.NONE:
             shapes["markov_head.markov_w1.weight"] = (self.vocabulary_size, rank)
             shapes["markov_head.markov_w2.weight"] = (self.draft_vocabulary_size, rank)
