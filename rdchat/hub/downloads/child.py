@@ -98,7 +98,7 @@ class DownloadQueue:
         download = plain(Download, record)
         with suppress(RdchatError, OSError):  # at worst it is resumed
             repository = _repository_of(download)
-            if download.repository in self._repositories:
+            if download.repository in self._repositories:  # its download holds the lock
                 begin_record(repository, download, paused=True)
             elif repository.work.is_dir():
                 with repository.locked():
