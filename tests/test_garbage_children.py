@@ -29,6 +29,7 @@ from rdchat.work import frames
 from rdchat.work.child_limits import ChildLimitError, Limits
 from rdchat.work.child_process import ChildProcess
 from tests.garbage_children import KINDS, put_in_place
+from tests.grids import grid, share
 from tests.hub.downloading import LIMITS
 from tests.hub.surroundings import no_keychain
 from tests.time_limits import at_most
@@ -85,8 +86,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frames, "MAX_BYTES", 2**20)
 
 
-@pytest.mark.parametrize("name", FRAMED)
-@pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32", "two messages"])
+@pytest.mark.parametrize(("kind", "name"), grid([*KINDS, "a length of 2**32", "two messages"], list(FRAMED)))
 def test_frames_of_garbage(name: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     before = psutil.Process().memory_info().rss
@@ -96,8 +96,7 @@ def test_frames_of_garbage(name: str, kind: str, tmp_path: Path, monkeypatch: py
     assert not [child for child in psutil.Process().children() if "-S" in child.cmdline()]
 
 
-@pytest.mark.parametrize("name", FRAMED)
-@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize(("shape", "name"), grid(SHAPES, list(FRAMED)))
 def test_answers_of_another_shape(name: str, shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch, "garbage", shape)
     with at_most(60):
@@ -159,7 +158,7 @@ def test_an_app_that_quits_while_a_folder_is_read_complains_of_nothing(
     assert caplog.text == ""
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
+@pytest.mark.parametrize("kind", share([*KINDS, "a length of 2**32"], 5))
 def test_a_training_that_tells_garbage_ends(kind: str, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch) -> None:
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))
     training = TrainingControl()
@@ -173,7 +172,7 @@ def test_a_training_that_tells_garbage_ends(kind: str, qtbot: QtBot, monkeypatch
         training.close()
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "a length of 2**32"])
+@pytest.mark.parametrize("kind", share([*KINDS, "a length of 2**32"], 5))
 def test_downloads_that_tell_garbage_fail(kind: str, no_keychain: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """They stood still for ever."""
     put_in_place(monkeypatch, *KINDS.get(kind, (kind, "")))

@@ -106,12 +106,14 @@ def test_output_that_cannot_be_written_is_one_line_and_exit_1(tmp_path: Path) ->
         assert (done.returncode, done.stdout, done.stderr) == (1, "", f"rdchat: {words}\n")
 
 
+@pytest.mark.slow
 def test_closed_standard_error_sends_nothing_elsewhere() -> None:
     command = f'"{sys.executable}" -m rdchat ask hi --prompt-file also 2>&-'
     done = subprocess.run(command, shell=True, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_the_prompt_is_read_gives_the_object_under_json() -> None:
     command = [sys.executable, "-m", "rdchat", "ask", "--prompt-file", "-", "--json", "--seed", "7"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -218,6 +220,7 @@ def test_profile_shows_where_the_time_went(small_model: Path, capsys: pytest.Cap
     assert "Exact times" in table[-1]
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 def test_same_seed_same_text_and_no_seed_is_drawn_and_told(
     small_model: Path, capsys: pytest.CaptureFixture[str]
@@ -247,6 +250,7 @@ def test_options_reach_the_engine(small_model: Path, capsys: pytest.CaptureFixtu
     assert pirate["stats"]["prompt_tokens"] != greedy["stats"]["prompt_tokens"]
 
 
+@pytest.mark.slow
 def test_a_tiny_temperature_and_a_stop_string_at_once_are_answered(
     small_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -283,6 +287,7 @@ def test_thinking_that_the_template_has_no_switch_for_is_refused(
     assert "has no setting for thinking on" in shown.err
 
 
+@pytest.mark.slow
 def test_thinking_reaches_the_template(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     template = "{% if enable_thinking %}think {% endif %}{% for message in messages %}{{ message.content }}{% endfor %}"
     folder = with_template(small_model, tmp_path / "model", template)

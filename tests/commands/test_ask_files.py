@@ -13,6 +13,7 @@ from rdchat.commands.ask_files import with_files
 from rdchat.errors import PromptTooLongError
 from rdchat.inference.api.messages import ChatMessage, Role
 from tests.chat.attachments.documents import pdf
+from tests.grids import share
 
 BOOK = ReadFile(
     "book.pdf",
@@ -108,15 +109,18 @@ def test_more_than_the_model_takes_is_refused_and_a_part_is_chosen(
 
 @pytest.mark.parametrize(
     ("options", "status", "words"),
-    [
-        (["--pages", "1"], 2, "--pages and --passages need a file"),
-        (["--file", "{folder}/a.txt", "--pages", "1"], 2, "--pages needs a PDF file"),
-        (["--file", "{folder}/a.pdf", "--pages", "3"], 2, "a.pdf does not have the pages 3. It has pages 1 to 2"),
-        (["--file", "{folder}/a.png"], 1, "a.png is an image, which rdchat cannot read yet."),
-        (["--file", "{folder}"], 1, "is a folder"),
-        (["--file", "{folder}/none"], 1, "none cannot be found"),
-        (["--file", ""], 1, "is a folder"),
-    ],
+    share(
+        [
+            (["--pages", "1"], 2, "--pages and --passages need a file"),
+            (["--file", "{folder}/a.txt", "--pages", "1"], 2, "--pages needs a PDF file"),
+            (["--file", "{folder}/a.pdf", "--pages", "3"], 2, "a.pdf does not have the pages 3. It has pages 1 to 2"),
+            (["--file", "{folder}/a.png"], 1, "a.png is an image, which rdchat cannot read yet."),
+            (["--file", "{folder}"], 1, "is a folder"),
+            (["--file", "{folder}/none"], 1, "none cannot be found"),
+            (["--file", ""], 1, "is a folder"),
+        ],
+        3,
+    ),
 )
 def test_what_is_wrong_with_files_is_said_before_a_model_is_loaded(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], options: list[str], status: int, words: str

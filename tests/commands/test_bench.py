@@ -305,6 +305,7 @@ def test_json_has_every_mode_in_the_order_asked(
     assert again["modes"] == modes
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 def test_a_sweep_has_an_entry_for_each_cell(
     small_model: Path, drafter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -325,6 +326,7 @@ def test_a_sweep_has_an_entry_for_each_cell(
     assert all(mode["ratio_to_mlx_lm"] is None for mode in report["modes"])
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 def test_earlier_replies_of_a_file_are_drafted_from(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -29,6 +29,7 @@ def test_a_file_is_drawn_several_times(qapp: QCoreApplication, measured: Path) -
     assert pictures[1].read_bytes().startswith(b"%PDF-")
 
 
+@pytest.mark.slow
 def test_pictures_need_no_display(measured: Path) -> None:
     unset = ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM")
     environment = {name: value for name, value in os.environ.items() if name not in unset}

@@ -65,6 +65,7 @@ def test_export_and_import_give_the_chat_back(capsys: pytest.CaptureFixture[str]
     assert titles() == ["Bread"]
 
 
+@pytest.mark.slow
 def test_import_ends_with_1_where_something_was_not_taken(
     capsys: pytest.CaptureFixture[str], rivers: Path, tmp_path: Path
 ):
@@ -77,6 +78,7 @@ def test_import_ends_with_1_where_something_was_not_taken(
     assert titles() == ["Rivers"]
 
 
+@pytest.mark.slow
 def test_refusals(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     check_refused(capsys, ["chats", "export", "--json", str(tmp_path / "a.json"), "--chat", "99"], "no chat 99", 1)
     check_refused(capsys, ["chats", "export", "--json", str(tmp_path)], "is a folder", 2)
@@ -133,6 +135,7 @@ print(count)
 """
 
 
+@pytest.mark.slow
 def test_nothing_is_restored_below_a_process_that_writes(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
     with python_process(_WRITES_ON, paths.database_path()) as writer:

@@ -12,7 +12,7 @@ from rdchat import cli, host, paths
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.models.gguf_import import convert_gguf
 from tests.commands.running import check_refused
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.gguf_samples import write_gguf
 from tests.time_limits import at_most
 
@@ -36,12 +36,13 @@ def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize(("closed", "status"), [("<&- >&-", 1), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)])
+@pytest.mark.parametrize(("closed", "status"), share([("<&- >&-", 1), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)], 3))
 def test_several_closed_streams(closed: str, status: int) -> None:
     done = run(f"models list {closed}")
     assert (done.returncode, done.stdout) == (status, "")
 
 
+@pytest.mark.slow
 def test_a_prompt_from_standard_input_that_is_closed() -> None:
     done = run("ask --prompt-file - <&-")
     assert (done.returncode, done.stderr) == (
@@ -51,7 +52,7 @@ def test_a_prompt_from_standard_input_that_is_closed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "variable"), grid(["doctor", "", "models list"], ["RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"])
+    ("command", "variable"), grid(["doctor", "", "models list"], ["RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"], one_in=4)
 )
 def test_folders_in_the_home_of_nobody(command: str, variable: str) -> None:
     """It was a traceback. Without a command it is the window."""
@@ -62,6 +63,7 @@ def test_folders_in_the_home_of_nobody(command: str, variable: str) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (2, "", told)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(host.MACOS, reason="names of files are text there")
 def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     """Printing its name was "something unexpected" where the terminal's locale is strict, as en_US.UTF-8 is."""
@@ -72,6 +74,7 @@ def test_a_file_whose_name_is_no_text(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["files"][0]["file"] == name.name
 
 
+@pytest.mark.slow
 def test_a_folder_of_ours_whose_path_is_no_text() -> None:
     """A model was written there that MLX could not read."""
     done = run("models list", RDCHAT_CACHE_DIR=os.fsdecode(b"/nowhere\xff"))
@@ -109,6 +112,7 @@ def test_prompts_without_end(capsys: pytest.CaptureFixture[str], tmp_path: Path)
         check_refused(capsys, ["bench", "--prompts", str(tmp_path / "pipe")], "is a named pipe, not a file.", 1)
 
 
+@pytest.mark.slow
 def test_a_prompt_in_a_named_pipe_is_read() -> None:
     """As the shell gives it with `<(...)`; here nothing but a space."""
     done = run("ask --prompt-file /dev/stdin < /dev/null")

@@ -60,6 +60,7 @@ def test_a_model_is_found_downloaded_listed_verified_loaded_and_deleted(
     assert [path.name for path in system_trash.iterdir()] == [cached().folder.name]
 
 
+@pytest.mark.slow
 def test_without_a_hub_there_is_one_line(
     hub: HubServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -124,6 +125,7 @@ def test_a_damaged_model_is_listed_as_such_and_verify_says_what_to_do(
     assert main(["models", "verify", NAME]) == 0
 
 
+@pytest.mark.slow
 def test_of_several_ggufs_the_advised_option_fetches_one(hub: HubServer, capsys: pytest.CaptureFixture[str]) -> None:
     files = {f"a small one-{kind}.gguf": kind.encode() for kind in ("Q4_0", "Q8_0")}
     hub.add(NAME, files)
@@ -180,6 +182,7 @@ def test_a_converted_model_is_moved_to_the_trash(
     assert (system_trash / "mine" / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_drafters_are_listed_and_deleted(
     hub: HubServer, system_trash: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -216,6 +219,7 @@ def keychain(no_keychain: None) -> Iterator[dict[tuple[str, str], str]]:
     keyring.set_keyring(Keyring())
 
 
+@pytest.mark.slow
 def test_the_token_goes_into_the_keychain_unseen(
     hub: HubServer,
     keychain: dict[tuple[str, str], str],

@@ -121,6 +121,7 @@ def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, model
     qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
 
 
+@pytest.mark.slow
 def test_a_repair_fetches_the_version_that_is_damaged(
     qtbot: QtBot, hub: HubServer, page: InstalledPage, models: Models, downloaded: Path
 ) -> None:
@@ -135,6 +136,7 @@ def test_a_repair_fetches_the_version_that_is_damaged(
     assert weights.read_bytes() == small_files()["model.safetensors"]
 
 
+@pytest.mark.slow
 def test_of_several_ggufs_the_damaged_one_is_fetched(
     qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
 ) -> None:

@@ -248,6 +248,7 @@ def test_another_installed_model_shows_the_drafters_that_name_it_and_can_be_load
     assert not page.load.isVisible()
 
 
+@pytest.mark.slow
 def test_the_hub_is_asked_after_a_click_and_what_it_has_is_downloaded_and_used(
     qtbot: QtBot, hub: HubServer, chat: Chat, models: Models, page: DraftersPage
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_dropped_model_is_loaded(
     chat.wait_for(EngineState.IDLE)
 
 
+@pytest.mark.slow
 def test_what_is_no_model_is_refused_and_the_model_stays(
     qtbot: QtBot, chat: Chat, app: MainWindow, machine: Machine, tmp_path: Path
 ) -> None:

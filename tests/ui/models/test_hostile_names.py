@@ -30,6 +30,7 @@ def pipe(tmp_path: Path) -> Iterator[Pipe]:
         yield pipe
 
 
+@pytest.mark.slow
 def test_the_page_of_installed_models(
     qtbot: QtBot, machine: Machine, page: InstalledPage, models: Models, pipe: Pipe
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_row_of_downloads(qtbot: QtBot, theme: Theme, models: Models, pipe: Pi
     assert not pipe.reads
 
 
+@pytest.mark.slow
 def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow, pipe: Pipe) -> None:
     named = pipe.named
     facts = HubModel(

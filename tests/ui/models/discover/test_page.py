@@ -93,6 +93,7 @@ def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
     assert opened == ["https://x.example/"]
 
 
+@pytest.mark.slow
 def test_a_very_long_card_is_cut_and_says_so(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files() | {"README.md": b"Some words.\n\n" * 10_000})
     search(qtbot, page, "small")
@@ -162,6 +163,7 @@ def test_filters_narrow_what_was_found(qtbot: QtBot, hub: HubServer, page: Disco
     assert len(titles(page)) == 3
 
 
+@pytest.mark.slow
 def test_scrolling_asks_for_more(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     for number in range(520):
         hub.add(f"org/model-{number:03}", {}, downloads=1000 - number)
@@ -190,6 +192,7 @@ def test_nothing_found_and_trouble_say_what_to_do(qtbot: QtBot, hub: HubServer, 
     qtbot.waitUntil(lambda: titles(page) == ["busy"], timeout=WAIT_MS)
 
 
+@pytest.mark.slow
 def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,6 +229,7 @@ def test_a_model_is_downloaded_in_place_and_loaded(
     assert chat.engine.loads[-1][0] == QWEN
 
 
+@pytest.mark.slow
 def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, models_window: ModelsWindow, chat: Chat
 ) -> None:
@@ -272,6 +276,7 @@ def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: Hub
     assert page.details.row.main.isVisible()
 
 
+@pytest.mark.slow
 def test_a_suggestion_says_why_and_offers_its_drafter(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, tmp_path: Path
 ) -> None:
@@ -307,6 +312,7 @@ def test_a_suggestion_shows_what_is_known_while_the_hub_does_not_answer(
     assert not details.again.isVisible()
 
 
+@pytest.mark.slow
 def test_the_newest_choice_wins_and_colours_follow_the_theme(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, theme: Theme
 ) -> None:

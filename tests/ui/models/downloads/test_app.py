@@ -96,6 +96,7 @@ def test_a_quit_in_the_middle_asks_nothing_and_the_next_start_goes_on(
     assert not has_unfinished()
 
 
+@pytest.mark.slow
 def test_what_fails_behind_the_window_is_told_until_it_is_seen(
     qapp: QApplication, qtbot: QtBot, hub: HubServer
 ) -> None:

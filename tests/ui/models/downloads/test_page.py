@@ -109,6 +109,7 @@ def test_it_is_paused_resumed_loaded_shown_and_cleared(
     assert models_window.discover.isVisible()
 
 
+@pytest.mark.slow
 def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
@@ -146,6 +147,7 @@ def test_of_what_is_not_here_nobody_asks(
     assert models_window.downloads.empty.isVisible()
 
 
+@pytest.mark.slow
 def test_a_gated_model_leads_to_its_page_and_to_the_token(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, opened: Opened
 ) -> None:
@@ -188,6 +190,7 @@ def delete(qtbot: QtBot, models_window: ModelsWindow, models: Models, model: Mod
     return told.args[0]
 
 
+@pytest.mark.slow
 def test_the_row_of_a_deleted_model_goes(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models, system_trash: Path
 ) -> None:
@@ -209,6 +212,7 @@ def test_a_finished_download_that_another_program_deleted_is_not_installed(
     assert models.with_download(Model(NAME)) == Model(NAME)
 
 
+@pytest.mark.slow
 def test_the_row_of_a_deleted_unfinished_download_goes(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
@@ -221,6 +225,7 @@ def test_the_row_of_a_deleted_unfinished_download_goes(
     assert not cached().folder.exists()
 
 
+@pytest.mark.slow
 def test_the_tab_says_how_much_is_here_while_something_goes_on(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
