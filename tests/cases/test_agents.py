@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.cases.outcomes import INPUTS, Tokenizers
+from tests.grids import share
 from tests.server.conftest import anthropic, gate, make_server, no_proxy, openai, server  # noqa: F401  fixtures
 from tests.server.fakes import ScriptedGate
 
@@ -36,7 +37,7 @@ def assert_in_order(prompt: str, *texts: str) -> None:
     assert re.search(".*".join(map(re.escape, texts)), prompt, re.DOTALL), prompt
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", share(TEMPLATES, 4))
 def test_claude_code(
     template: str,
     anthropic: Anthropic,  # noqa: F811
@@ -74,7 +75,7 @@ def _without_tools(request: Any) -> Any:
     return replace(request, tools="")
 
 
-@pytest.mark.parametrize("template", TEMPLATES)
+@pytest.mark.parametrize("template", share(TEMPLATES, 4))
 def test_aider(
     template: str,
     openai: OpenAI,  # noqa: F811

@@ -134,6 +134,7 @@ def test_a_reply_can_end_in_a_chat_that_was_deleted_meanwhile(store: Conversatio
     assert store.messages(message.conversation_id)[-1].text == "Rayleigh"
 
 
+@pytest.mark.slow
 def test_a_conversation_deleted_for_good_is_erased_after_a_restart(open_store: OpenStore) -> None:
     """A chat of 3,000 messages: a cascade along `parent_id` would exceed SQLite's limit of nested triggers."""
     store = open_store()

@@ -84,7 +84,8 @@ def check_closed(folder: Path) -> None:
     assert open_to_others == {}
 
 
-@pytest.mark.parametrize("umask", share([0o022, 0o002, 0]))
+@pytest.mark.slow
+@pytest.mark.parametrize("umask", [0o022, 0o002, 0])
 def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask: int) -> None:
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
     (tmp_path / "conversations.json").chmod(0o600)
@@ -115,7 +116,7 @@ def test_folders_that_were_open_are_closed_at_start(tmp_path: Path) -> None:
 # Chats that can be read, and nothing else
 
 
-@pytest.mark.parametrize("log", share(["", "empty", "full", "full with its index"]))
+@pytest.mark.parametrize("log", share(["full with its index", "full", "empty", ""], 4))
 def test_chats_on_a_disk_that_cannot_be_written_are_read(tmp_path: Path, log: str) -> None:
     """As from a disk image or another machine's backup; the app may have been killed before."""
     disk_folder, out = tmp_path / "disk", tmp_path / "out"

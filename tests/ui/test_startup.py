@@ -49,6 +49,7 @@ def test_threads_take_turns_sooner_while_a_window_is_open(start: list[str]) -> N
     assert start[3:] == [f"{SWITCH_INTERVAL_S:g}"]
 
 
+@pytest.mark.slow
 def test_what_needs_mlx_is_found_once_the_engine_has_begun() -> None:
     """The modules are named in strings, which a renamed folder does not change."""
     code = (

@@ -147,6 +147,7 @@ def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
         reader.close()
 
 
+@pytest.mark.slow
 def test_the_person_can_stop_it(reader: FileReader, tmp_path: Path) -> None:
     class StoppedError(Exception):
         pass

@@ -98,6 +98,7 @@ def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_fo
     process.stdout.close()
 
 
+@pytest.mark.slow
 def test_the_process_does_not_outlive_the_one_that_asks() -> None:
     code = (
         "from rdchat.chat.formulas.formula_drawer import FormulaDrawer as D; d = D();"

@@ -94,6 +94,7 @@ def test_a_file_that_is_no_database_is_set_aside(database: Path, content: bytes)
     assert_set_aside(database, content, "damaged")
 
 
+@pytest.mark.slow
 def test_a_damaged_page_is_found_wherever_it_is(filled: Path) -> None:
     whole = filled.read_bytes()
     pages = len(whole) // 4096

@@ -145,6 +145,7 @@ def test_statistics_that_another_program_made_change_nothing(filled: Path) -> No
         assert store.notice is None
 
 
+@pytest.mark.slow
 def test_a_text_of_100_mb_is_refused_in_plain_words_and_the_other_chats_open(filled: Path) -> None:
     change(filled, "UPDATE messages SET text = hex(zeroblob(50000000)) WHERE id = 2")
     with closing(ConversationStore(filled)) as store:

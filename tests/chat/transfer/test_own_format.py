@@ -316,6 +316,7 @@ def test_a_file_larger_than_is_held_in_memory_is_imported(
     assert store.messages(report.chats[-1])[0].text == "0 of\n]} 20 " * 140
 
 
+@pytest.mark.slow
 def test_a_file_of_many_chats_is_read_one_chat_at_a_time(tmp_path: Path, start_process: StartProcess):
     chat = {"title": "Long", "messages": [{"parent": None, "role": "user", "text": "word " * 200_000}]}
     line = json.dumps(chat)

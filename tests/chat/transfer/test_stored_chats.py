@@ -5,11 +5,14 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from rdchat.chat.store import ConversationStore
 from rdchat.inference.api.messages import Role
 from tests.chat.transfer.conftest import ImportFiles
 
 
+@pytest.mark.slow
 def test_one_chat_that_cannot_be_read_costs_no_other_one_and_nothing_is_left_beside_the_file(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path
 ) -> None:

@@ -260,6 +260,7 @@ def test_a_tree_that_is_looked_at_stays_where_it_was_scrolled_while_the_reply_gr
     assert bar.value() == bar.maximum()
 
 
+@pytest.mark.slow
 def test_every_token_can_be_pointed_at(qtbot: QtBot, window: DraftsWindow, traces: TraceRecorder) -> None:
     """A token that was a carriage return alone once had no place to be looked for."""
     seen = ("a", "\r", "", "\r\n", " b", "\t", "\N{GRINNING FACE}", "\u2029", "\ufdd0\ufdd1", "\u05d0\u05d1", " ", " c")

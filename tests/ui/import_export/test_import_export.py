@@ -136,6 +136,7 @@ def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, t
     assert not menu.title
 
 
+@pytest.mark.slow
 def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "conversations.json").write_text(json.dumps([chatgpt_with_everything()]))
@@ -148,6 +149,7 @@ def test_a_folder_is_imported(menu: Menu, chat: Chat, tmp_path: Path):
     assert titles(chat) == ["Bread", "Rivers"]
 
 
+@pytest.mark.slow
 def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path):
     chats = [
         chatgpt_chat(*[chatgpt_node(str(n), str(n - 1) if n else None, "user", "words " * 500) for n in range(100)],
@@ -188,6 +190,7 @@ def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, ch
     assert titles(chat) == ["Later", "Bread"]
 
 
+@pytest.mark.slow
 def test_a_restore_is_told_until_the_person_writes_on(menu: Menu, chat: Chat, tmp_path: Path):
     chat.start()
     menu.actions.back_up.trigger()

@@ -196,6 +196,7 @@ def test_alternatives_beside_each_other(qtbot: QtBot, window: MainWindow, chat: 
     assert not pipe.reads
 
 
+@pytest.mark.slow
 def test_the_windows_beside_the_main_one(qtbot: QtBot, window: MainWindow, chat: Chat, pipe: Pipe) -> None:
     chat.controller.model_slot.load(pipe.named("model"))
     chat.wait_for(EngineState.IDLE)
