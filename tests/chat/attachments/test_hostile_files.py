@@ -14,6 +14,7 @@ from rdchat.chat.attachments.attached_file import FileRefusedError
 from rdchat.chat.attachments.file_reader import FileReader
 from rdchat.work.job import Job
 from tests.chat.attachments.documents import docx, paragraph, pdf
+from tests.grids import share
 
 ENTITIES = "<!DOCTYPE x [<!ENTITY a 'aaaaaaaaaa'>" + "".join(
     f"<!ENTITY {name} '{f'&{below};' * 10}'>" for below, name in zip("abcdefgh", "bcdefghi", strict=True)
@@ -56,7 +57,7 @@ def nested_html() -> bytes:
     return b"<html>" + b"<ul><li>" * 20_000 + b"deep"
 
 
-@pytest.mark.parametrize("make", [looping_pdf, xml_bomb, zip_bomb, nested_docx])
+@pytest.mark.parametrize("make", share([looping_pdf, xml_bomb, zip_bomb, nested_docx], 2))
 def test_a_bomb_is_refused_and_the_next_file_is_read(
     reader: FileReader, tmp_path: Path, make: Callable[[], bytes]
 ) -> None:
@@ -130,12 +131,14 @@ def test_a_page_that_inflates_is_refused(reader: FileReader, tmp_path: Path) -> 
         reader.read(tmp_path / "bomb.pdf")
 
 
+@pytest.mark.slow
 def test_html_may_be_nested_as_deep_as_it_likes(tmp_path: Path) -> None:
     (tmp_path / "deep.html").write_bytes(nested_html())
     with closing(FileReader()) as reader:
         assert reader.read(tmp_path / "deep.html").parts[0].endswith("- deep")
 
 
+@pytest.mark.slow
 def test_one_that_takes_for_ever_is_ended(tmp_path: Path) -> None:
     """The time limit itself, with a page that would be read in a minute."""
     (tmp_path / "slow.pdf").write_bytes(pdf(["x" * 200_000] * 400))
@@ -161,6 +164,7 @@ def test_the_person_can_stop_it(reader: FileReader, tmp_path: Path) -> None:
     assert len(reader.read(tmp_path / "a.pdf").parts) == 1000
 
 
+@pytest.mark.slow
 def test_the_size_of_a_file_and_of_its_text_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(file_reader, "MAX_BYTES", 1000)
     monkeypatch.setattr(file_reader, "MAX_CHARACTERS", 100)

@@ -63,6 +63,7 @@ def test_one_that_takes_too_much_memory_is_given_up(seen: Callable[[], list[str]
     assert drawer.child.pid is None
 
 
+@pytest.mark.slow
 def test_one_that_crashes_the_process_is_tried_once_more(seen: Callable[[], list[str]]) -> None:
     drawer = FormulaDrawer(seconds=30)
     assert drawer.draw("crash", True) is None

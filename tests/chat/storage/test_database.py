@@ -15,6 +15,7 @@ from rdchat.errors import StorageError, StorageLockedError
 from rdchat.inference.api.messages import Role
 from tests.chat.conftest import StartProcess
 from tests.disks import SmallDisk, pinned
+from tests.grids import share
 
 HOLD = """
 import sys
@@ -75,7 +76,7 @@ def assert_set_aside(database: Path, content: bytes, label: str) -> None:
         assert [chat.title for chat in store.conversations()] == ["after"]
 
 
-@pytest.mark.parametrize("kept", [1, 50, 99, 100, 511, 512, 4095, 4096, 4097, 0.3, 0.5, 0.9, -4096, -1])
+@pytest.mark.parametrize("kept", share([1, 50, 99, 100, 511, 512, 4095, 4096, 4097, 0.3, 0.5, 0.9, -4096, -1], 5))
 def test_a_truncated_database_is_set_aside(filled: Path, kept: float) -> None:
     content = filled.read_bytes()
     content = content[: int(len(content) * kept) if 0 < kept < 1 else int(kept)]
