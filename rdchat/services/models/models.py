@@ -63,7 +63,7 @@ class Models(QObject):
         slot.failed.connect(self._on_load_failed)
         self.hub_drafters = HubDrafters(self.tokens, self)
         self.mtp = MtpSearch(self.tokens, sources.mtp_layers, self.downloads, self)
-        for changed in (self.downloads.finished, self.removal.restored):
+        for changed in (self.downloads.finished, self.downloads.removed, self.removal.restored):
             changed.connect(self.library.look_for_all)
         self.training = TrainingControl(self)
         for changed in (slot.engine.request_accepted, slot.engine.request_ended):

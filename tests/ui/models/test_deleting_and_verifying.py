@@ -182,6 +182,28 @@ def test_verdicts_in_words() -> None:
     assert older == ("Not intact. Damaged: x. It was compared with the newest version. An older version differs too.")
 
 
+def test_a_removed_download_leaves_the_list(
+    qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
+) -> None:
+    """It stayed until the page was shown again."""
+    hub.add(NAME, small_files())
+    hub.bytes_per_second = 300_000
+    models.downloads.start(NAME)
+    qtbot.waitUntil(lambda: models.downloads.all()[0].done_bytes > 0)
+    machine.models.append(library_model(NAME, model="", sizes=None, path=cached().folder, download_bytes=400_000))
+    refresh(qtbot, models)
+    pick(page, NAME)
+    row = page.details.row
+    assert row.main.text() == "Pause"
+    row.main.click()
+    qtbot.waitUntil(lambda: row.other.text() == "Remove")
+    machine.models.pop()
+    row.other.click()
+    (box,) = row.findChildren(QMessageBox)
+    next(button for button in box.buttons() if button.text().startswith("Remove ")).click()
+    qtbot.waitUntil(lambda: NAME not in names(page))
+
+
 @pytest.mark.slow
 def test_an_unfinished_download_goes_on(
     qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
