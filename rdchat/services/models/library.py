@@ -247,12 +247,12 @@ class Library(ModelService):
             used = option.source
         return model.is_drafter and used in {model.model, str(model.path)}
 
-    def figures_of(self, drafter: ModelCard) -> dict[str, float]:
-        """Return tokens per target call by setup, such as `W4 L5`, as a trained drafter's card gives them.
-
-        They were measured at the end of the training, on questions that it did not see.
-        """
-        return _figures_on_card(Path(drafter.model)) if Path(drafter.model).is_absolute() else {}
+    def targets_of(self, drafter: ModelCard) -> list[str]:
+        """Return the names of the models that a model or a drafter was chosen to draft for."""
+        own = {drafter.model, str(drafter.path)} - {""}
+        drafts = ((each.model, each.draft) for each in self._settings.values.drafts)
+        chosen = ((name, draft.drafter if drafter.is_drafter else draft.draft_model) for name, draft in drafts)
+        return [name.rpartition("/")[2] for name, used in chosen if used in own]
 
     def let_go(self, model: ModelCard) -> None:
         """Stop using a drafter that is about to be deleted."""
@@ -272,9 +272,15 @@ class Library(ModelService):
 
 
 @cache
-def _figures_on_card(folder: Path) -> dict[str, float]:
+def figures_of(drafter: str) -> dict[str, float]:
+    """Return tokens per target call by setup, such as `W4 L5`, as the card in a trained drafter's folder gives them.
+
+    They were measured at the end of the training, on questions that it did not see.
+    """
+    if not Path(drafter).is_absolute():  # a hub id
+        return {}
     try:
-        with (folder / _CARD).open(encoding="utf-8") as file:
+        with (Path(drafter) / _CARD).open(encoding="utf-8") as file:
             text = file.read(_MAX_BYTES)
     except (OSError, ValueError):
         return {}

@@ -126,7 +126,7 @@ class MemorySection(QWidget):
 
     def _show_need(self) -> None:
         machine, sizes = self._machine, self._sizes
-        self.context.setEnabled(machine is not None and sizes is not None)
+        self.context.setEnabled(machine is not None)
         if machine is None or sizes is None:
             self.verdict.show_text("Checking the memory…", "muted")
             self.detail.hide()

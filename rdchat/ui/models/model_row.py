@@ -11,11 +11,17 @@ from rdchat.errors import RdchatError
 from rdchat.hub.downloads.download import Download, DownloadFile, DownloadState
 from rdchat.hub.endpoint import find_endpoint
 from rdchat.inference.api.model_facts import gigabytes
+from rdchat.services.models.library import figures_of
 from rdchat.services.models.model import Model, ModelState
-from rdchat.services.models.model_files import reason_not_to_delete, reason_not_to_verify
+from rdchat.services.models.model_files import (
+    RemovalQuestion,
+    deletion_text,
+    reason_not_to_delete,
+    reason_not_to_verify,
+)
 from rdchat.services.models.models import Models
 from rdchat.ui.models import texts
-from rdchat.ui.models.page_parts import PageLinks, ask_to_delete
+from rdchat.ui.models.page_parts import PageLinks
 from rdchat.ui.style.buttons import FlatButton, IconButton, TextButton, push_button
 from rdchat.ui.style.formatting import MACHINE, counted, file_size
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
@@ -156,7 +162,7 @@ class ModelRow(QWidget):
         installed = model.is_installed and model.card is None and model.drafts
         self.badge.show_text("In use" if used else "Installed" if installed else "")
         self.facts.show_text(texts.drafter_facts(model) if model.drafts else "")
-        figures = library.figures_of(model.card) if model.card is not None else {}
+        figures = figures_of(model.card.model) if model.card is not None else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
         self.figures.show_text(trained)
@@ -253,7 +259,18 @@ class ModelRow(QWidget):
     def ask_to_delete(self) -> None:
         """Ask whether to delete the files on this machine."""
         if self._model.card is not None and self.delete.isEnabled():
-            ask_to_delete(self._models, self, self._model.card)
+            self._models.removal.ask(self._model.card, self._confirm_deletion)
+
+    def _confirm_deletion(self, question: RemovalQuestion) -> None:
+        """Show what a deletion does, and delete the model after a yes."""
+        models, model, name = self._models, question.model, texts.short_name(question.model.name)
+        loaded = models.library.is_loaded(model)
+        in_use = loaded or models.library.is_used(model)
+        sentences = deletion_text(question, in_use, models.library.targets_of(model))
+        title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
+        title = f"Delete the download of {name}?" if model.is_unfinished else title
+        answer = "Unload and Delete" if loaded else "Delete"
+        ask(self, title, sentences, answer, lambda: models.delete(question, self._confirm_deletion), removes=True)
 
     def _press(self, index: int) -> None:
         self._cancelled = False

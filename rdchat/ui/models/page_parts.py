@@ -14,20 +14,17 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from rdchat.chat.settings import Settings
 from rdchat.errors import RdchatError
 from rdchat.hub.deleting import TrashedFolder
 from rdchat.hub.hub_errors import HubError
 from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.draft_advice import DraftAction
-from rdchat.services.models.model_files import RemovalQuestion, deletion_text
-from rdchat.services.models.models import Models
 from rdchat.services.models.removal import Removal, Removed
 from rdchat.ui.models.texts import Entry, short_name
 from rdchat.ui.style.buttons import TextButton, push_button
 from rdchat.ui.style.labels import Ground, ThemedLabel, tip_text
 from rdchat.ui.style.layouts import Part, column, row, splitter
-from rdchat.ui.style.opening import ask, open_page
+from rdchat.ui.style.opening import open_page
 from rdchat.ui.style.theme import LARGE, SMALL, Theme, control_font, paint_row_ground
 
 _ENTRY = Qt.ItemDataRole.UserRole
@@ -307,33 +304,3 @@ class ResultLine(QWidget):
     def _on_failed(self, error: RdchatError) -> None:
         if self.isVisible() or not self._drafters_only:
             self.show_text(str(error), "danger")
-
-
-def ask_to_delete(models: Models, window: QWidget, model: ModelCard) -> None:
-    """Ask; the model is deleted after a yes.
-
-    Args:
-        models: Deletes it.
-        window: The question stands in front of it.
-        model: The model or drafter.
-    """
-
-    def show(question: RemovalQuestion) -> None:
-        loaded, name = models.library.is_loaded(model), short_name(model.name)
-        drafts_for = targets_of(model, models.settings.values)
-        sentences = deletion_text(question, loaded or models.library.is_used(model), drafts_for)
-        title = f"Delete {name} for good?" if question.for_good else f"Delete {name}?"
-        title = f"Delete the download of {name}?" if model.is_unfinished else title
-        answer = "Unload and Delete" if loaded else "Delete"
-        ask(window, title, sentences, answer, lambda: models.delete(question, show), removes=True)
-
-    models.removal.ask(model, show)
-
-
-def targets_of(model: ModelCard, settings: Settings) -> list[str]:
-    """Return the names of the models that a model or a drafter was chosen to draft for."""
-    own = {model.model, str(model.path)} - {""}
-    chosen = (
-        (item.model, item.draft.drafter if model.is_drafter else item.draft.draft_model) for item in settings.drafts
-    )
-    return [target.rpartition("/")[2] for target, drafts in chosen if drafts in own]
