@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QGridLayout, QScrollArea, QStackedWidget, QWidget
 from rdchat.hub.downloads.download import DownloadFile
 from rdchat.inference.api.model_facts import ModelCard, ModelSizes
 from rdchat.services.models.draft_advice import DraftAdvice
-from rdchat.services.models.fit import Machine, sizes_of_files, sizes_read
+from rdchat.services.models.fit import sizes_of_files, sizes_read
 from rdchat.services.models.hub_search import ModelDetails
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
@@ -47,13 +47,8 @@ class SuggestionBox(Ground):
         reasons, drafter = (self.good_for, self.why, SMALL), (self.drafter, self.download, SMALL)
         column(*reasons, *drafter, self.check, self._sources, within=self, spacing=TIGHT, margins=MEDIUM)
 
-    def show_suggestion(self, suggestion: Suggestion | None, here: frozenset[str]) -> None:
-        """Show a suggestion; the box is hidden for a model that is not on the list.
-
-        Args:
-            suggestion: The model's entry; None if it has none.
-            here: Hub ids of the models on this machine.
-        """
+    def show_suggestion(self, suggestion: Suggestion | None) -> None:
+        """Show a suggestion; without one the box is hidden."""
         self.setVisible(suggestion is not None)
         if suggestion is None:
             return
@@ -63,7 +58,7 @@ class SuggestionBox(Ground):
         known = texts.size(drafter.weight_bytes) or "size unknown"
         self.drafter.setText(f"Its drafter: {drafter.repository} ({drafter.kind}, {known})")
         name, size = drafter.repository, drafter.weight_bytes
-        self._drafter = Model(name, is_installed=name in here, is_model=False, size=size)
+        self._drafter = Model(name, is_installed=name in self._models.here.results, is_model=False, size=size)
         self.show_progress()
         self.check.setText(texts.check_text(suggestion.checked, suggestion.chosen))
         self._show_sources(dict.fromkeys((*suggestion.sources, *drafter.sources)))
@@ -219,14 +214,8 @@ class DetailsPane(QStackedWidget):
         self.follow.setText(advice.action.value if advice is not None else "")
         self.follow.setVisible(bool(self.follow.text()))
 
-    def show_published(self, model: ModelDetails, machine: Machine | None, here: frozenset[str]) -> None:
-        """Show a model of the hub, as far as it is known.
-
-        Args:
-            model: The model.
-            machine: Decides whether it fits; None while that is unknown.
-            here: Hub ids of the models on this machine.
-        """
+    def show_published(self, model: ModelDetails) -> None:
+        """Show a model of the hub, as far as it is known."""
         self._model = model
         suggestion = next((each for each in suggestions() if each.repository == model.repository), None)
         if model.trouble is not None and suggestion is None:
@@ -242,12 +231,12 @@ class DetailsPane(QStackedWidget):
         facts = texts.hub_facts(hub) if hub is not None else []
         self._show_model(model.repository, self._models.details.host, model.page, facts)
         drafter_bytes = suggestion.drafter.weight_bytes if suggestion else 0
-        idle = machine.idle if machine is not None else None
+        idle = machine.idle if (machine := self._models.machine) is not None else None
         self.memory.show_sizes(_sizes(model, suggestion), idle, drafter_bytes=drafter_bytes)
         self._draft_parts.hide()
         self._card_parts.show()
         self._show_download(model)
-        self.suggestion.show_suggestion(suggestion, here)
+        self.suggestion.show_suggestion(suggestion)
         self._show_card(model)
 
     def show_progress(self) -> None:

@@ -9,7 +9,6 @@ from rdchat.hub.endpoint import find_endpoint, proxy_of
 from rdchat.hub.hub_model import SortBy
 from rdchat.services.models.hub_search import STEPS, HubQuery, SearchFilters, choices_among
 from rdchat.services.models.models import Models
-from rdchat.services.models.newcomers import for_machine, suggestions
 from rdchat.ui.models.details import DetailsPane
 from rdchat.ui.models.page_parts import ModelList, NoticeView, PageLinks, two_columns
 from rdchat.ui.models.texts import Entry, newcomer_entries, results_listed
@@ -177,8 +176,7 @@ class DiscoverPage(QWidget):
         state, here, machine = self._models.search.state, frozenset(self._models.here.results), self._models.machine
         self._left.setCurrentWidget(self.list)
         if not state.query.text.strip():
-            first = for_machine(machine) if machine is not None else ()
-            self.list.show_entries(newcomer_entries(suggestions(), first, machine, here))
+            self.list.show_entries(newcomer_entries(machine, here))
             self.bar.filter_row.setEnabled(False)
         else:
             self.bar.show_choices(choices_among(state.results))
@@ -243,6 +241,5 @@ class DiscoverPage(QWidget):
         self.details.focus_download()
 
     def _show_details(self) -> None:
-        models = self._models
-        if models.details.model is not None:
-            self.details.show_published(models.details.model, models.machine, frozenset(models.here.results))
+        if self._models.details.model is not None:
+            self.details.show_published(self._models.details.model)

@@ -22,7 +22,7 @@ from rdchat.inference.api.model_facts import (
 from rdchat.services.models.downloads import DownloadTotals
 from rdchat.services.models.fit import Machine, sizes_read
 from rdchat.services.models.model import Model
-from rdchat.services.models.newcomers import Checked, Suggestion
+from rdchat.services.models.newcomers import Checked, for_machine, suggestions
 from rdchat.ui.style import formatting
 from rdchat.ui.style.formatting import byte_rate, counted, file_size, part_size, time_left
 
@@ -410,16 +410,15 @@ def results_listed(models: Sequence[HubModel], machine: Machine | None, here: fr
     return entries
 
 
-def newcomer_entries(
-    suggestions: Sequence[Suggestion], first: Sequence[Suggestion], machine: Machine | None, here: frozenset[str]
-) -> list[Entry]:
+def newcomer_entries(machine: Machine | None, here: frozenset[str]) -> list[Entry]:
     """Return the list for newcomers; the group that fits this machine best comes first."""
     entries: list[Entry] = []
     installed_text = f": fits {formatting.MACHINE}"
+    first = for_machine(machine) if machine is not None else ()
     best = first[0].memory_gb if first else 0
-    for memory in sorted({each.memory_gb for each in suggestions}, key=lambda memory: (memory != best, memory)):
+    for memory in sorted({each.memory_gb for each in suggestions()}, key=lambda memory: (memory != best, memory)):
         entries.append(Entry("", f"For {memory} GB of memory{installed_text if memory == best else ''}"))
-        for each in suggestions:
+        for each in suggestions():
             if each.memory_gb == memory:
                 drafter, gated = each.drafter, each.checked is not None and each.checked.gated
                 kind = drafter.kind if drafter.kind == "draft model" else f"{drafter.kind} drafter"

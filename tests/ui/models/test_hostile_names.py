@@ -104,9 +104,9 @@ def test_what_the_hub_tells_of_a_model(qtbot: QtBot, models_window: ModelsWindow
         f"{named('publisher')}/{named('model')}", "https://a.b", facts, None, named("problem"),
         card=named("card"),
     )  # fmt: skip
-    page.details.show_published(model, None, frozenset())
+    page.details.show_published(model)
     check_tips(pipe, shown_tips(page))
-    page.details.show_published(replace(model, card=f"![a]({pipe.path}) {named('card')}"), None, frozenset())
+    page.details.show_published(replace(model, card=f"![a]({pipe.path}) {named('card')}"))
     page.grab()
     assert rich_labels(page) == []
     assert not pipe.reads
