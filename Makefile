@@ -44,7 +44,7 @@ test: setup ## Run the tests, but for the long ones
 coverage: setup ## Run the same tests, and list the lines that none of them runs
 	@$(PYTEST) -m 'not slow' --cov --cov-report=term $(ARGS)
 
-test-slow: setup ## Run the long tests: real models, whole trainings, kills
+test-slow: setup ## Run the long tests: real models, whole trainings, kills, whole grids
 	@$(PYTEST) -m slow $(ARGS)
 
 quick: setup ## Run the fast, exact tests in under a minute: no real model, no window
