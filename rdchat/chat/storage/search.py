@@ -16,7 +16,6 @@ from rdchat.chat.conversation import Conversation
 from rdchat.chat.storage.connections import open_reader
 from rdchat.chat.storage.message_tree import NOT_DELETED
 from rdchat.chat.storage.rows import CONVERSATION_COLUMNS, conversation_from
-from rdchat.chat.storage.schema import SUMMARY
 
 _MAX_CHARACTERS, _MAX_WORDS = 500, 16
 # Each of these letters in a word doubles the number of spellings.
@@ -42,6 +41,8 @@ _AMONG = "id IN (SELECT value FROM json_each(?))"
 _WITH_MODEL = f"id IN (SELECT conversation_id FROM messages WHERE model = ? AND {NOT_DELETED})"
 # An index covers this query.
 _MODELS = "SELECT DISTINCT model FROM messages WHERE model IS NOT NULL ORDER BY model"
+# A summary as `summaries_searched` has it.
+_SUMMARY = "substr(CASE WHEN json_valid(context_cut) THEN json_extract(context_cut, '$.summary') END, 1, 200000)"
 # Returns the text from shortly before the first word on, the names of files, and the summary.
 _TEXT = """
     SELECT substr(text, max(1, instr(lower(text), ?) - 100), ?),
@@ -366,7 +367,7 @@ def _messages_with(search: str, limit_count: int) -> tuple[str, list[str]]:
     where = " AND ".join([f"m.{NOT_DELETED}", *["instr(m.text, ?) > 0"] * len(literal)])
     in_texts = f"SELECT m.id, m.conversation_id FROM {source} WHERE {where} {limit}"
     in_names, names = _condition(search, "files_index", "name")
-    in_summaries, summaries = _condition(search, "summaries_index", SUMMARY, "id")
+    in_summaries, summaries = _condition(search, "summaries_index", _SUMMARY, "id")
     files = f"SELECT message_id FROM message_files WHERE {in_names}"
     # This does not use the view: an untrusted schema may not call JSON functions there.
     cuts = f"SELECT id FROM messages WHERE context_cut IS NOT NULL AND {in_summaries}"
