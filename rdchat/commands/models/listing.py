@@ -29,33 +29,24 @@ from rdchat.services.models.model_files import (
 )
 
 
-def card_named(name: str, revision: str = "main") -> ModelCard | None:
-    """Return the model for a hub id, a name in the list, or a path; None if there is none.
+def card_of(args: argparse.Namespace) -> ModelCard:
+    """Return the model that the options name by a hub id, a name in the list, or a path.
 
     A hub id means the model in the hub's cache, complete or not, before any other.
 
     Raises:
-        ModelError: If several models have this name.
+        ModelError: If there is none, or several have this name.
     """
-    cached = None
+    name, revision, card = args.model, args.revision, None
     if is_repository(name):
         repository = repository_of(name)
         snapshot = repository.snapshots / repository.commit_of(revision)
-        cached = ModelCard(name, name, HUB, snapshot, name, revision)
+        card = ModelCard(name, name, HUB, snapshot, name, revision)
         if repository.commits() or records_of(repository):
-            return cached
-    return find_card(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or cached
-
-
-def card_of(args: argparse.Namespace) -> ModelCard:
-    """Return the model in the options; see `card_named`.
-
-    Raises:
-        ModelError: If there is none, or several have this name.
-    """
-    card = card_named(args.model, args.revision)
+            return card
+    card = find_card(name if revision == "main" else f"{name}@{revision}", stored_settings().models_folder) or card
     if card is None:
-        raise ModelError(f"There is no model {args.model}.", "`rdchat models list` shows all models.")
+        raise ModelError(f"There is no model {name}.", "`rdchat models list` shows all models.")
     return card
 
 
