@@ -71,6 +71,7 @@ def test_listing_is_by_pin_folder_and_date(open_store: OpenStore) -> None:
     assert [chat.title for chat in near if chat] == ["c5", "c12", "c10"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", share(range(3)))
 def test_long_lists_are_those_of_all_conversations_sorted(store: ConversationStore, seed: int) -> None:
     choose = random.Random(seed)

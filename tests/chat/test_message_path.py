@@ -17,6 +17,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.services.chat.chat_prompt import ChatPrompt
 from tests.chat.conftest import OpenStore
 from tests.chat.statistics_samples import STATISTICS
+from tests.grids import share
 from tests.stores import finish_message, written_by_hand
 
 COUNT = 300
@@ -72,7 +73,7 @@ def test_opening_reads_the_end_alone_and_what_is_asked_for_then(open_store: Open
     assert len(read) == len(set(read)) == COUNT
 
 
-@pytest.mark.parametrize("part", [slice(None), slice(40, 90), slice(-1), slice(120, None)])
+@pytest.mark.parametrize("part", share([slice(None), slice(40, 90), slice(-1), slice(120, None)], 2))
 def test_parts_and_both_directions_are_those_of_a_list(open_store: OpenStore, part: slice) -> None:
     store = open_store()
     messages = long_chat(store)

@@ -135,6 +135,7 @@ def test_what_a_stranger_wrote_as_a_trace_counts_as_not_recorded(lines: bytes) -
     assert decode(zlib.compress(HEADER + lines)) is None
 
 
+@pytest.mark.slow
 def test_a_few_bytes_that_unpack_to_gigabytes_count_as_not_recorded() -> None:
     packer = zlib.compressobj()
     bomb = packer.compress(HEADER) + b"".join(packer.compress(b" " * (1 << 20)) for _ in range(100)) + packer.flush()

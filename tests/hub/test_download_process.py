@@ -71,6 +71,7 @@ def downloads(hub: HubServer, request: pytest.FixtureRequest) -> Iterator[Downlo
     downloads.process.close()
 
 
+@pytest.mark.slow
 def test_what_is_downloaded_has_the_modes_of_the_hubs_other_programs(hub: HubServer, tmp_path: Path) -> None:
     """They may run as another user of a shared cache."""
     hub.add(NAME, small_files())
@@ -153,6 +154,7 @@ def test_so_many_go_on_at_once_and_the_others_wait(hub: HubServer, downloads: Do
     assert most == LIMITS.at_once
 
 
+@pytest.mark.slow
 def test_two_revisions_of_one_model_take_turns(hub: HubServer, downloads: Downloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -211,6 +213,7 @@ def test_a_crash_of_the_process_is_told_and_resumed_from(hub: HubServer, downloa
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_one_who_asked(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000

@@ -13,6 +13,7 @@ from rdchat.inference.api.messages import Role
 from rdchat.inference.api.requests import SamplingParams
 from tests.chat.conftest import OpenStore, StartProcess
 from tests.clocks import ManualClock
+from tests.grids import share
 
 PERSON, MODEL = Role.USER, Role.ASSISTANT
 
@@ -212,7 +213,7 @@ while True:
 """
 
 
-@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize("steps", share([1, 4], 2))
 def test_a_kill_leaves_all_or_nothing_deleted(
     steps: int, database: Path, start_process: StartProcess, open_store: OpenStore
 ) -> None:

@@ -143,7 +143,7 @@ class Oracle:
         return path
 
 
-@pytest.mark.parametrize("seed", share(range(8), 2))
+@pytest.mark.parametrize("seed", share(range(8), 8))
 def test_random_edits_and_steps_agree_with_a_tree_of_pointers(store: ConversationStore, seed: int) -> None:
     choose = random.Random(seed)
     chats = [(store.create_conversation().id, Oracle()) for _ in range(2)]

@@ -19,6 +19,7 @@ from rdchat.ui.benchmark.results import TableCell
 from rdchat.ui.benchmark.window import BenchmarkWindow
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
+from tests.grids import share
 from tests.inference.benchmark.csv_samples import APPLE_DRAFTED, APPLE_PLAIN
 from tests.services.bench_runs import bench_run
 from tests.ui.conftest import Chat
@@ -66,13 +67,16 @@ def test_the_number_of_replies_follows_the_choices(qtbot: QtBot, bench: Benchmar
 
 @pytest.mark.parametrize(
     ("field", "text", "problem"),
-    [
-        ("draft_tokens", "2, many", "Draft tokens: type whole numbers separated by commas, such as 1, 4."),
-        ("draft_tokens", "2, 100", "draft-tokens 100 is out of range"),
-        ("beam_width", "", "Beams: type at least one number."),
-        ("temperatures", "warm", "Temperature: type numbers separated by commas, such as 1, 4."),
-        ("temperatures", "-1", "temperature -1.0 is out of range"),
-    ],
+    share(
+        [
+            ("draft_tokens", "2, many", "Draft tokens: type whole numbers separated by commas, such as 1, 4."),
+            ("draft_tokens", "2, 100", "draft-tokens 100 is out of range"),
+            ("beam_width", "", "Beams: type at least one number."),
+            ("temperatures", "warm", "Temperature: type numbers separated by commas, such as 1, 4."),
+            ("temperatures", "-1", "temperature -1.0 is out of range"),
+        ],
+        5,
+    ),
 )
 def test_a_wrong_number_is_told_and_cannot_be_run(bench: BenchmarkWindow, field: str, text: str, problem: str) -> None:
     bench.form.modes[Mode.DRAFTER].setChecked(True)
