@@ -7,7 +7,10 @@ A letter of the text counts for a candidate by its rank, and against it if none 
 
 import codecs
 import re
+import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from rdchat.chat.attachments.attached_file import FileKind, FileRefusedError
@@ -60,38 +63,6 @@ _SAMPLE = 1 << 14
 _MARGIN = 0.25
 _MIN = 0.25
 _SHARED = frozenset("“”‘’„‚‹›«»–—…•€°§©®™№·¿¡\u00a0、。，！？：；（）「」『』《》【】・ー")  # noqa: RUF001  punctuation in many scripts
-_CYRILLIC = "оеаинтсрвлкмдпуяыьгзбчйхжшюцщэфъёіїє"
-_HAN = (
-    "的一是不了在人有我他上大中到出子小可也家之天下好看如事用心手水火山日月年生本地名外同分文方正行明公社新高"
-    "你她它吗呢吧很再今早晚安友朋气吃果茶街城市州府省县区村路号室全部注意完成加入收回答使工作学所得自多美以和"
-    "能主十三二五六七八九四百千万北京東海南西理力化法通信常度量定口目平"
-)
-_SIMPLE = (
-    "这个们来时为国说着那就要她里后会过去对然于学么都起发当没只把还第样道想种开总从无情己面最女但现前些动期它"
-    "头经长儿位爱因很给间两次使身者被已亲其进此话实问应设备数据电网试编码测件请您系统文版本明信息输入错误类关"
-    "业产品华东车书语点"
-)
-_TRADITIONAL = (
-    "這個們來時為國說著那就要她裡後會過去對然於學麼都起發當沒只把還第樣道想種開總從無情己面最女但現前些動期它"
-    "頭經長兒位愛因很給間兩次使身者被已親其進此話實問應設備數據電網試編碼測件請您系統檔案版本明資訊輸入錯誤類"
-    "關業產品華東車書語點臺灣"
-)
-_KANA = (
-    "いうんかのしとたなてるにはをがでれりすさきまもこくらあおえっせつけちじどよそみだめひわやばふほねゆょゃゅ"
-    "ぶびべごげぎぐざずぜぞぼへろぬむ"
-)
-_KATAKANA = (
-    "ンスルトリイアラクシドジレタロテフマコサキバムナプデカニパオメチウミソハグセエブベポモガネノッャュョビダ"
-    "ザァィェォヒホヘピペツケワ"
-)
-_HANGUL = (
-    "이다는에의을가고하지로은한도를사기서리자어나그시인대있아수보일만해스습니라제전과정부장으성것여구주때무세"
-    "면조원들모상안신동거내선할되화오우미마비게중더관생와명연년까러치용였었했같없않려데문물방공유분결발행속국"
-    "입력법적차경회업실말소계개받글설파음야녕요감드트테날버디위진반금출학교현민작영최심저"
-)
-_WESTERN = "éäüöáàèíóñçßêùòãôâåæøîïëúûõìœÉÄÖÜÀÁÅØÆÇÑÓÍÊÈÚÂýþðÞÐ"
-_CENTRAL = "áéíěýčšřžůłąęóśćżźńőűúöüäţșşăâîťďňľôŠČŘŽŁŚŻÁÉÍÓÚÖÜŹĆŇĚ"
-_GREEK = "αοιετσνηυρπκμλςωάίόέγδήχθώύφβξζψϊϋΐ"
 
 
 def kind_of(head: bytes, name: str) -> FileKind | None:
@@ -215,7 +186,7 @@ def looks_readable(path: Path) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Encoding:
     """An encoding of which a text may be.
 
@@ -229,23 +200,20 @@ class Encoding:
     codec: str
     name: str
     letters: str
-    others: tuple[str, str] = ("", "")
+    others: Sequence[str] = ("", "")
     has_latin: bool = False
 
 
-_HAN_RANGE, _HANGUL_RANGE = ("一", "鿿"), ("가", "힣")
-CANDIDATES = (
-    Encoding("cp1252", "Latin-1 (Windows-1252)", _WESTERN, ("À", "ÿ"), has_latin=True),
-    Encoding("cp1251", "Windows Cyrillic (1251)", _CYRILLIC, ("Ђ", "ґ")),
-    Encoding("koi8-r", "KOI8-R", _CYRILLIC),
-    Encoding("cp1250", "Central European (Windows-1250)", _CENTRAL, has_latin=True),
-    Encoding("cp1253", "Greek (Windows-1253)", _GREEK),
-    Encoding("gb18030", "GB 18030", _HAN + _SIMPLE, _HAN_RANGE),
-    Encoding("big5", "Big5", _HAN + _TRADITIONAL, _HAN_RANGE),
-    Encoding("cp932", "Shift JIS", _KANA + _KATAKANA + _HAN + "語", _HAN_RANGE),
-    Encoding("euc-jp", "EUC-JP", _KANA + _KATAKANA + _HAN + "語", _HAN_RANGE),
-    Encoding("cp949", "EUC-KR", _HANGUL, _HANGUL_RANGE),
-)
+def _read_encodings() -> tuple[Encoding, ...]:
+    text = resources.files("rdchat.chat.attachments").joinpath("encodings.toml").read_text("utf-8")
+    data = tomllib.loads(text)
+    return tuple(
+        Encoding(**fields | {"letters": "".join(data["letters"][name] for name in fields["letters"])})
+        for fields in data["encodings"]
+    )
+
+
+CANDIDATES = _read_encodings()
 
 
 def guessed(data: bytes) -> tuple[str, str]:
