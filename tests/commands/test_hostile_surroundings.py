@@ -36,6 +36,7 @@ def test_closed_standard_input_is_no_file_of_the_models(small_model: Path) -> No
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("closed", "status"), share([("<&- >&-", 1), ("<&- 2>&-", 0), ("<&- >&- 2>&-", 1)], 3))
 def test_several_closed_streams(closed: str, status: int) -> None:
     done = run(f"models list {closed}")

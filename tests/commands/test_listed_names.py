@@ -101,6 +101,7 @@ def test_every_listed_name_is_taken_everywhere(
         assert {path for path in listed.values() if path.exists()} == before - {listed[name]}
 
 
+@pytest.mark.slow
 def test_a_path_is_taken_as_a_shell_completes_it(
     listed: dict[str, Path], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_path_is_taken_as_a_shell_completes_it(
     assert not own.exists()
 
 
+@pytest.mark.slow
 def test_a_name_of_two_models_is_refused_with_their_paths(
     listed: dict[str, Path], home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ def test_ask(mode: str, small_model: Path, capsys: pytest.CaptureFixture[str]) -
     assert not missing(f"ask {mode}", printed_json(capsys, "ask", "a a a a", *options))
 
 
+@pytest.mark.slow
 def test_bench_and_its_file(small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     prompts, runs = tmp_path / "prompts.txt", tmp_path / "runs.csv"
     prompts.write_text("a a a a\nb\n")

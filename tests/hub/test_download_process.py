@@ -226,6 +226,7 @@ def test_the_process_ends_with_the_one_who_asked(hub: HubServer, downloads: Down
     assert list(cached().work.glob("*.part"))
 
 
+@pytest.mark.slow
 def test_what_fails_says_why(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files(), gated=True)
     failed = downloads.wait_for(downloads.start(NAME), DownloadState.FAILED)

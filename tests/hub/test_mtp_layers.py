@@ -19,6 +19,7 @@ from rdchat.inference.models.mtp_source import MtpPlan, MtpTarget, find_original
 from rdchat.inference.models.mtp_tensors import is_mtp
 from rdchat.inference.models.safetensors_file import MAX_HEADER_BYTES
 from tests.disks import small_disk
+from tests.grids import share
 from tests.hub.downloading import LIMITS
 from tests.hub.hub_server import Fault, HubServer, sha256
 from tests.hub.mtp_samples import (
@@ -228,13 +229,16 @@ def test_an_etag_that_is_gone_counts_as_a_change(hub: HubServer, target: MtpTarg
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        Fault(ignore_range=True),
-        Fault(headers={"Content-Range": "bytes 0-9/10"}),
-        Fault(headers={"Content-Encoding": "gzip"}),
-        Fault(redirect="http://[::1"),
-        Fault(status=404),
-    ],
+    share(
+        [
+            Fault(ignore_range=True),
+            Fault(headers={"Content-Range": "bytes 0-9/10"}),
+            Fault(headers={"Content-Encoding": "gzip"}),
+            Fault(redirect="http://[::1"),
+            Fault(status=404),
+        ],
+        3,
+    ),
 )
 def test_a_server_that_sends_other_bytes_is_refused(hub: HubServer, target: MtpTarget, fault: Fault) -> None:
     Original().put(hub)

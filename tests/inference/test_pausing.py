@@ -56,7 +56,7 @@ def paused_each_time(
     return events
 
 
-@pytest.mark.parametrize(("sampling", "mode", "name"), share(product(SAMPLINGS, Mode, MODELS), 44))
+@pytest.mark.parametrize(("sampling", "mode", "name"), share(product(SAMPLINGS, Mode, MODELS), 45))
 def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mode: Mode, name: str) -> None:
     model = MODELS[name]()
     asked = replace(ask("abcabcabcabc abcabc", seed=4, **sampling), draft=settings_of(mode))

@@ -44,7 +44,7 @@ def check(model: LoadedModel, request: GenerationRequest, end: object) -> ReplyE
 
 @pytest.mark.parametrize(
     ("kind", "harm", "shape", "temperature"),
-    share(product(HEADS, HARMS, SHAPES, TEMPERATURES), 69),
+    share(product(HEADS, HARMS, SHAPES, TEMPERATURES), 276),
 )
 def test_a_heads_scores_change_no_token(kind: str, harm: str, shape: str, temperature: float) -> None:
     """NaN was above the root, so that the target was fed tokens that it had not chosen."""
@@ -106,7 +106,7 @@ def test_a_draft_models_scores_change_no_token(harm: str, temperature: float, sh
 
 
 @pytest.mark.parametrize(
-    ("kind", "harm", "temperature"), share(product([*HEADS, "draft model"], HARMS, TEMPERATURES), 69)
+    ("kind", "harm", "temperature"), share(product([*HEADS, "draft model"], HARMS, TEMPERATURES), 138)
 )
 def test_the_automatic_mode_takes_any_scores(kind: str, harm: str, temperature: float) -> None:
     model, request = shared_llama(), request_at(temperature)

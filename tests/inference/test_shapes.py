@@ -80,7 +80,7 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
     return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
 
-@pytest.mark.parametrize("number", share(range(100), 50))
+@pytest.mark.parametrize("number", share(range(100), 100))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     model, source = json_model(), schema(random.Random(number))
     jsonschema.Draft202012Validator.check_schema(source)

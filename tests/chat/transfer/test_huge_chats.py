@@ -106,7 +106,7 @@ def test_parts_that_are_too_long_together_leave_one_chat_out(
     assert titles(store) == {"First"}
 
 
-@pytest.mark.parametrize("unit", share([b"{}", b'{"title": "", "mapping": {}}', b"[]", b"null", b"0"]))
+@pytest.mark.parametrize("unit", share([b"{}", b'{"title": "", "mapping": {}}', b"[]", b"null", b"0"], 5))
 def test_a_long_list_of_empty_chats_is_given_up(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, unit: bytes
 ):

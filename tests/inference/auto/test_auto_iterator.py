@@ -243,6 +243,7 @@ def test_the_time_of_a_call_for_a_wrong_token_is_not_learnt(monkeypatch: pytest.
     assert sum(usual for what, usual in laps if what == "step") > 50
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("better", share([True, False], 2))
 def test_exact_times_are_not_learnt_from(monkeypatch: pytest.MonkeyPatch, better: bool) -> None:
     """Each stage is waited for then, so that plain steps look dearer than they are."""

@@ -167,6 +167,7 @@ def test_a_paused_one_waits_for_the_person_also_after_a_restart(hub: HubServer, 
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
+@pytest.mark.slow
 def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -179,6 +180,7 @@ def test_what_the_command_line_left_is_listed(hub: HubServer, downloads: Followe
     downloads.wait_for(listed.id, DownloadState.FINISHED)
 
 
+@pytest.mark.slow
 def test_one_that_finished_is_not_listed(hub: HubServer, open_downloads: Opener) -> None:
     hub.add(NAME, small_files())
     first = open_downloads()

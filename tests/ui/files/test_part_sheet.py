@@ -83,6 +83,7 @@ def test_sending_too_much_opens_the_sheet_with_the_passages_that_match(
     assert "of apples" in told
 
 
+@pytest.mark.slow
 def test_only_the_longest_file_is_to_be_shortened(
     qtbot: QtBot, brought: MainWindow, chat: Chat, tmp_path: Path
 ) -> None:
@@ -96,6 +97,7 @@ def test_only_the_longest_file_is_to_be_shortened(
     assert not short.accessibleName().endswith("choose a part")
 
 
+@pytest.mark.slow
 def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path
 ) -> None:
@@ -155,6 +157,7 @@ def test_the_number_of_passages_is_the_persons(qtbot: QtBot, brought: MainWindow
     assert not sheet.use.isEnabled()
 
 
+@pytest.mark.slow
 def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     sheet = open_sheet(qtbot, brought)
     qtbot.keyClicks(sheet.pages, "2-3, 9")
@@ -186,6 +189,7 @@ def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat
     assert chat.controller.chat.files.excess, "left as it was"
 
 
+@pytest.mark.slow
 def test_a_file_that_fits_can_be_shortened_too(qtbot: QtBot, window: MainWindow, chat: Chat, book: Path) -> None:
     chat.start()
     window.conversation.files.add([str(book)])

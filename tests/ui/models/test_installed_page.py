@@ -19,6 +19,7 @@ from rdchat.ui.models.window import ModelsWindow
 from rdchat.ui.style.opening import SHOW_FOLDER
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
+from tests.grids import share
 from tests.hub.hub_server import Fault, HubServer
 from tests.services.models.library_samples import MEMORY, library_model
 from tests.ui.conftest import Chat
@@ -51,7 +52,7 @@ def test_a_search_and_an_order(qtbot: QtBot, page: InstalledPage) -> None:
     assert page.list.hasFocus()
 
 
-@pytest.mark.parametrize("by", ["button", "Return", "double click"])
+@pytest.mark.parametrize("by", share(["button", "Return", "double click"], 3))
 def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: str) -> None:
     pick(page, "org/Beta-1B-4bit")
     assert page.details.row.main.text() == "Load"

@@ -137,6 +137,7 @@ def test_after_a_problem_the_same_is_tried_again(qtbot: QtBot, hub: HubServer, p
     qtbot.waitUntil(lambda: sheet.go.text() == "Get 1 MB", timeout=WAIT_MS)
 
 
+@pytest.mark.slow
 def test_a_download_that_cannot_begin_keeps_its_plan(
     qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
 ) -> None:
@@ -153,6 +154,7 @@ def test_a_download_that_cannot_begin_keeps_its_plan(
         click(qtbot, sheet.go)
 
 
+@pytest.mark.slow
 def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage) -> None:
     original = Original()
     original.put(hub)
@@ -173,6 +175,7 @@ def test_an_unfinished_download_is_resumed(qtbot: QtBot, hub: HubServer, models:
     check_layers(drafter_folder(), original)
 
 
+@pytest.mark.slow
 def test_what_was_fetched_is_removed_with_the_download(
     qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage
 ) -> None:

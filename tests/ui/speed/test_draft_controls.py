@@ -14,6 +14,7 @@ from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.ui.speed.draft_controls import DraftControls
 from rdchat.ui.speed.figures import MODES
 from rdchat.ui.window.main_window import MainWindow
+from tests.grids import share
 from tests.ui.conftest import Chat
 
 _COMMAND = "rdchat train-drafter --model /models/tiny --out /drafters/tiny"
@@ -108,7 +109,7 @@ def test_sizes_of_a_mode_that_is_not_to_be_had_are_not_shown(qtbot: QtBot, chat:
     qtbot.waitUntil(lambda: controls.width_.isVisible() and controls.lookup_branch.isVisible())
 
 
-@pytest.mark.parametrize("looked", ["box", "mode", "application"])
+@pytest.mark.parametrize("looked", share(["box", "mode", "application"], 3))
 def test_a_drafter_trained_in_a_terminal_is_found(qtbot: QtBot, chat: Chat, window: MainWindow, looked: str) -> None:
     """The panel said that there was none until another drafter was picked."""
     _offer(chat, ModeOption(Mode.DRAFTER, False, "There is no drafter.", command=_COMMAND))

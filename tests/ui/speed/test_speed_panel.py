@@ -18,6 +18,7 @@ from rdchat.ui.speed.speed_panel import SpeedPanel
 from rdchat.ui.style import formatting
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.window.main_window import MainWindow
+from tests.grids import share
 from tests.listed import listed
 from tests.services.fakes import Reply
 from tests.services.window import pause_in_prefill
@@ -223,12 +224,15 @@ def _begin_auto(chat: Chat) -> None:
 
 @pytest.mark.parametrize(
     ("choice", "said", "more"),
-    [
-        (AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here."), "Drafting would be slower here.", ""),
-        (_EXPECTED, "Auto is using the drafter. Expected: 1.4 times as fast.", "8 beams of 2 tokens. "),
-        (replace(_EXPECTED, mode="lookup", length=7), "Auto is using prompt lookup. Expected: ", "6 tokens. "),
-        (replace(_EXPECTED, mode="lookup", length=2), "Auto is using prompt lookup. Expected: ", "1 token. "),
-    ],
+    share(
+        [
+            (AutoChoice("off", 0, 0, 1.0, 1.0, "Drafting would be slower here."), "Drafting would be slower here.", ""),
+            (_EXPECTED, "Auto is using the drafter. Expected: 1.4 times as fast.", "8 beams of 2 tokens. "),
+            (replace(_EXPECTED, mode="lookup", length=7), "Auto is using prompt lookup. Expected: ", "6 tokens. "),
+            (replace(_EXPECTED, mode="lookup", length=2), "Auto is using prompt lookup. Expected: ", "1 token. "),
+        ],
+        2,
+    ),
 )
 def test_what_auto_does_while_it_writes(
     chat: Chat, panel: SpeedPanel, choice: AutoChoice, said: str, more: str
@@ -458,16 +462,19 @@ _DRAFTED = replace(
 
 @pytest.mark.parametrize(
     ("plain_step_ms", "error", "color"),
-    [
-        (50.0, 0.1, "success"),  # 1.25
-        (50.0, 0.3, None),
-        (41.0, 0.0, "success"),  # 1.03
-        (40.4, 0.0, None),
-        (34.8, 0.0, "warning"),  # 0.87
-        (34.8, 0.1, "warning"),
-        (34.8, 0.2, None),
-        (32.4, 0.2, None),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
-    ],
+    share(
+        [
+            (50.0, 0.1, "success"),  # 1.25
+            (50.0, 0.3, None),
+            (41.0, 0.0, "success"),  # 1.03
+            (40.4, 0.0, None),
+            (34.8, 0.0, "warning"),  # 0.87
+            (34.8, 0.1, "warning"),
+            (34.8, 0.2, None),
+            (32.4, 0.2, None),  # 0.81 stood in amber beside a baseline whose ± reached below the speed
+        ],
+        4,
+    ),
 )
 def test_within_its_error_the_ratio_is_about_the_same_speed(
     chat: Chat, panel: SpeedPanel, plain_step_ms: float, error: float, color: str | None
@@ -555,7 +562,7 @@ def test_where_the_time_of_the_reply_went(chat: Chat, panel: SpeedPanel) -> None
     QToolTip.hideText()
 
 
-@pytest.mark.parametrize("mode", list(Mode))
+@pytest.mark.parametrize("mode", share(list(Mode), 5))
 def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: MainWindow, mode: Mode) -> None:
     """Acceptance once began below the edge, and the time ledger was a button at the very end."""
     chat.start()

@@ -301,6 +301,7 @@ def test_what_is_selected_is_copied_and_quoted_from_the_menu(qtbot: QtBot, show:
     menu.close()
 
 
+@pytest.mark.slow
 def test_a_message_that_is_not_shown_whole_is_copied_whole(qtbot: QtBot, show: Show) -> None:
     view = show([person(1, "Hi"), reply(2, "A paragraph of *some* words.\n\n" * 3000)])
     assert widget_of(view, 2).body.hidden_characters > 0

@@ -100,6 +100,7 @@ def test_after_each_kind_of_end_the_memory_is_that_of_the_committed_tokens(end: 
     chat.assert_remembers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
     chat = Chat(windows=(None,) * layers, takes_embedding=(True, False)[:layers])

@@ -44,6 +44,7 @@ def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> No
         assert end.statistics.drafted > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reading", share([(each,) for each in READINGS], 4), ids=lambda reading: reading.text)
 def test_the_text_does_not_depend_on_the_hidden_state_that_is_read(reading: tuple[bool, bool]) -> None:
     model = golden_target("glm4_moe")

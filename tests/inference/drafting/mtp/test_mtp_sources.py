@@ -79,6 +79,7 @@ def option(session: ChatSession, mode: Mode, drafter: str | None = None) -> Mode
     return next(each for each in options if each.mode is mode)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("place", "case"), share(product(PLACES, ["mimo", "glm4_moe", "qwen3_5"]), 14))
 def test_a_model_drafts_with_its_own_layers(place: str, case: str, tmp_path: Path) -> None:
     model = target_in(tmp_path / "model", case)
