@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import importlib
 import logging
 import os
 import platform
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from rdchat.errors import RdchatError
 
@@ -179,13 +180,12 @@ def name_app(name: str) -> None:
 
 def _name_bundle(name: str) -> None:
     """Set the name in the main bundle's `infoDictionary`, which is mutable, and which Qt and AppKit read."""
-    runtime = _ObjectiveC()
-    bundle = runtime.send(runtime.named_class("NSBundle"), "mainBundle")
-    information = runtime.send(bundle, "infoDictionary")
-    mutable = runtime.named_class("NSMutableDictionary")
-    if not (runtime.send(information, "isKindOfClass:", mutable).value or 0) & 0xFF:
-        raise OSError("The bundle's information cannot be changed")
-    runtime.send(information, "setObject:forKey:", runtime.string(name), runtime.string("CFBundleName"))
+    _foundation().NSBundle.mainBundle().infoDictionary()["CFBundleName"] = name
+
+
+def _foundation() -> ModuleType:
+    """Return PyObjC's Foundation; only macOS has it."""
+    return importlib.import_module("Foundation")
 
 
 def prefer_fast_blas() -> bool:
@@ -222,8 +222,7 @@ def tf32_is_off() -> bool:
 
 def low_power_mode() -> bool:
     """Return whether macOS saves energy, with slower processors and GPU; False elsewhere. Not yet tried on a Mac."""
-    # A BOOL is one byte.
-    return bool(_process_info("isLowPowerModeEnabled") & 0xFF)
+    return bool(_process_info("isLowPowerModeEnabled"))
 
 
 def is_hot() -> bool:
@@ -235,14 +234,9 @@ def _process_info(selector: str) -> int:
     """Return an answer of NSProcessInfo; 0 where there is none."""
 
     def read() -> int:
-        runtime = _ObjectiveC()
-        return runtime.send(_info_of(runtime), selector).value or 0
+        return int(getattr(_foundation().NSProcessInfo.processInfo(), selector)())
 
     return (_attempt(read, f"{selector} cannot be read") or 0) if MACOS else 0
-
-
-def _info_of(runtime: "_ObjectiveC") -> ctypes.c_void_p:
-    return runtime.send(runtime.named_class("NSProcessInfo"), "processInfo")
 
 
 def physical_footprint(pid: int) -> int:
@@ -332,52 +326,16 @@ def keep_awake() -> Iterator[None]:
 def _attempt[Result](action: Callable[[], Result], trouble: str) -> Result | None:
     try:
         return action()
-    # Foreign code through ctypes may raise anything.
+    # Foreign code may raise anything.
     except Exception:
         _LOG.warning(trouble, exc_info=True)
         return None
 
 
 def _begin_activity() -> Callable[[], None]:
-    """Begin an activity; return the function that ends it.
-
-    Uses `-[NSProcessInfo beginActivityWithOptions:reason:]` through the Objective-C runtime. Not yet tried on a Mac.
-    """
-    runtime = _ObjectiveC()
-    info = _info_of(runtime)
-    reason = runtime.string("rdchat is working")
-    token = runtime.send(info, "beginActivityWithOptions:reason:", ctypes.c_uint64(_USER_INITIATED), reason)
-    runtime.send(token, "retain")
-
-    def end() -> None:
-        runtime.send(info, "endActivity:", token)
-        runtime.send(token, "release")
-
-    return end
-
-
-_USER_INITIATED = 0x00FFFFFF | 1 << 20  # NSActivityUserInitiated, which includes NSActivityIdleSystemSleepDisabled
-
-
-class _ObjectiveC:
-    """The parts of the Objective-C runtime that sending a message needs."""
-
-    def __init__(self) -> None:
-        ctypes.CDLL("/System/Library/Frameworks/Foundation.framework/Foundation")
-        self._library = ctypes.CDLL("/usr/lib/libobjc.A.dylib")
-        self._library.objc_getClass.restype = ctypes.c_void_p
-        self._library.sel_registerName.restype = ctypes.c_void_p
-
-    def named_class(self, name: str) -> ctypes.c_void_p:
-        return ctypes.c_void_p(self._library.objc_getClass(name.encode()))
-
-    def send(self, receiver: ctypes.c_void_p, selector: str, *arguments: "ctypes._SimpleCData[Any]") -> ctypes.c_void_p:
-        kinds: list[Any] = [type(argument) for argument in arguments]
-        message = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, *kinds)(
-            ("objc_msgSend", self._library)
-        )
-        name = ctypes.c_void_p(self._library.sel_registerName(selector.encode()))
-        return ctypes.c_void_p(message(receiver, name, *arguments))
-
-    def string(self, text: str) -> ctypes.c_void_p:
-        return self.send(self.named_class("NSString"), "stringWithUTF8String:", ctypes.c_char_p(text.encode()))
+    """Begin an activity of NSProcessInfo; return the function that ends it. Not yet tried on a Mac."""
+    foundation = _foundation()
+    info = foundation.NSProcessInfo.processInfo()
+    options = foundation.NSActivityUserInitiated  # It includes NSActivityIdleSystemSleepDisabled.
+    activity = info.beginActivityWithOptions_reason_(options, "rdchat is working")
+    return lambda: info.endActivity_(activity)

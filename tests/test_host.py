@@ -1,8 +1,10 @@
 """Calls to macOS never cost a reply, and a macOS that is too old is reported."""
 
-import ctypes
 import logging
 import platform
+import sys
+from types import MappingProxyType, SimpleNamespace
+from typing import Self
 
 import pytest
 
@@ -22,83 +24,71 @@ def test_a_reply_is_written_where_sleep_cannot_be_held_off(
     assert "could not be held off" in caplog.text
 
 
-class Runtime:
-    """Begins an activity, and fails to end it."""
+class ProcessInfo:
+    """NSProcessInfo, which fails to end an activity."""
 
-    def named_class(self, name: str) -> ctypes.c_void_p:
-        return ctypes.c_void_p()
+    reasons: list[str]
 
-    def string(self, text: str) -> ctypes.c_void_p:
-        return ctypes.c_void_p()
+    def __init__(self) -> None:
+        self.reasons = []
 
-    def send(self, receiver: object, selector: str, *arguments: object) -> ctypes.c_void_p:
-        if selector == "endActivity:":
-            raise OSError("no such selector")
-        return ctypes.c_void_p()
+    def processInfo(self) -> Self:
+        return self
+
+    def beginActivityWithOptions_reason_(self, options: int, reason: str) -> str:
+        self.reasons.append(reason)
+        return "activity"
+
+    def endActivity_(self, activity: str) -> None:
+        assert activity == "activity"
+        raise OSError("no such selector")
+
+    def isLowPowerModeEnabled(self) -> bool:
+        return True
+
+    def thermalState(self) -> int:
+        return 3
+
+
+@pytest.fixture
+def foundation(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """PyObjC's Foundation, as far as it is used."""
+    information: dict[str, str] = {}
+    bundle = SimpleNamespace(infoDictionary=lambda: information)
+    made = SimpleNamespace(
+        NSProcessInfo=ProcessInfo(), NSBundle=SimpleNamespace(mainBundle=lambda: bundle), NSActivityUserInitiated=1
+    )
+    monkeypatch.setattr(host, "MACOS", True)
+    monkeypatch.setitem(sys.modules, "Foundation", made)
+    return made
 
 
 def test_a_failure_at_the_end_is_logged_and_hides_no_error_of_the_reply(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    foundation: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(host, "MACOS", True)
-    monkeypatch.setattr(host, "_ObjectiveC", Runtime)
     with host.keep_awake():
+        assert foundation.NSProcessInfo.reasons == ["rdchat is working"]
         assert not caplog.records
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
     with pytest.raises(ZeroDivisionError), host.keep_awake():
         raise ZeroDivisionError
 
 
-class NamingRuntime(Runtime):
-    """Notes what is sent, with texts in the place of objects."""
-
-    def __init__(self) -> None:
-        self.sent: list[tuple[str, ...]] = []
-        self._texts: dict[int | None, str] = {}
-
-    def named_class(self, name: str) -> ctypes.c_void_p:
-        return self.string(name)
-
-    def string(self, text: str) -> ctypes.c_void_p:
-        self._texts[len(self._texts) + 1] = text
-        return ctypes.c_void_p(len(self._texts))
-
-    def send(self, receiver: object, selector: str, *arguments: object) -> ctypes.c_void_p:
-        texts = [self._texts[item.value] for item in (receiver, *arguments) if isinstance(item, ctypes.c_void_p)]
-        self.sent.append((texts[0], selector, *texts[1:]))
-        return self.string(selector)
+def test_the_state_of_the_machine_is_read(foundation: SimpleNamespace) -> None:
+    assert host.low_power_mode()
+    assert host.is_hot()
 
 
-def test_the_menu_bar_gets_the_name_before_qt_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    runtime = NamingRuntime()
-    monkeypatch.setattr(host, "MACOS", True)
-    monkeypatch.setattr(host, "_ObjectiveC", lambda: runtime)
+def test_the_menu_bar_gets_the_name_before_qt_starts(foundation: SimpleNamespace) -> None:
     host.name_app("rdchat")
-    assert runtime.sent == [
-        ("NSBundle", "mainBundle"),
-        ("mainBundle", "infoDictionary"),
-        ("infoDictionary", "isKindOfClass:", "NSMutableDictionary"),
-        ("infoDictionary", "setObject:forKey:", "rdchat", "CFBundleName"),
-    ]
-
-
-class FixedNames(NamingRuntime):
-    """The bundle's `infoDictionary` is not mutable."""
-
-    def send(self, receiver: object, selector: str, *arguments: object) -> ctypes.c_void_p:
-        answer = super().send(receiver, selector, *arguments)
-        return ctypes.c_void_p() if selector == "isKindOfClass:" else answer
+    assert foundation.NSBundle.mainBundle().infoDictionary() == {"CFBundleName": "rdchat"}
 
 
 def test_information_that_cannot_be_changed_is_left_alone(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    foundation: SimpleNamespace, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An exception of Objective-C would end the process."""
-    runtime = FixedNames()
-    monkeypatch.setattr(host, "MACOS", True)
-    monkeypatch.setattr(host, "_ObjectiveC", lambda: runtime)
+    foundation.NSBundle.mainBundle().infoDictionary = lambda: MappingProxyType({})
     host.name_app("rdchat")
-    assert [selector for _, selector, *_ in runtime.sent] == ["mainBundle", "infoDictionary", "isKindOfClass:"]
     assert "may say Python" in caplog.text
 
 
