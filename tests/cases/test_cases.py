@@ -9,6 +9,7 @@ import pytest
 from PySide6.QtWidgets import QApplication
 
 from tests.cases.outcomes import INPUTS, OUTCOMES, Tokenizers
+from tests.grids import share
 
 _CASES: list[dict[str, Any]] = json.loads((Path(__file__).parent / "cases.json").read_text())
 _BY_HAND = {
@@ -25,7 +26,7 @@ def tokenizers(tmp_path_factory: pytest.TempPathFactory, default_model_folder: P
     return Tokenizers(default_model_folder, tmp_path_factory.mktemp("tokenizers"))
 
 
-@pytest.mark.parametrize("case", [each for each in _CASES if each["how"] in OUTCOMES], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", share(each for each in _CASES if each["how"] in OUTCOMES), ids=lambda case: case["id"])
 def test_the_input_has_the_wanted_outcome(case: dict[str, Any], tokenizers: Tokenizers, qapp: QApplication) -> None:
     outcome = OUTCOMES[case["how"]](case, tokenizers)
 

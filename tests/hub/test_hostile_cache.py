@@ -16,6 +16,7 @@ from rdchat.hub.endpoint import Tokens, find_endpoint
 from rdchat.hub.hub_api import HubApi
 from rdchat.hub.known_files import HubFile, checksum, is_safe_name
 from rdchat.hub.verifying import verify_cached, verify_folder
+from tests.grids import share
 from tests.hub.downloading import NAME, cached, check_whole, download, random_bytes, small_files
 from tests.hub.hub_server import HubServer, git_sha1, sha256
 
@@ -62,21 +63,24 @@ def write_record(**changes: object) -> Path:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"files": [["a.json", float("inf"), "a" * 40]]},
-        {"files": [["a.json", -1, "a" * 40]]},
-        {"files": [["a.json", 10**30, "a" * 40]]},
-        {"files": [["a.json", "many", "a" * 40]]},
-        {"files": [["a.json", 3, "../../x"]]},
-        {"files": [["a.json", 3, "a" * 40], ["A.JSON", 3, "b" * 40]]},
-        {"files": [["a\ud800.json", 3, "a" * 40]]},
-        {"files": [["a" * 190 + "\u20ac" * 10 + ".json", 3, "a" * 40]]},
-        {"files": 1},
-        {"files": [[]]},
-        {"left_out": 5},
-        {"commit": "../evil"},
-        {"revision": "../../evil"},
-    ],
+    share(
+        [
+            {"files": [["a.json", float("inf"), "a" * 40]]},
+            {"files": [["a.json", -1, "a" * 40]]},
+            {"files": [["a.json", 10**30, "a" * 40]]},
+            {"files": [["a.json", "many", "a" * 40]]},
+            {"files": [["a.json", 3, "../../x"]]},
+            {"files": [["a.json", 3, "a" * 40], ["A.JSON", 3, "b" * 40]]},
+            {"files": [["a\ud800.json", 3, "a" * 40]]},
+            {"files": [["a" * 190 + "\u20ac" * 10 + ".json", 3, "a" * 40]]},
+            {"files": 1},
+            {"files": [[]]},
+            {"left_out": 5},
+            {"commit": "../evil"},
+            {"revision": "../../evil"},
+        ],
+        4,
+    ),
 )
 def test_a_record_that_cannot_be_is_none(hub: HubServer, changes: dict[str, object]) -> None:
     files = small_files()

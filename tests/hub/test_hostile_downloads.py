@@ -18,6 +18,7 @@ from rdchat.hub.downloads.download_process import DownloadProcess
 from rdchat.hub.downloads.download_record import records_of
 from rdchat.hub.endpoint import Tokens
 from rdchat.hub.hub_errors import HubError
+from tests.grids import share
 from tests.hub.downloading import (
     LIMITS,
     NAME,
@@ -172,22 +173,25 @@ READY = framed(b'{"ready": true}')
 
 @pytest.mark.parametrize(
     "said",
-    [
-        b"nonsense\n",
-        framed(b"[" * 100_000),
-        framed(b"{}"),
-        framed(b"[]"),
-        framed(b"\xff"),
-        framed(b'{"id": 1, "progress": 3}'),
-        framed(b'{"id": 1, "progress": {"id": "x", "files": 1, "notes": [], "state": "waiting"}}'),
-        framed(
-            b'{"id": 1, "progress": {"files": [{"name": 1, "done_bytes": "x", "size": null}], "notes": [], '
-            b'"state": "waiting"}}'
-        ),
-        framed(b'{"id": 1, "result": {"repository": "x"}}'),
-        framed(b"{" * 40_000_000),
-        framed(json.dumps({"id": 2, "result": asdict(Download(NAME))}).encode()),
-    ],
+    share(
+        [
+            b"nonsense\n",
+            framed(b"[" * 100_000),
+            framed(b"{}"),
+            framed(b"[]"),
+            framed(b"\xff"),
+            framed(b'{"id": 1, "progress": 3}'),
+            framed(b'{"id": 1, "progress": {"id": "x", "files": 1, "notes": [], "state": "waiting"}}'),
+            framed(
+                b'{"id": 1, "progress": {"files": [{"name": 1, "done_bytes": "x", "size": null}], "notes": [], '
+                b'"state": "waiting"}}'
+            ),
+            framed(b'{"id": 1, "result": {"repository": "x"}}'),
+            framed(b"{" * 40_000_000),
+            framed(json.dumps({"id": 2, "result": asdict(Download(NAME))}).encode()),
+        ],
+        4,
+    ),
 )
 def test_a_process_that_says_what_is_no_progress_is_ended_and_that_is_said(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, told: Told, tmp_path: Path, said: bytes

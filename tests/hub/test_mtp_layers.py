@@ -291,17 +291,20 @@ def _moved(by: int, name: str = "mtp.norm.weight") -> bytes:
 
 @pytest.mark.parametrize(
     ("shard", "words"),
-    [
-        (_moved(16), "mtp.norm.weight does not follow the tensor before it"),
-        (_moved(10**9), "mtp.norm.weight does not follow the tensor before it"),
-        (_moved(-16), "does not follow the tensor before it"),
-        (packed(header_of(SECOND)[0], bytes(header_of(SECOND)[1] - 16)), "its header describes"),
-        (packed(header_of(SECOND)[0], bytes(header_of(SECOND)[1] + 16)), "its header describes"),
-        (packed(b"{" * 2_000), "is damaged: it is n"),
-        (packed(b"[]"), "it lists no tensors"),
-        (b"short", "is not a safetensors file"),
-        ((9_000).to_bytes(8, "little") + b"{}", "is shorter than its header says"),
-    ],
+    share(
+        [
+            (_moved(16), "mtp.norm.weight does not follow the tensor before it"),
+            (_moved(10**9), "mtp.norm.weight does not follow the tensor before it"),
+            (_moved(-16), "does not follow the tensor before it"),
+            (packed(header_of(SECOND)[0], bytes(header_of(SECOND)[1] - 16)), "its header describes"),
+            (packed(header_of(SECOND)[0], bytes(header_of(SECOND)[1] + 16)), "its header describes"),
+            (packed(b"{" * 2_000), "is damaged: it is n"),
+            (packed(b"[]"), "it lists no tensors"),
+            (b"short", "is not a safetensors file"),
+            ((9_000).to_bytes(8, "little") + b"{}", "is shorter than its header says"),
+        ],
+        3,
+    ),
 )
 def test_tensors_outside_of_their_file_or_over_each_other_are_refused(
     hub: HubServer, target: MtpTarget, shard: bytes, words: str
@@ -356,7 +359,7 @@ def test_shapes_and_types_are_held_against_the_configuration(hub: HubServer, tar
     assert "impossible names" in refused(hub, target, odd)
 
 
-@pytest.mark.parametrize("family", ["qwen3_next", "deepseek_v3"])
+@pytest.mark.parametrize("family", share(["qwen3_next", "deepseek_v3"], 2))
 def test_eight_bit_floats_come_with_their_scales_where_mlx_lm_multiplies_them_in(
     hub: HubServer, tmp_path: Path, family: str
 ) -> None:
