@@ -123,6 +123,7 @@ def test_copies_change_apart_and_keep_what_is_not_stored(open_store: OpenStore) 
     assert not copy.has_any(MessagePath())
 
 
+@pytest.mark.slow
 def test_another_thread_is_told_all_that_the_model_is_told(open_store: OpenStore) -> None:
     store = open_store()
     messages = long_chat(store)
@@ -152,6 +153,7 @@ def test_a_message_that_is_gone_is_told_and_the_others_stay(open_store: OpenStor
     assert path.read(51, 60) == messages[51:60]
 
 
+@pytest.mark.slow
 def test_reading_for_the_model_ends_where_it_is_not_wanted_any_more(open_store: OpenStore, read: list[int]) -> None:
     store = open_store()
     long_chat(store)

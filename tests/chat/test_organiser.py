@@ -281,6 +281,7 @@ for number in itertools.count():
 """
 
 
+@pytest.mark.slow
 def test_what_was_put_in_order_survives_a_kill(
     database: Path, open_store: OpenStore, start_process: StartProcess
 ) -> None:

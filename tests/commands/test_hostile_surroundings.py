@@ -52,6 +52,7 @@ def test_a_prompt_from_standard_input_that_is_closed() -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "variable"), grid(["doctor", "", "models list"], ["RDCHAT_DATA_DIR", "RDCHAT_CACHE_DIR"], one_in=4)
 )

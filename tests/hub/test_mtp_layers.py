@@ -348,6 +348,7 @@ def _with(name: str, dtype: str, *shape: int) -> Original:
     return original
 
 
+@pytest.mark.slow
 def test_shapes_and_types_are_held_against_the_configuration(hub: HubServer, target: MtpTarget) -> None:
     wrong = _with("mtp.pre_fc_norm_embedding.weight", "BF16", 9)
     assert "has the shape (9,) instead of (8,)" in refused(hub, target, wrong)

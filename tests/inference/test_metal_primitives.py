@@ -138,6 +138,7 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     _check(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", share([*TREES, *CHAINS], 32))
 def test_metal_has_all_that_a_family_computes_in_drafts(name: str) -> None:
     """One after the other, in chains and in trees."""

@@ -56,6 +56,7 @@ def paused_each_time(
     return events
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "mode", "name"), share(product(SAMPLINGS, Mode, MODELS), 45))
 def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mode: Mode, name: str) -> None:
     model = MODELS[name]()
@@ -76,6 +77,7 @@ def test_paused_at_every_token_it_is_the_same_reply(sampling: dict[str, Any], mo
     assert last.token_ids == plain(model, replace(following, draft=ask().draft)).token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", share([Mode.DRAFTER, Mode.LOOKUP, Mode.SPECULATIVE]))
 def test_its_drafts_are_the_same_too(mode: Mode) -> None:
     """A reply in between once took the memory of what drafts."""

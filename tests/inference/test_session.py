@@ -10,7 +10,7 @@ from rdchat.inference.api.messages import ChatMessage, Role
 from rdchat.inference.api.protocol import TokenIterator
 from rdchat.inference.api.requests import DraftSettings, GenerationRequest, Mode, SamplingParams
 from rdchat.inference.session import ChatSession
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.fakes import ask, positions, tiny_llama
 
 pytestmark = pytest.mark.across_rows
@@ -53,7 +53,7 @@ CONVERSATION = [
 ]
 
 
-@pytest.mark.parametrize("window", [None, 10])
+@pytest.mark.parametrize("window", share([None, 10], 2))
 def test_every_reply_is_what_a_fresh_session_says(window: int | None) -> None:
     model = tiny_llama(sliding_window=window)
     session = ChatSession(model)

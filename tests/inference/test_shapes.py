@@ -80,6 +80,7 @@ def scripted(model: LoadedModel, request: GenerationRequest, tokens: list[int], 
     return list(RoundIterator(job, ScriptedDrafter([*tokens, *[5] * 200], width, 5)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", share(range(100), 100))
 def test_answers_fit_their_schema_in_every_mode(number: int) -> None:
     model, source = json_model(), schema(random.Random(number))
@@ -111,7 +112,7 @@ def test_samplings_look_at_what_the_shape_allows(sampling: dict[str, float]) -> 
     assert scripted(model, request, list(plain.token_ids))[-1].token_ids == plain.token_ids
 
 
-@pytest.mark.parametrize("family", ["gemma3", "qwen3_next"])
+@pytest.mark.parametrize("family", share(["gemma3", "qwen3_next"], 2))
 def test_other_families_have_shapes_too(family: str) -> None:
     """Sliding windows, and recurrent state, which follows chains only."""
     model, request = json_model(family), shaped(schema(random.Random(5)), seed=5, temperature=0.9)
@@ -149,7 +150,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
 
 @pytest.mark.parametrize(
     ("kind", "source"),
-    [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],
+    share([(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")], 3),
 )
 def test_other_kinds_of_shapes(kind: ShapeKind, source: str) -> None:
     request = replace(ask(max_tokens=80, temperature=0.9), shape=AnswerShape(kind, source))

@@ -52,6 +52,7 @@ def applies(requirement: Requirement, extra: str) -> bool:
     return requirement.marker is None or requirement.marker.evaluate({"extra": extra})
 
 
+@pytest.mark.slow
 def test_constraints_name_every_installed_package_with_its_version():
     pins = script("constraints").read_pins(ROOT / "constraints.txt")
     installed = needed_distributions()
@@ -179,6 +180,7 @@ def test_ordinary_text_is_let_through(tmp_path: Path, line: str):
     assert list(script("check_files").problems_of(path, frozenset({"registry.example"}))) == []
 
 
+@pytest.mark.slow
 def test_a_configured_registry_host_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://packages.example:8443/simp" + "le")
     assert "packages.example" in script("check_files").registry_hosts()

@@ -57,7 +57,7 @@ def nested_html() -> bytes:
     return b"<html>" + b"<ul><li>" * 20_000 + b"deep"
 
 
-@pytest.mark.parametrize("make", share([looping_pdf, xml_bomb, zip_bomb, nested_docx], 2))
+@pytest.mark.parametrize("make", share([looping_pdf, xml_bomb, zip_bomb, nested_docx], 4))
 def test_a_bomb_is_refused_and_the_next_file_is_read(
     reader: FileReader, tmp_path: Path, make: Callable[[], bytes]
 ) -> None:

@@ -213,6 +213,7 @@ def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileR
             reader.read(path)
 
 
+@pytest.mark.slow
 def test_a_name_is_shown_in_one_printable_line(reader: FileReader, tmp_path: Path) -> None:
     path = tmp_path / os.fsdecode(b"in\nvoice\x1b[31m \xff \xe2\x80\xaegpj.txt")
     path.write_text("Hi")

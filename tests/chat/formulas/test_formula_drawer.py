@@ -80,6 +80,7 @@ def test_a_process_that_never_answers_is_not_started_forever(monkeypatch: pytest
     assert starts == ["formulas"] * 4
 
 
+@pytest.mark.slow
 def test_the_apps_own_process_draws_and_ends_with_its_input_in_the_midst_of_a_formula() -> None:
     process = subprocess.Popen(host.child_command("formulas"), stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdin is not None

@@ -161,6 +161,7 @@ def test_a_folder_that_cannot_be_made_again_is_an_error_in_words(store: Conversa
     assert titles(database) == ["after", "in the file", "in the log"]
 
 
+@pytest.mark.slow
 def test_another_rdchat_that_took_the_place_of_a_deleted_folder_is_left_alone(
     store: ConversationStore, database: Path, start_process: StartProcess
 ) -> None:

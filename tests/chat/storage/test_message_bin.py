@@ -213,6 +213,7 @@ while True:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", share([1, 4], 2))
 def test_a_kill_leaves_all_or_nothing_deleted(
     steps: int, database: Path, start_process: StartProcess, open_store: OpenStore

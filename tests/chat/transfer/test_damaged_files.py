@@ -166,6 +166,7 @@ def test_odd_letters_are_kept_as_far_as_they_can_be_stored(
     assert store.messages(conversation.id)[0].text == "a?bc \u202e עברית 👩‍👩‍👧 \U0010ffff"
 
 
+@pytest.mark.slow
 def test_thousands_of_messages_in_a_row_are_one_chat(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):

@@ -28,7 +28,7 @@ def titles(store: ConversationStore) -> set[str]:
 
 @pytest.mark.usefixtures("small_bounds")
 @pytest.mark.parametrize("archived", [False, True])
-@pytest.mark.parametrize("what", HUGE)
+@pytest.mark.parametrize("what", share(HUGE, 3))
 def test_a_chat_that_is_too_large_is_left_out_by_its_name(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, what: str, archived: bool
 ):
@@ -94,6 +94,7 @@ def test_a_file_of_one_chat_that_is_too_large_is_refused(
     assert not store.conversations()
 
 
+@pytest.mark.slow
 def test_parts_that_are_too_long_together_leave_one_chat_out(
     store: ConversationStore, import_files: ImportFiles, write_json: WriteJson
 ):
@@ -106,6 +107,7 @@ def test_parts_that_are_too_long_together_leave_one_chat_out(
     assert titles(store) == {"First"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", share([b"{}", b'{"title": "", "mapping": {}}', b"[]", b"null", b"0"], 5))
 def test_a_long_list_of_empty_chats_is_given_up(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, unit: bytes
@@ -133,7 +135,7 @@ def test_a_file_in_another_encoding_is_read(
     assert titles(store) == {"First"}
 
 
-@pytest.mark.parametrize("kept", [0.2, 0.6, 0.98])
+@pytest.mark.parametrize("kept", share([0.2, 0.6, 0.98], 3))
 @pytest.mark.parametrize("kind", ["json", "zip", "gzip"])
 def test_a_file_that_is_cut_off_takes_nothing_of_it(
     store: ConversationStore, import_files: ImportFiles, tmp_path: Path, kind: str, kept: float

@@ -113,6 +113,7 @@ def test_drafts_are_measured_by_what_they_depend_on() -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("slow_ms", share([0, 10_000], 2))
 def test_a_slice_is_one_call_or_three_where_calls_are_slow(slow_ms: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A prompt that comes meanwhile has to wait; a plain step lies between two reads, and so takes three calls."""

@@ -124,6 +124,7 @@ def lie(session: ChatSession, request: GenerationRequest, _cancelled: object) ->
     return found
 
 
+@pytest.mark.slow
 def test_what_differs_from_plain_decoding_is_told_with_its_gap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runner_module, "record", lie)
     runs = runs_of(list(InterleavedRunner(plan(LOOKUP, trials=1), session_of)))
@@ -186,6 +187,7 @@ def test_each_precision_has_its_model_and_one_follows_the_other() -> None:
     assert [run.baseline for run in runs] == [0] * 8 + [1] * 8 + [2] * 8
 
 
+@pytest.mark.slow
 def test_cancelling_keeps_what_can_be_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[bool] = []
     runner = InterleavedRunner(plan(OFF, LOOKUP), session_of, lambda: ended.append(True))
@@ -252,6 +254,7 @@ def small_session(small_model: Path) -> ChatSession:
     return ChatSession(load_model(small_model))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
 def test_stock_mlx_lm_runs_beside_on_the_same_network(small_session: ChatSession, temperature: float) -> None:
     asked = plan(replace(OFF, temperature=temperature), prompts=(Prompt("Hello"),), mlx_lm=True)

@@ -153,6 +153,7 @@ def test_drafts_that_were_begun_ahead_are_those_of_a_round_that_begins_with_its_
             assert len(trees[0]) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 def test_a_draft_begun_below_another_token_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a quick choice turns out wrong, the draft was begun below a token that the reply does not have."""

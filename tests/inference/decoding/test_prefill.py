@@ -29,6 +29,7 @@ def token_ids(found: list[GenerationEvent]) -> tuple[int, ...]:
     return found[-1].token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "temperature"), share(product(["llama", "sliding", "gemma3", "lfm2"], [0, 1]), 9))
 def test_the_text_is_the_same_in_chunks_of_any_length(name: str, temperature: float) -> None:
     makers = {"llama": shared_llama, "sliding": lambda: shared_llama(sliding_window=10)}

@@ -105,6 +105,7 @@ def test_an_end_token_at_every_position_of_a_round() -> None:
     assert len(lengths) > 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sampling", share([*SAMPLINGS[1:4:2], SAMPLINGS[5]], 4), ids=str)
 def test_only_what_follows_accepted_tokens_is_chosen_by_the_definition(
     monkeypatch: pytest.MonkeyPatch, sampling: dict[str, float]

@@ -9,10 +9,11 @@ from rdchat.inference.api.requests import SamplingParams
 from rdchat.inference.decoding.sampling import TokenChooser
 from rdchat.inference.drafting.beam_search import CandidateRanker, pack
 from rdchat.inference.drafting.draft_shape import DraftShape
+from tests.grids import share
 from tests.inference.drafting.draft_pairs import FILTERS
 
 
-@pytest.mark.parametrize("sampling", FILTERS, ids=str)
+@pytest.mark.parametrize("sampling", share(FILTERS, 3), ids=str)
 @pytest.mark.parametrize("temperature", [0, 0.7, 1.3])
 def test_the_first_candidate_is_what_the_target_would_choose(temperature: float, sampling: dict[str, float]) -> None:
     params = SamplingParams(temperature=temperature, **({"top_p": 1.0} | sampling))

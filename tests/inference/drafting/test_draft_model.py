@@ -83,6 +83,7 @@ def test_a_target_that_verifies_chains_only_gets_chains() -> None:
     assert end.statistics.verified_nodes == end.statistics.drafted + end.statistics.rounds
 
 
+@pytest.mark.slow
 def test_new_settings_count_from_the_next_round_on() -> None:
     target = shared_llama()
     request = ask(temperature=1.0, top_p=1.0, max_tokens=60, seed=3)

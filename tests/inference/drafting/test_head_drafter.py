@@ -52,6 +52,7 @@ def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: boo
     assert statistics.verified_nodes <= statistics.rounds * max(2 * length - 1, width * (length - 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sampling",
     share(

@@ -22,7 +22,7 @@ from rdchat.files import foreign_files
 from rdchat.inference.models.model_config import check_sizes
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
 from rdchat.inference.models.safetensors_file import StoredTensor
-from tests.grids import grid
+from tests.grids import grid, share
 from tests.inference.families import CHAINS, COMMON, TREES, network_of
 from tests.inference.model_folders import change_config, refusal
 from tests.time_limits import at_most
@@ -61,7 +61,7 @@ KINDS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OPENED)
+@pytest.mark.parametrize("name", share(OPENED, 3))
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_no_file_is_never_opened(folder: Path, name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A named pipe hung the window for ever; /dev/zero read 7.5 GB."""

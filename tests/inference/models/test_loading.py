@@ -133,6 +133,7 @@ def test_a_gpu_keeps_the_models_own_quantisation(
             load_model(folder, "float16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", share(["mxfp4", "mxfp8", "nvfp4"], 3))
 def test_a_gpu_keeps_quantised_weights_without_biases(
     on_a_gpu: None, small_model: Path, tmp_path: Path, mode: str

@@ -71,6 +71,7 @@ def test_a_second_start_raises_the_first(qtbot: QtBot, start: Start, instance: S
     assert second.wait(60) == 0
 
 
+@pytest.mark.slow
 def test_another_data_folder_is_another_instance(start: Start, instance: SingleInstance, tmp_path: Path) -> None:
     assert instance.claim()
     other = start(tmp_path / "other", "leave")

@@ -256,6 +256,7 @@ def test_a_new_chat_begins_with_a_summary_and_what_was_asked(window: Window, eng
     assert asked(engine)[0].endswith("All of it.")
 
 
+@pytest.mark.slow
 def test_a_new_chat_takes_the_files_of_the_unanswered_question(
     window: Window, engine: ScriptedEngine, tmp_path: Path
 ) -> None:

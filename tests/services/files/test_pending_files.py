@@ -36,6 +36,7 @@ def prices(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_stands_before_the_question_and_stays_the_same_for_the_next_one(
     window: Window, engine: ScriptedEngine, prices: Path
 ) -> None:

@@ -33,6 +33,7 @@ def run(qtbot: QtBot, chat: Chat, race: RaceWindow) -> None:
         race.start.click()
 
 
+@pytest.mark.slow
 def test_the_prompt_is_what_is_being_typed_or_was_asked_last(
     qtbot: QtBot, chat: Chat, window: MainWindow, race: RaceWindow
 ) -> None:

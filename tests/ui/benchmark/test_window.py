@@ -267,6 +267,7 @@ def test_what_is_looked_at_stays_while_results_come(qtbot: QtBot, chat: Chat, be
     assert picture.accessibleDescription() != first
 
 
+@pytest.mark.slow
 def test_what_came_of_it_is_told_until_something_else_is_chosen(
     qtbot: QtBot, chat: Chat, bench: BenchmarkWindow
 ) -> None:
@@ -351,6 +352,7 @@ def test_how_long_it_takes_is_told_before_it_starts(qtbot: QtBot, chat: Chat, be
     assert bench.status.text() == "54 replies of up to 64 tokens. That takes 2 min to 7 min."
 
 
+@pytest.mark.slow
 def test_the_tables_take_another_appearance(qtbot: QtBot, chat: Chat, bench: BenchmarkWindow, theme: Theme) -> None:
     """They stayed white in the dark."""
     run(qtbot, chat, bench)

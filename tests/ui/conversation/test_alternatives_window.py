@@ -53,6 +53,7 @@ def test_two_alternatives_stand_side_by_side_with_their_differences(
     assert not left.previous.isEnabled()
 
 
+@pytest.mark.slow
 def test_the_one_that_is_chosen_is_shown_in_the_chat(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     opened = compared(qtbot, chat, window, "One", "Two")
     opened.panes[0].use.setFocus()
@@ -61,6 +62,7 @@ def test_the_one_that_is_chosen_is_shown_in_the_chat(qtbot: QtBot, chat: Chat, w
     assert not opened.isVisible()
 
 
+@pytest.mark.slow
 def test_both_scroll_together_or_by_themselves(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     opened = compared(qtbot, chat, window, LONG, f"{LONG}\n\n{LONG}")
     left, right = (pane.area.verticalScrollBar() for pane in opened.panes)
@@ -83,6 +85,7 @@ def test_the_window_follows_what_is_deleted_and_closes_with_the_chat(
     assert not opened.isVisible()
 
 
+@pytest.mark.slow
 def test_it_closes_when_another_chat_is_opened(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     opened = compared(qtbot, chat, window, "One", "Two")
     chat.controller.chat.start_new()

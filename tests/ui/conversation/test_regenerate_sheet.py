@@ -1,3 +1,4 @@
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QDialog
 from pytestqt.qtbot import QtBot
@@ -70,6 +71,7 @@ def test_a_temperature_out_of_range_cannot_be_typed(qtbot: QtBot, theme: Theme) 
     assert all(options.sampling is None or options.sampling.temperature <= 10 for options, _ in submitted)
 
 
+@pytest.mark.slow
 def test_one_reply_is_made_by_another_model_through_the_window(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.controller.model_slot.load("/models/other")

@@ -139,6 +139,7 @@ def test_the_pane_tells_of_the_token_under_the_pointer_else_of_the_cursors(
     assert finished.details.token.text() == "␣one"
 
 
+@pytest.mark.slow
 def test_a_click_moves_the_cursor(finished: DraftsWindow) -> None:
     QTest.mouseClick(finished.tokens.viewport(), Qt.MouseButton.LeftButton, pos=point_at(finished, 9))
     assert finished.tokens.current == 9

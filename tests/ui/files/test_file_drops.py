@@ -101,6 +101,7 @@ def test_a_model_is_opened_by_either_window(
     chat.wait_for(EngineState.IDLE)
 
 
+@pytest.mark.slow
 def test_nothing_is_shown_for_what_is_refused(
     qtbot: QtBot, app: MainWindow, models_window: ModelsWindow, machine: Machine, prices: Path, tmp_path: Path
 ) -> None:

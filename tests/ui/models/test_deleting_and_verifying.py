@@ -35,6 +35,7 @@ def downloaded(qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPa
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_is_deleted_after_a_question_and_comes_back(
     qtbot: QtBot, machine: Machine, page: InstalledPage, downloaded: Path, system_trash: Path
 ) -> None:
@@ -77,6 +78,7 @@ def test_a_question_that_is_cancelled_deletes_nothing(
     assert downloaded.is_dir()
 
 
+@pytest.mark.slow
 def test_the_loaded_model_is_unloaded_before_it_is_deleted(
     qtbot: QtBot,
     chat: Chat,

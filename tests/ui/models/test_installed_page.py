@@ -68,6 +68,7 @@ def test_a_model_is_loaded(qtbot: QtBot, chat: Chat, page: InstalledPage, by: st
     chat.wait_for(EngineState.IDLE)
 
 
+@pytest.mark.slow
 def test_unloading_gives_memory_back_and_the_chat_says_so(qtbot: QtBot, chat: Chat, app: MainWindow) -> None:
     app.actions_.models.trigger()
     page = app.windows.models.installed

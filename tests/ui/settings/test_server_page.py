@@ -44,6 +44,7 @@ def test_off_there_is_nothing_to_copy(page: ServerPage) -> None:
     assert not page.copy_key.isEnabled()
 
 
+@pytest.mark.slow
 def test_on_its_address_and_key_can_be_copied(qtbot: QtBot, page: ServerPage, chat: Chat) -> None:
     server = chat.controller.server
     turn_on(qtbot, page, server)

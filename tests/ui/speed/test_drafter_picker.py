@@ -158,6 +158,7 @@ def test_an_open_menu_is_never_empty_while_it_is_filled_again(
     search.close()
 
 
+@pytest.mark.slow
 def test_both_pickers_lead_to_where_others_are_found(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     drafting = window.panel.drafting

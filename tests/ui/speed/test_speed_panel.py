@@ -101,7 +101,7 @@ def test_figures_change_at_most_ten_times_a_second(chat: Chat, panel: SpeedPanel
     chat.qtbot.waitUntil(lambda: panel.reply.rows["Tokens written"].value.text() == "199")
 
 
-@pytest.mark.parametrize("reason", [FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING])
+@pytest.mark.parametrize("reason", share([FinishReason.EOS, FinishReason.LENGTH, FinishReason.STOP_STRING], 3))
 def test_the_finish_reason_is_told_and_stays_with_the_chat(chat: Chat, panel: SpeedPanel, reason: FinishReason) -> None:
     chat.engine.replies = [Reply(finish_reason=reason)]
     chat.start()
@@ -584,11 +584,14 @@ def test_what_the_panel_is_for_is_seen_without_scrolling(chat: Chat, window: Mai
 
 @pytest.mark.parametrize(
     ("trains", "load", "said"),
-    [
-        (True, 9.0, "Slower: a training is running"),
-        (False, 1e6, "Slower: the computer is busy"),
-        (False, 0.0, "Slower: few drafted tokens were kept"),
-    ],
+    share(
+        [
+            (True, 9.0, "Slower: a training is running"),
+            (False, 1e6, "Slower: the computer is busy"),
+            (False, 0.0, "Slower: few drafted tokens were kept"),
+        ],
+        3,
+    ),
 )
 def test_a_slow_reply_has_a_reason(
     chat: Chat, panel: SpeedPanel, monkeypatch: pytest.MonkeyPatch, trains: bool, load: float, said: str

@@ -97,6 +97,7 @@ def quantised(family: str) -> LoadedModel:
     return loaded(network)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "temperature"), grid([("phi3", 4), ("llama", 8), ("gemma3", 0)], TEMPERATURES, one_in=5)
 )
@@ -113,6 +114,7 @@ def test_the_text_of_quantised_targets(target: tuple[str, int], temperature: flo
     pair.assert_in_step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", share(["qwen3", "gemma3"], 2))
 def test_a_drafter_takes_the_precision_of_a_quantised_target(family: str) -> None:
     model = shared_family(family, "4bit")
@@ -144,6 +146,7 @@ def closed(iterator: RoundIterator) -> None:
     iterator.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("end", "width"), share([(to_the_end, 1), (to_the_end, 3), (cancelled, 3), (closed, 1)], 4))
 def test_the_memory_has_the_committed_tokens_after_every_end(end: Ends, width: int) -> None:
     model, shape = shared_llama(), BeamShape(width, 5)

@@ -43,6 +43,7 @@ FAMILIES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("family", "dtype", "temperature"), share(FAMILIES, 6))
 def test_families_are_drafted_for(
     family: str, dtype: str, temperature: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -114,6 +114,7 @@ def test_further_turns_leave_the_memory_of_the_text(layers: int) -> None:
     chat.assert_remembers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", share([1, 2], 2))
 def test_an_edit_leaves_the_memory_of_the_text_but_for_the_token_before_it(layers: int) -> None:
     """Its row held the token that was edited, and the target does not read it again."""

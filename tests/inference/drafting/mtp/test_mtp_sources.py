@@ -185,6 +185,7 @@ def test_norms_get_their_1_key_by_key(added: set[str], tmp_path: Path) -> None:
         np.testing.assert_allclose(np.array(module.weight), np.array(low[f"{name}.weight"] + 1), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_quantised_layers_are_read_as_they_are_stored(tmp_path: Path) -> None:
     """As in conversions that keep the layers: each matrix with bits and a group of its own."""
     model = target_in(tmp_path / "model", "mimo")

@@ -49,6 +49,7 @@ def test_the_list_for_newcomers_is_there_before_anything_is_asked(
     assert f"Searches go to {host} (set by HF_ENDPOINT)." in said(page)
 
 
+@pytest.mark.slow
 def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small-4bit", small_files() | {"README.md": CARD, "run.py": b"x"}, **FACTS)
     hub.add("org/other", {})
@@ -180,6 +181,7 @@ def test_scrolling_asks_for_more(qtbot: QtBot, hub: HubServer, page: DiscoverPag
     assert len([request for request in hub.requests if "search=" in request.path]) == 3
 
 
+@pytest.mark.slow
 def test_nothing_found_and_trouble_say_what_to_do(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     search(qtbot, page, "nothing")
     assert {"Nothing found", "No MLX models match your search. Try other words, or GGUF files."} <= set(said(page))
@@ -256,6 +258,7 @@ def test_of_several_ggufs_only_what_is_here_is_said_to_be(
     assert models.downloads.all() == ()
 
 
+@pytest.mark.slow
 def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     """Each report of progress showed the notice for a moment, which took the focus from the details."""
     hub.add("org/small", small_files())
