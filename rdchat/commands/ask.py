@@ -80,7 +80,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     defaults = DraftSettings()
     group = parser.add_argument_group("drafting", "makes the answer faster; the text stays the same, up to rounding")
     modes = [mode.value for mode in Mode]
-    group.add_argument("--mode", type=_mode, choices=modes, default=defaults.mode.value, help="how tokens are drafted")
+    group.add_argument("--mode", choices=modes, default=defaults.mode.value, help="how tokens are drafted")
     group.add_argument(
         "--draft-model", metavar="MODEL", help="for speculative, auto: a smaller model with the same tokenizer"
     )
@@ -95,14 +95,6 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         help="for drafter: also draft text that followed the same words before",
     )
     group.add_argument("--profile", action="store_true", help="show where the time went (this is slower)")
-
-
-def _mode(name: str) -> str:
-    """Return the current name of a mode; argparse refuses unknown names and lists the modes."""
-    try:
-        return Mode(name).value
-    except ValueError:
-        return name
 
 
 def run(args: argparse.Namespace) -> int:

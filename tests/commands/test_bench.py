@@ -267,7 +267,7 @@ def test_json_has_every_mode_in_the_order_asked(
         "--prompts",
         str(prompts),
         "--modes",
-        "recurrent,off,lookup",
+        "drafter,off,lookup",
         "--trials",
         "1",
         "--max-tokens",
@@ -312,7 +312,7 @@ def test_a_sweep_has_an_entry_for_each_cell(
 ) -> None:
     (tmp_path / "prompt.txt").write_text("Count to nine.")
     quick = ("--prompts", str(tmp_path / "prompt.txt"), "--trials", "1", "--max-tokens", "4")
-    arguments = ("--modes", "lookup,recurrent", "--beam-width", "1,2", "--draft-tokens", "2,4")
+    arguments = ("--modes", "lookup,drafter", "--beam-width", "1,2", "--draft-tokens", "2,4")
     other = shutil.copytree(drafter, tmp_path / "other")
     arguments += ("--model", str(small_model), "--drafter", f"{drafter},{other}")
     arguments += ("--lookup-branch", "off,on", "--no-mlx-lm", "--temperature", "0.7")

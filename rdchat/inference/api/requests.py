@@ -64,11 +64,6 @@ class Mode(StrEnum):
     DRAFTER = "drafter"
     LOOKUP = "lookup"
 
-    @classmethod
-    def _missing_(cls, value: object) -> "Mode | None":
-        """Accept `recurrent`, the name of the first kind of drafter head, which people may type."""
-        return cls.DRAFTER if value == "recurrent" else None
-
     @property
     def label(self) -> str:
         """Its name for people."""

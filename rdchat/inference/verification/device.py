@@ -1,8 +1,10 @@
 """The device MLX computes on, its memory, and the facts about it that `rdchat doctor` shows."""
 
 import ctypes
+import re
 import time
 from importlib.metadata import version
+from pathlib import Path
 
 import mlx.core as mx
 
@@ -147,29 +149,9 @@ def _blas_name(library: str) -> str:
     return "OpenBLAS" if "openblas" in library else library.rsplit("/", 1)[-1]
 
 
-class _SymbolInfo(ctypes.Structure):
-    """`Dl_info` of <dlfcn.h>."""
-
-    _fields_ = (
-        ("file_name", ctypes.c_char_p),
-        ("file_base", ctypes.c_void_p),
-        ("symbol_name", ctypes.c_char_p),
-        ("symbol_address", ctypes.c_void_p),
-    )
-
-
 def _blas_library() -> str:
-    """Return the library from which the dynamic linker takes `cblas_sgemm` for MLX; empty for MLX's own.
-
-    MLX's own library is loaded locally, so it is not in the global scope, which is searched first.
-    """
-    if host.MACOS:
+    """Return the OpenBLAS from which MLX takes its matrix product (`host.prefer_fast_blas`); empty for MLX's own."""
+    if host.MACOS or not hasattr(ctypes.CDLL(None), "cblas_sgemm"):
         return ""
-    process = ctypes.CDLL(None)
-    try:
-        function = process.cblas_sgemm
-    except AttributeError:
-        return ""
-    info = _SymbolInfo()
-    resolved = process.dladdr(ctypes.cast(function, ctypes.c_void_p), ctypes.byref(info))
-    return info.file_name.decode() if resolved and info.file_name else ""
+    library = re.search(r"/\S*/libopenblas\S*", Path("/proc/self/maps").read_text())
+    return library[0] if library else ""
