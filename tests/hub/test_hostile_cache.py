@@ -198,7 +198,7 @@ def test_a_reference_that_says_something_else_leads_nowhere(hub: HubServer, prec
 
 
 @each_odd
-@pytest.mark.parametrize("online", share([True, False], 2))
+@pytest.mark.parametrize("online", [True, False])
 def test_odd_blobs_are_damaged_and_are_not_waited_for(
     hub: HubServer, monkeypatch: pytest.MonkeyPatch, odd: Odd, online: bool
 ) -> None:

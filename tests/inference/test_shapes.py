@@ -150,7 +150,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
 
 @pytest.mark.parametrize(
     ("kind", "source"),
-    share([(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")], 3),
+    [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],
 )
 def test_other_kinds_of_shapes(kind: ShapeKind, source: str) -> None:
     request = replace(ask(max_tokens=80, temperature=0.9), shape=AnswerShape(kind, source))
