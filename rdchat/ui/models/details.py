@@ -290,7 +290,9 @@ class DetailsPane(QStackedWidget):
         left_out = files.left_out if files else ()
         more = f", {len(left_out)} left out" if left_out else ""
         listed = [DownloadFile(file.name, file.size, file.size) for file in by_size]
-        self.files.show_files(listed, more, texts.left_out_text(left_out))
+        # While the row lists the files with their progress, a second list would only repeat them.
+        repeats = self.row.files.fold.isVisibleTo(self)
+        self.files.show_files([] if repeats else listed, more, texts.left_out_text(left_out))
 
     def _show_card(self, model: ModelDetails) -> None:
         if model.card_trouble is not None:

@@ -13,6 +13,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.hub.downloads.download import Download
 from rdchat.ui.models.discover_page import DiscoverPage
 from rdchat.ui.models.window import ModelsWindow
+from rdchat.ui.style.buttons import TextButton
 from rdchat.ui.style.theme import Theme
 from tests.hub.downloading import small_files
 from tests.hub.hub_server import Fault, HubServer
@@ -267,6 +268,28 @@ def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, 
     page.details.files.fold.setFocus()
     page._models.downloads.progressed.emit(Download("org/other"))
     assert page.details.files.fold.hasFocus()
+
+
+def test_the_files_are_listed_once_while_they_download(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
+    """The row's link to the files, with their progress, stood above that of the page."""
+
+    def links() -> list[str]:
+        buttons = page.details.findChildren(TextButton)
+        return [button.text() for button in buttons if button.isVisible() and "file" in button.text()]
+
+    hub.add("org/small", small_files())
+    hub.bytes_per_second = 50_000
+    page.open_model("org/small")
+    wait_for_details(qtbot, page)
+    row, own = page.details.row, page.details.files.fold
+    assert links() == [own.text()]
+    qtbot.mouseClick(row.main, Qt.MouseButton.LeftButton)
+    qtbot.waitUntil(row.files.fold.isVisible, timeout=WAIT_MS)
+    assert links() == [row.files.fold.text()]
+    (download,) = page._models.downloads.all()
+    page._models.downloads.discard(download.id)
+    qtbot.waitUntil(own.isVisible, timeout=WAIT_MS)
+    assert links() == [own.text()]
 
 
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
