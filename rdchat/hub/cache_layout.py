@@ -28,8 +28,9 @@ from rdchat.hub.known_files import (
 )
 
 WORK = ".rdchat"
-_COMMIT_BYTES = 200  # of a reference, whose hash has 40 letters
-_LOOK_S = 0.05  # between two tries to get a lock
+# A reference holds a hash of 40 letters; no more bytes than these are read.
+_COMMIT_BYTES = 200
+_LOCK_RETRY_S = 0.05
 
 
 def hub_cache() -> Path:
@@ -105,14 +106,15 @@ class CachedRepository:
                 lock = FileLock(self.work / "lock")
             except StorageLockedError as error:
                 if time.monotonic() < until:
-                    time.sleep(_LOOK_S)
+                    time.sleep(_LOCK_RETRY_S)
                     continue
                 raise StorageLockedError(
                     f"Another program is downloading {self.name}.", "Wait for it, or pause it there."
                 ) from error
             if lock.is_current():
                 break
-            lock.release()  # its last holder removed the folder
+            # The lock's last holder removed the folder.
+            lock.release()
         try:
             yield
         finally:
@@ -131,7 +133,8 @@ class CachedRepository:
             with opened(self.reference(revision)) as file:
                 commit = file.read(_COMMIT_BYTES).decode("ascii").strip()
         except (ModelError, OSError, ValueError):
-            return ""  # only another revision was downloaded, or nothing yet
+            # Only another revision was downloaded, or nothing yet.
+            return ""
         return commit if commit.isalnum() else ""
 
     def references(self) -> dict[str, list[str]]:

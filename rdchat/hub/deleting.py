@@ -17,7 +17,8 @@ from rdchat.hub.downloads.download_record import discard, records_of, remove_unu
 MoveToTrash = Callable[[Path], Path | None]
 """Moves a folder to the system's Trash; returns its path there, None if unknown; raises OSError if it cannot."""
 _HINT = "Check the permissions of the folder."
-_LOCK_WAIT_S = 3.0  # a download that was paused releases its files within this time
+# A download that was paused releases its files within this time.
+_LOCK_WAIT_S = 3.0
 
 
 class NoTrashError(StorageError):
@@ -180,7 +181,8 @@ def remove_folder(name: str, folder: Path, move_to_trash: MoveToTrash | None) ->
         _delete_for_good(name, folder)
         return None
     try:
-        if folder.is_symlink():  # systems disagree whether the link or its target is moved
+        if folder.is_symlink():
+            # Systems disagree whether the link or its target is moved.
             raise OSError("a link")
         return move_to_trash(folder)
     except OSError as error:

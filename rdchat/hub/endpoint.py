@@ -19,7 +19,8 @@ from rdchat.keychain import FAILED, ask_keychain
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 _TOKEN = re.compile(r"[\x21-\x7e]{1,500}")
-_YES = {"1", "ON", "YES", "TRUE"}  # as in huggingface_hub
+# The same values as in huggingface_hub.
+_YES = {"1", "ON", "YES", "TRUE"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +126,8 @@ def find_endpoint() -> Endpoint:
     url = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     try:
         parts = urlsplit(url)
-        named = parts.hostname if parts.port != 0 else None  # both may raise
+        # Both `hostname` and `port` may raise ValueError.
+        named = parts.hostname if parts.port != 0 else None
     except ValueError:
         named = None
     if not named or parts.scheme not in {"http", "https"} or parts.username or parts.query or parts.fragment:
@@ -166,7 +168,8 @@ class Tokens:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, Token] = {}  # by `Endpoint.token_key`: given, or from the keychain
+        # The tokens from the person and from the keychain, by `Endpoint.token_key`.
+        self._known: dict[str, Token] = {}
         self._asking = threading.Lock()
 
     def access(self, endpoint: Endpoint) -> Endpoint:

@@ -25,8 +25,9 @@ from rdchat.hub.known_files import (
 _CARD = "README.md"
 _MAX_CARD_BYTES = 200_000
 _MAX_FILES = 10_000
-_LONGEST_NAME = 100  # of an account's name
-_LONGEST_FILE_NAME = 300  # files with longer names are never downloaded
+_LONGEST_ACCOUNT_NAME = 100
+# Files with longer names are never downloaded.
+_LONGEST_FILE_NAME = 300
 _SORTED_BY = {"downloads": "downloads", "likes": "likes", "last_modified": "lastModified"}
 _LOG = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class HubApi:
             NetworkError: If the hub cannot be reached, or does not accept the token.
         """
         with self._checked() as reader:
-            return _text(reader.read_json(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_NAME]
+            return _text(reader.read_json(f"{self._endpoint.url}/api/whoami-v2")["name"])[:_LONGEST_ACCOUNT_NAME]
 
     def files(self, repository: str, revision: str = "main", gguf: str = "") -> RepositoryFiles:
         """Return the files of a model to download.

@@ -20,10 +20,11 @@ from rdchat.hub.endpoint import AnswerLimits, Endpoint
 from rdchat.hub.hub_errors import HubError, TemporaryHubError, refusal
 
 _STALL_S, _CONNECT_S = 30.0, 15.0
-_OPENING_S = 60.0  # from the request to the answer's headers, with redirects: a server may send them slowly
+# Time from the request to the answer's headers, with redirects, as a server may send them slowly.
+_OPENING_S = 60.0
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MAX_REDIRECTS = 10
-_GZIP = 31  # zlib's window bits for gzip
+_GZIP_WINDOW_BITS = 31
 _LONGEST_ETAG = 200
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-\d{1,18}/(\d{1,18}|\*)")
 _LATER = "Try again later."
@@ -94,9 +95,8 @@ class HubReader:
     ) -> tuple[bytes, AnsweredRange | None]:
         """Return an answer's content, and its place in the file if it is a part of one."""
 
-        async def receive() -> tuple[
-            bytes, AnsweredRange | None
-        ]:  # on an event loop, which can end a wait at any point
+        # An event loop can end a wait at any point.
+        async def receive() -> tuple[bytes, AnsweredRange | None]:
             async with asyncio.timeout(self.limits.seconds), make_async_client() as client:
                 return await self._read(client, url, headers, first_bytes)
 
@@ -125,7 +125,8 @@ class HubReader:
             response = await open_answer(client, url, self.endpoint, headers)
             async with aclosing(response):
                 status, is_part = response.status_code, response.status_code == 206 and "Range" in headers
-                if status != 200 and not is_part:  # its content is not read
+                # The content of a refusal is not read.
+                if status != 200 and not is_part:
                     raise refusal(status, response.headers, self.endpoint, self.repository, self.revision)
                 body = await _body(response, host, self.limits, first_bytes)
                 return body, AnsweredRange.of(response.headers) if is_part else None
@@ -160,7 +161,8 @@ async def open_answer(
                 own = {"User-Agent": f"rdchat/{__version__}"} | endpoint.header_for(url)
                 request = client.build_request("GET", url, headers=headers | own)
                 response = await client.send(request, stream=True)
-            except (httpx2.InvalidURL, ValueError) as error:  # such as an invalid host name
+            except (httpx2.InvalidURL, ValueError) as error:
+                # The host name may be invalid, for example.
                 raise HubError("Hugging Face redirects to an invalid address.", _LATER) from error
             if response.status_code not in _REDIRECTS:
                 return response
@@ -201,7 +203,7 @@ async def _body(response: httpx2.Response, host: str, limits: AnswerLimits, firs
     coding = response.headers.get("content-encoding", "identity").strip().lower()
     if coding not in {"gzip", "identity"}:
         raise HubError(f"{host} sent an answer in an unexpected compression.", "Check the proxy.")
-    unpack = zlib.decompressobj(_GZIP) if coding == "gzip" else None
+    unpack = zlib.decompressobj(_GZIP_WINDOW_BITS) if coding == "gzip" else None
     body, received = bytearray(), 0
     async for data in response.aiter_raw():
         received += len(data)
@@ -228,7 +230,8 @@ def _followed(url: str, location: str) -> str:
     try:
         target = urljoin(url, location)
         parts = urlsplit(target)
-        is_address = bool(location and parts.hostname) and parts.port != 0  # these may raise
+        # Both `hostname` and `port` may raise ValueError.
+        is_address = bool(location and parts.hostname) and parts.port != 0
     except ValueError:
         is_address = False
     safe = is_address and (parts.scheme == "https" or (parts.scheme == "http" == urlsplit(url).scheme))

@@ -7,15 +7,21 @@ from enum import StrEnum
 from rdchat.errors import NetworkError, RdchatError
 from rdchat.hub.endpoint import Endpoint
 
-LONGEST_WAIT_S = 600.0  # longest wait before a retry, if the hub asks for one
+# The longest wait before a retry, if the hub asks for one.
+LONGEST_WAIT_S = 600.0
 _RATE_LIMIT_RESET = re.compile(r"\bt=(\d{1,6})\b")
 
 
 class HubError(NetworkError):
-    """The hub refuses, or cannot be reached."""
+    """The hub refuses, or cannot be reached.
 
-    page = ""  # the model's page, if its terms must be accepted there
-    wants_token = False  # whether a token may help
+    Attributes:
+        page: The model's page, if its terms must be accepted there.
+        wants_token: Whether a token may help.
+    """
+
+    page = ""
+    wants_token = False
 
 
 class MissingError(HubError):

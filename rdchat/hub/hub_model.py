@@ -12,8 +12,10 @@ SortBy = Literal["downloads", "likes", "last_modified"]
 # What a search asks of each model, beside its name.
 EXPANDED_FIELDS = ["config", "downloads", "gated", "lastModified", "likes", "safetensors", "tags"]
 _BITS = {"F64": 64, "F32": 32, "F16": 16, "BF16": 16, "I64": 64, "U32": 32, "I32": 32, "U16": 16, "I16": 16}
-_MAX = 2**50  # limit of any count, also of bytes
-_QUANTIZED = "base_model:quantized:"  # a tag, before a hub id
+# Limit of any count, also of bytes.
+_MAX = 2**50
+# A hub id follows this in the tag.
+_QUANTIZED = "base_model:quantized:"
 _NAMED_BITS = re.compile(r"(?<![0-9])([2-8])-?bit|[Qq]([2-8])_|(mxfp4|mxfp8|nvfp4)", re.ASCII)
 
 

@@ -19,8 +19,10 @@ MAX_FILE_BYTES = 2**50
 # No lone surrogates, which cannot be in a path.
 _SAFE_NAME = re.compile(r"[^\x00-\x1f\x7f/\\:*?\"<>|\ud800-\udfff]{1,200}")
 _MAX_DOCUMENT_BYTES = 2**24
-_LONGEST_NAME = 255  # bytes of UTF-8, the limit of file systems
-TOKENIZER_FILES = (  # beside *.json and *.tiktoken
+# The limit of file systems, in bytes of UTF-8.
+_LONGEST_NAME = 255
+# Further tokenizer files are *.json and *.tiktoken.
+TOKENIZER_FILES = (
     "chat_template.jinja",
     "merges.txt",
     "spiece.model",
@@ -33,15 +35,17 @@ _TEMPLATES = "additional_chat_templates/"
 _DOCUMENT = re.compile(r"(README\.md|(LICEN[CS]E|NOTICE|USE_POLICY|COPYING)[\w.-]{0,40})", re.IGNORECASE | re.ASCII)
 _CODE = re.compile(r"\.(py|pyc|so|dylib|sh|pkl|pickle|pt|pth|bin)$", re.IGNORECASE)
 _GGUF_TYPE = re.compile(r"(?:^|[.\-_])(Q4_0|Q4_1|Q8_0|Q6_K|F16|F32)\.gguf$", re.IGNORECASE)
-_NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)  # an image encoder, or one of several parts
+# An image encoder, or one of several parts of a model.
+_NO_MODEL = re.compile(r"mmproj|-of-\d", re.IGNORECASE)
 _MODEL_WEIGHTS = re.compile(r"model.*\.safetensors")
 _REVISION = re.compile(r"[A-Za-z0-9_][\w.+-]{0,99}(/[A-Za-z0-9_][\w.+-]{0,99}){0,5}", re.ASCII)
 _REPOSITORY = re.compile(r"[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _DIGEST = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_CHUNK = 2**22  # bytes read at once for a checksum
+_CHUNK_BYTES = 2**22
 _SHA256_LETTERS = 64
-_LONGEST_REPOSITORY = 96  # the hub's own limit
+# The hub's own limit.
+_LONGEST_REPOSITORY = 96
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +166,11 @@ def checksum(path: Path, letters: int, on_bytes: Callable[[int], None] = lambda 
     try:
         if letters == _SHA256_LETTERS:
             state = hashlib.sha256()
-        else:  # git's name of a blob
+        else:
+            # This is git's name of a blob.
             state = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
         with opened(path) as file:
-            while chunk := file.read(_CHUNK):
+            while chunk := file.read(_CHUNK_BYTES):
                 state.update(chunk)
                 on_bytes(len(chunk))
     except (OSError, ModelError):
@@ -259,7 +264,8 @@ def chosen_files(files: Iterable[HubFile], gguf: str = "") -> tuple[tuple[HubFil
         text = "Some of its files have names that differ only in upper and lower case."
         raise HubError(text, "A Mac cannot keep both.")
     for file in taken:
-        if (limit := max_bytes(Path(file.name))) is not None and file.size > limit:  # nothing would read it
+        if (limit := max_bytes(Path(file.name))) is not None and file.size > limit:
+            # Nothing would read a larger file.
             text = f"{file.name} is too large: {file.size / 1e6:,.0f} MB. The limit is {limit / 1e6:,.0f} MB."
             raise HubError(text, "Look for another version of the model.")
     names = {file.name for file in taken}

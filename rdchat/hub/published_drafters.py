@@ -16,7 +16,8 @@ from rdchat.hub.known_files import checksum
 if TYPE_CHECKING:
     from rdchat.hub.hub_api import HubApi
 
-_SMALLER = 0.4  # largest draft model, as a share of the model's bytes: larger ones gain nothing
+# A draft model has at most this share of the model's bytes, as larger ones gain nothing.
+_SMALLER = 0.4
 _MAX_HEADS, _MAX_MODELS = 8, 5
 _TOKENIZER = "tokenizer.json"
 _MAX_RESULTS = 200
@@ -28,7 +29,8 @@ _PURPOSE = re.compile(r"[-_.](?:instruct|chat|it|base|thinking|\d{4})(?=$|[-_.])
 _SIZE = re.compile(r"[-_.]?(?:e|a)?\d+(?:\.\d+)?[bm](?=$|[-_.])", re.IGNORECASE)
 
 
-_HEADS = {  # the words to search for, the pattern of repositories' names
+# The words to search for, and the pattern of repositories' names.
+_HEADS = {
     PublishedKind.EAGLE3: (("eagle3", "eagle-3"), re.compile(r"eagle[-_ ]?3", re.IGNORECASE)),
     PublishedKind.DFLASH: (("dflash",), re.compile(r"d-?flash", re.IGNORECASE)),
     PublishedKind.DSPARK: (("dspark",), re.compile(r"d-?spark", re.IGNORECASE)),

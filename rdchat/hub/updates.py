@@ -10,9 +10,11 @@ from urllib.parse import urlsplit
 import rdchat
 from rdchat.errors import one_line
 
-_FILE = Path(rdchat.__file__).with_name("updates_address")  # written by scripts/build-app.sh; none in a checkout
+# Written by scripts/build-app.sh; a checkout has none.
+_FILE = Path(rdchat.__file__).with_name("updates_address")
 _VERSION = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}")
-_MAX_NOTES, _MAX_LINES = 2000, 6  # characters and lines of notes, which stand above the chat
+# Limits of the notes, in characters and lines, as they stand above the chat.
+_MAX_NOTES, _MAX_LINES = 2000, 6
 _MAX_BYTES, _MAX_VALUES, _SECONDS = 2**16, 1000, 20.0
 
 

@@ -100,7 +100,8 @@ def verify_folder(
     try:
         expected, _ = chosen_files(newest.files, _gguf_of(present))
         weights = {file.name for file in expected if file.name.endswith(".safetensors")}
-    except HubError:  # a GGUF file that the hub does not have, or not alone
+    except HubError:
+        # The hub does not have this GGUF file, or not alone.
         weights = set()
     verdict = Verdict(name, newest.commit, missing=tuple(sorted(weights - set(present))), in_cache=False)
     return _compared(verdict, folder, newest.files, on_bytes)

@@ -19,15 +19,18 @@ from rdchat.hub.endpoint import Token, find_endpoint
 from rdchat.work.job import Job, StopWork, error_of
 from rdchat.work.served import serve_together
 
-_GRACE_S = 2.5  # for paused downloads to release files and locks
+# Paused downloads need this time to release files and locks.
+_GRACE_S = 2.5
 _LOG = logging.getLogger(__name__)
 
 
 def main() -> int:
     """Serve the app's requests until it ends; return the exit status."""
-    for library in ("httpx2", "httpcore2"):  # they log addresses, some of which are signed
+    # They log addresses, some of which are signed.
+    for library in ("httpx2", "httpcore2"):
         logging.getLogger(library).setLevel(logging.ERROR)
-    with with_persons_umask():  # it only writes to the hub's cache, which other programs use too
+    # This process only writes to the hub's cache, which other programs use too.
+    with with_persons_umask():
         asyncio.run(_serve())
     return 0
 
@@ -46,9 +49,9 @@ class DownloadQueue:
 
     def __init__(self) -> None:
         self._at_once = DownloadLimits().at_once
-        self._repositories: set[str] = set()  # repositories of the downloads that run
+        self._running_repositories: set[str] = set()
         self._turns = asyncio.Condition()
-        self._tasks: dict[str, asyncio.Task[Any] | None] = {}  # by the download's id
+        self._tasks_by_id: dict[str, asyncio.Task[Any] | None] = {}
 
     async def limit(self, _job: Job[Any], *, at_once: int) -> None:
         """Set how many downloads run at once. Running ones are not stopped."""
@@ -71,7 +74,7 @@ class DownloadQueue:
         download, own = plain(Download, record), plain(DownloadLimits, limits)
         endpoint = replace(find_endpoint(), token=Token(token) if token else None)
         running = RunningDownload(download)
-        task = self._tasks[download.id] = asyncio.current_task()
+        task = self._tasks_by_id[download.id] = asyncio.current_task()
         try:
             await self.limit(job, at_once=own.at_once)
             _report(job, running)
@@ -90,25 +93,28 @@ class DownloadQueue:
         except Exception as error:
             return asdict(running.ended(DownloadState.FAILED).failed(error_of(error, "a download")))
         finally:
-            if self._tasks.get(download.id) is task:
-                del self._tasks[download.id]
+            if self._tasks_by_id.get(download.id) is task:
+                del self._tasks_by_id[download.id]
 
     async def pause(self, _job: Job[Any], *, record: dict[str, Any]) -> None:
         """Note that a download waits for the person, also after the next start of the app."""
         download = plain(Download, record)
-        with suppress(RdchatError, OSError):  # at worst it is resumed
+        # Without the note the download is resumed, at worst.
+        with suppress(RdchatError, OSError):
             repository = _repository_of(download)
-            if download.repository in self._repositories:  # its download holds the lock
+            if download.repository in self._running_repositories:
+                # The running download holds the lock.
                 begin_record(repository, download, paused=True)
             elif repository.work.is_dir():
                 with repository.locked():
                     begin_record(repository, download, paused=True)
-                    remove_if_empty(repository)  # the lock made it again if it was deleted just now
+                    # The lock made the folder again if it was deleted just now.
+                    remove_if_empty(repository)
 
     async def discard(self, _job: Job[Any], *, record: dict[str, Any]) -> dict[str, Any]:
         """Stop a download and remove its files, except those that another download of the model needs."""
         download = plain(Download, record)
-        if (task := self._tasks.get(download.id)) is not None:
+        if (task := self._tasks_by_id.get(download.id)) is not None:
             task.cancel()
             await asyncio.wait([task])
         try:
@@ -124,13 +130,13 @@ class DownloadQueue:
         """Wait until there is room for another download, and none of the same repository runs."""
         async with self._turns:
             await self._turns.wait_for(
-                lambda: len(self._repositories) < self._at_once and repository not in self._repositories
+                lambda: len(self._running_repositories) < self._at_once and repository not in self._running_repositories
             )
-            self._repositories.add(repository)
+            self._running_repositories.add(repository)
         try:
             yield
         finally:
-            self._repositories.remove(repository)
+            self._running_repositories.remove(repository)
             async with self._turns:
                 self._turns.notify_all()
 
@@ -150,5 +156,6 @@ async def _tick(job: Job[Any], running: RunningDownload, tick_s: float) -> None:
 
 
 def _report(job: Job[Any], running: RunningDownload) -> None:
-    with suppress(StopWork):  # this task will be cancelled in a moment
+    # After StopWork this task is cancelled in a moment.
+    with suppress(StopWork):
         job.report_progress(asdict(running.record))

@@ -10,7 +10,7 @@ from rdchat.errors import RdchatError
 from rdchat.hub.hub_errors import LONGEST_WAIT_S, AccessRefusedError
 from rdchat.hub.known_files import RepositoryFiles
 
-_SPEED_S = 5.0  # over which the speed is measured
+_SPEED_WINDOW_S = 5.0
 
 
 class DownloadState(StrEnum):
@@ -172,16 +172,22 @@ class RunningDownload:
 
     Args:
         download: Its record before it was begun or resumed.
+
+    Attributes:
+        files: The files to fetch; None until the hub has listed them.
+        done: Bytes on disk, by digest.
+        fetched_bytes: Bytes received over the network.
     """
 
     def __init__(self, download: Download) -> None:
         self._download = download.at(DownloadState.WAITING)
         self.state = DownloadState.WAITING
-        self.files: RepositoryFiles | None = None  # the files to fetch; None until the hub has listed them
-        self.done: dict[str, int] = {}  # bytes on disk, by digest
-        self.fetched_bytes = 0  # over the network
-        self._notes: dict[str, str] = {}  # states of connections, by file name
-        self._fetched: deque[tuple[float, int]] = deque()  # moments, with the bytes received until then
+        self.files: RepositoryFiles | None = None
+        self.done: dict[str, int] = {}
+        self.fetched_bytes = 0
+        self._notes: dict[str, str] = {}
+        # Moments, with the bytes received until then.
+        self._fetched: deque[tuple[float, int]] = deque()
 
     def note(self, name: str, text: str) -> None:
         """Set the state of a connection; an empty text removes it.
@@ -224,7 +230,7 @@ class RunningDownload:
             return None
         seen, now = self._fetched, time.monotonic()
         seen.append((now, self.fetched_bytes))
-        while len(seen) > 2 and now - seen[0][0] > _SPEED_S:
+        while len(seen) > 2 and now - seen[0][0] > _SPEED_WINDOW_S:
             seen.popleft()
         start, before = seen[0]
         return (self.fetched_bytes - before) / (now - start) if now > start else None

@@ -14,8 +14,10 @@ from rdchat.work.child_limits import ChildEndedError, Limits
 from rdchat.work.child_process import ChildProcess
 from rdchat.work.job import CancelledError, Job, SerialThread
 
-_END_S = 3.0  # for the process to end by itself after its input is closed
-_AT_ONCE = 10_000  # requests in the process; it queues downloads above its limit itself
+# After its input is closed, the process has this time to end by itself.
+_END_S = 3.0
+# The process takes this many requests, as it queues downloads above its limit itself.
+_AT_ONCE = 10_000
 _NO_LIMITS = Limits(cancel_s=None)
 OnRecord = Callable[[Download], object]
 

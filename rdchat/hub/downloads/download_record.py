@@ -27,12 +27,16 @@ from rdchat.hub.known_files import (
     is_safe_name,
 )
 
-CONFIG = "config.json"  # the last file of a drafter
-STAGING = "snapshot-"  # prefix of the temporary folder of a snapshot
+# This file of a drafter is written last.
+CONFIG = "config.json"
+# The name of a snapshot's temporary folder begins with this.
+STAGING = "snapshot-"
 _START, _END = "download-", ".json"
 _OURS = re.compile(rf"([0-9a-f]{{40}}|[0-9a-f]{{64}})\.(part|json)|{_START}.*\.json|{STAGING}.*")
-_MAX_BYTES = 2**25  # a record with 10,000 files of the longest names
-_MAX_DRAFTER_BYTES = 2**26  # a head of 32 MB, with JSON's escapes
+# Enough for a record with 10,000 files of the longest names.
+_MAX_BYTES = 2**25
+# Enough for a head of 32 MB, with JSON's escapes.
+_MAX_DRAFTER_BYTES = 2**26
 
 
 def files_here(repository: CachedRepository, files: RepositoryFiles) -> tuple[DownloadFile, ...]:
@@ -191,13 +195,15 @@ def unused_files(repository: CachedRepository) -> list[Path]:
 def remove_unused_files(repository: CachedRepository) -> None:
     """Remove the files that no record names. The caller holds the lock."""
     for path in unused_files(repository):
-        with suppress(OSError):  # the next call tries again
+        with suppress(OSError):
+            # The next call tries again.
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def remove_if_empty(repository: CachedRepository) -> None:
     """Remove a repository's folder if it holds no model and no download. The caller holds the lock."""
-    with suppress(OSError):  # one of them has content
+    # A folder with content cannot be removed.
+    with suppress(OSError):
         if any(path.name != "lock" for path in repository.work.iterdir()):
             return
         for folder in (repository.blobs, repository.snapshots, repository.folder / "refs"):

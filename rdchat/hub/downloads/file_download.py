@@ -21,7 +21,8 @@ from rdchat.hub.hub_client import AnsweredRange, open_answer
 from rdchat.hub.hub_errors import ChangedFileError, HubError, TemporaryHubError, refusal, wait_text
 from rdchat.hub.known_files import FilePart, HubFile, RepositoryFiles
 
-_DISK_LOOK_BYTES = 2**25  # between two checks of the free space
+# The free space is checked again after this many bytes.
+_DISK_LOOK_BYTES = 2**25
 PART_STAYS = "The downloaded part is kept."
 
 
@@ -60,7 +61,8 @@ class PartialFile:
 
             def append(data: bytes) -> None:
                 written = file.write(data)
-                while written < len(data):  # a nearly full disk may store only a part
+                while written < len(data):
+                    # A nearly full disk may store only a part.
                     written += file.write(data[written:])
 
             yield append

@@ -37,7 +37,8 @@ from rdchat.hub.known_files import HubFile, RepositoryFiles, check_names, is_com
 
 _CHECKSUM_TRIES = 2
 _LOCK_LOOK_S = 0.5
-_PRIVATE, _SHARED = 0o600, 0o666  # permissions in rdchat's own folder and in the hub's cache
+# Permissions in rdchat's own folder, and in the hub's cache.
+_PRIVATE, _SHARED = 0o600, 0o666
 
 
 def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
@@ -49,7 +50,8 @@ def make_snapshot(repository: CachedRepository, files: RepositoryFiles) -> Path:
     """
     snapshot = repository.snapshots / files.commit
     with file_errors(f"{snapshot} cannot be made", "Check its permissions and its disk."):
-        if snapshot.is_dir() and not snapshot.is_symlink():  # another tool started it
+        if snapshot.is_dir() and not snapshot.is_symlink():
+            # Another tool started this snapshot.
             for file in files.files:
                 _add_to_snapshot(repository, snapshot, file)
         else:
@@ -172,7 +174,8 @@ class RepositoryDownload:
     async def _run(self) -> Path:
         self.running.note("", "")
         try:
-            if self.repository.is_complete:  # it was killed before it could say so
+            if self.repository.is_complete:
+                # The process was killed before it could report the end.
                 shutil.rmtree(self.repository.work)
                 return self.repository.folder
             record = record_of(self.repository, self.download)
@@ -184,19 +187,22 @@ class RepositoryDownload:
             try:
                 return await self._completed(record)
             except ChangedFileError:
-                discard(self.repository)  # parts of two versions must never meet
+                # Parts of two versions must never meet.
+                discard(self.repository)
                 raise
             except MissingError as error:
                 hint = "Try again. If this version is no longer there, discard the download and start a new one."
                 raise MissingError(error.message, hint) from error
         finally:
-            remove_if_empty(self.repository)  # for example of a name that the hub does not know
+            # It is empty, for example, if the hub does not know the repository.
+            remove_if_empty(self.repository)
 
     async def _completed(self, files: RepositoryFiles) -> Path:
         self.running.files = files
         is_drafter = self.repository.is_drafter
         for folder in () if is_drafter else (self.repository.blobs, self.repository.snapshots):
-            make_folder(folder)  # the hub's tools expect both
+            # The hub's tools expect both folders.
+            make_folder(folder)
         for file in files.files:
             self.running.done[file.digest] = bytes_on_disk(self.repository, file)
         self.running.state = DownloadState.CHECKING
@@ -209,7 +215,8 @@ class RepositoryDownload:
             await self._fetch_all(files, partials)
         if is_drafter:
             return make_drafter(self.repository, files)
-        snapshot = make_snapshot(self.repository, files)  # also repairs wrong links and copies
+        # This also repairs wrong links and copies.
+        snapshot = make_snapshot(self.repository, files)
         remove_record(self.repository, files)
         return snapshot
 

@@ -67,7 +67,8 @@ def _plain_prose(prose: str) -> str:
 def _plain_line(line: str) -> str:
     if "<" not in line and "![" not in line:
         return line
-    parts = _CODE_SPAN.split(line)  # every other one is code
+    # Every other part is code.
+    parts = _CODE_SPAN.split(line)
     plain = "".join(
         part if index % 2 else _TAG.sub(_text_of, _IMAGE.sub(r"\1", part)) for index, part in enumerate(parts)
     )

@@ -70,14 +70,18 @@ class Downloads(QObject):
         tokens: The person's tokens.
         limits: Limits of number, time and disk space.
         parent: The Qt parent.
+
+    Attributes:
+        restored: Emitted when the downloads of earlier runs are listed.
+        went_on: Emitted with the downloads that the app resumes at its start.
     """
 
     progressed = Signal(Download)
     finished = Signal(Download)
     failed = Signal(Download)
     removed = Signal(str)
-    restored = Signal()  # the downloads of earlier runs are listed
-    went_on = Signal(tuple)  # the downloads that the app resumes at its start
+    restored = Signal()
+    went_on = Signal(tuple)
 
     def __init__(self, tokens: Tokens, limits: DownloadLimits = LIMITS, parent: QObject | None = None) -> None:
         super().__init__(parent)
@@ -109,7 +113,8 @@ class Downloads(QObject):
         check_names(repository, revision)
         download = Download(repository, revision, gguf, is_model, DownloadState.PAUSED, drafter=drafter)
         listed = self._listed.get(download.id)
-        if listed is None or (drafter and listed.state.has_ended):  # a drafter's record may be a newer one
+        # A drafter's record may be newer than the listed one.
+        if listed is None or (drafter and listed.state.has_ended):
             self._show(download)
         self.resume(download.id)
         return download.id
@@ -172,7 +177,8 @@ class Downloads(QObject):
             is_model = model in {folder, *(folder / file.name for file in download.files)}
             is_stopped = download.state in {DownloadState.PAUSED, DownloadState.FAILED}
             is_finished = download.state is DownloadState.FINISHED
-            is_model_of = download.repository == repository and not download.drafter  # a drafter's record is elsewhere
+            # A drafter's record is in another folder.
+            is_model_of = download.repository == repository and not download.drafter
             if (is_finished and is_model) or (is_stopped and is_model_of):
                 self._forget(download.id)
 

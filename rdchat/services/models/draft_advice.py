@@ -8,12 +8,17 @@ from rdchat.files.sizes import size_text
 from rdchat.hub.hub_model import HubModel, PublishedKind
 from rdchat.inference.api.model_facts import DraftKind, HeadKind, ModelCard
 
-_SMALLER = 0.7  # most parameters of a draft model, as a share of the target's
-_WORTH = 1.05  # times as fast: an offer that brings less is left out
-_HEAD_STEP = 0.06  # a token of a head's draft, in plain steps: 0.04 to 0.06 was measured
-_CHAIN_CHANCE = 0.84  # that a smaller model of the family chooses the model's own token (docs/benchmarks.md)
-_CHAIN_STEPS = 4  # tokens that a smaller model drafts
-_TRAINED = 2.0  # tokens a step of the shipped drafter without prompt lookup, which was trained with rdchat
+# A draft model has at most this share of the target's parameters.
+_SMALLER = 0.7
+# An offer that is not this many times as fast is left out.
+_WORTH = 1.05
+# Time of one token of a head's draft, in plain steps; 0.04 to 0.06 was measured.
+_HEAD_STEP = 0.06
+# Chance that a smaller model of the family chooses the model's own token (docs/benchmarks.md).
+_CHAIN_CHANCE = 0.84
+_CHAIN_TOKENS = 4
+# Tokens per step of the shipped drafter without prompt lookup. It was trained with rdchat.
+_TRAINED = 2.0
 _TRAINED_BYTES = 10_000_000
 
 
@@ -195,5 +200,5 @@ def _on_hub(model: ModelCard, published: Sequence[HubModel]) -> Iterator[_Offer]
 
 def _smaller(share: float) -> _Usual:
     """Return what a smaller model brings, by the share of the model's bytes that it has."""
-    tokens = sum(_CHAIN_CHANCE**step for step in range(_CHAIN_STEPS + 1))
-    return _Usual(tokens, _CHAIN_STEPS + 1, _CHAIN_STEPS * share, "assumed")
+    tokens = sum(_CHAIN_CHANCE**step for step in range(_CHAIN_TOKENS + 1))
+    return _Usual(tokens, _CHAIN_TOKENS + 1, _CHAIN_TOKENS * share, "assumed")

@@ -20,10 +20,13 @@ from rdchat.inference.api.model_facts import (
 )
 from rdchat.inference.api.requests import Dtype
 
-_CACHE_VALUES = 61_000  # a token: 57,000 with Llama 3.2 3B, 74,000 with Qwen3 8B ...
-_CACHE_VALUES_PER_WEIGHT = 1.4e-6  # ... and 164,000 with Llama 3.3 70B
-_OVERHEAD_BITS = 0.5  # of a quantised weight: a scale and a bias in 16 bits each, for a group of 64
+# Values in the cache per token. Models have 57,000 (Llama 3.2 3B), 74,000 (Qwen3 8B) or 164,000 (Llama 3.3 70B).
+_CACHE_VALUES = 61_000
+_CACHE_VALUES_PER_WEIGHT = 1.4e-6
+# Bits per quantised weight, for a scale and a bias of 16 bits each in a group of 64.
+_OVERHEAD_BITS = 0.5
 _BITS = re.compile(r"(\d+)-bit|mxfp(\d)|nvfp(\d)")
+# Bits per weight in the file.
 _GGUF_BITS = {
     "q4_0": 4.5,
     "q4_1": 5.0,
@@ -31,8 +34,9 @@ _GGUF_BITS = {
     "q6_k": 6.5625,
     "f16": 16.0,
     "f32": 32.0,
-}  # of a weight in the file
-_CONVERTED = {"q4_0": (4, 5), "q4_1": (4, 5), "q8_0": (8, 9), "f32": (None, 32)}  # bits; and with scale and bias
+}
+# Bits per weight, without and with scale and bias.
+_CONVERTED = {"q4_0": (4, 5), "q4_1": (4, 5), "q8_0": (8, 9), "f32": (None, 32)}
 _GGUF_TYPE = re.compile(r"(" + "|".join(_GGUF_BITS) + r")\.gguf$", re.IGNORECASE)
 
 

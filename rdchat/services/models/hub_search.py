@@ -21,8 +21,10 @@ from rdchat.services.models.fit import Machine, sizes_read
 from rdchat.services.models.model_service import ModelService
 from rdchat.work.job import Job
 
-STEPS = (60, 200, 500)  # results asked for, one number after the other
-_TYPING_MS = 300  # a pause in typing asks; not every letter
+# A search asks for these numbers of results, one after the other.
+STEPS = (60, 200, 500)
+# A pause in typing starts a search; not every letter.
+_TYPING_MS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class HubSearch(ModelService):
     def __init__(self, tokens: Tokens, parent: QObject | None = None) -> None:
         super().__init__(tokens, parent)
         self.state = SearchState()
-        self._step = 0  # index into `STEPS`
+        self._step_index = 0
         self._typing = QTimer(self, singleShot=True)
         self._typing.timeout.connect(self._ask)
 
@@ -82,7 +84,7 @@ class HubSearch(ModelService):
         if query == self.state.query and not at_once:
             return
         self._work.forget()
-        self._step = 0
+        self._step_index = 0
         empty = not query.text.strip()
         self._set(SearchState(query, asking=not empty, complete=empty))
         self._typing.stop()
@@ -93,7 +95,7 @@ class HubSearch(ModelService):
         """Ask for more of the same, if there is more and nothing is in the way."""
         state = self.state
         if not (state.asking or state.complete or state.trouble):
-            self._step += 1
+            self._step_index += 1
             self._set(replace(state, asking=True))
             self._ask()
 
@@ -104,7 +106,7 @@ class HubSearch(ModelService):
             self._ask()
 
     def _ask(self) -> None:
-        query, limit = self.state.query, STEPS[self._step]
+        query, limit = self.state.query, STEPS[self._step_index]
         text, sort, gguf = query.text.strip(), query.sort, query.gguf
         self._work.replace(
             lambda _job: self._hub().search(text, sort=sort, limit=limit, gguf_only=gguf),
@@ -116,7 +118,7 @@ class HubSearch(ModelService):
         before = self.state.results
         known = {model.repository for model in before}
         results = (*before, *(model for model in answer if model.repository not in known))
-        limit = STEPS[self._step]
+        limit = STEPS[self._step_index]
         complete = len(answer) < limit or limit == STEPS[-1]
         self._set(replace(self.state, results=results, asking=False, complete=complete))
 

@@ -53,13 +53,16 @@ class Library(ModelService):
     ) -> None:
         super().__init__(parent=parent)
         self._sources, self._slot, self._settings, self._drafting = sources, slot, settings, drafting
-        self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)  # for a tuple of models
+        # The result is one tuple of all models.
+        self._search = FolderSearch(lambda chosen: (tuple(sources.models(chosen)),), self)
         self._search.changed.connect(self.changed)
         # A model, the heads that fit it, and the measured time of its calls by rows, in plain steps.
         self._heads = FolderSearch(self._fitting_heads, self)
         self._heads.changed.connect(self._on_heads)
-        self._matches = FolderSearch(sources.drafters, self)  # that fit the chosen model
-        self._other: ModelCard | None = None  # chosen though it is not loaded
+        # The drafters that fit the chosen model.
+        self._matches = FolderSearch(sources.drafters, self)
+        # A model that was chosen though it is not loaded.
+        self._other: ModelCard | None = None
         slot.loaded.connect(self._on_loaded)
         for happened in (slot.load_started, slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self._on_model)
@@ -222,10 +225,11 @@ class Library(ModelService):
     def prefer(self, drafter: str, model: str) -> None:
         """Make a model that is not loaded use a drafter the next time; `model` is its folder."""
         settings = self._settings.values
+        # A model without settings of its own takes the newest drafter that was made for it.
         changed_drafts = tuple(
             replace(each, draft=replace(each.draft, drafter=drafter)) if each.model == model else each
             for each in settings.drafts
-        )  # one without settings of its own takes the newest that was made for it
+        )
         if changed_drafts != settings.drafts:
             self._settings.change(replace(settings, drafts=changed_drafts))
 
@@ -267,7 +271,8 @@ class Library(ModelService):
     def _on_model(self) -> None:
         if self._other is not None and self._is_chosen_or_loaded(self._other):
             self._other = None
-        self._look_for_chosen()  # its drafters are unknown until the engine has started
+        # Its drafters are unknown until the engine has started.
+        self._look_for_chosen()
         self.drafters_changed.emit()
 
 
@@ -277,7 +282,8 @@ def figures_of(drafter: str) -> dict[str, float]:
 
     They were measured at the end of the training, on questions that it did not see.
     """
-    if not Path(drafter).is_absolute():  # a hub id
+    if not Path(drafter).is_absolute():
+        # A hub id has no folder here.
         return {}
     try:
         with (Path(drafter) / _CARD).open(encoding="utf-8") as file:

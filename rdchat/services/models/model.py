@@ -61,7 +61,8 @@ class Model:
     def state(self) -> ModelState:
         if self.is_installed:
             return ModelState.INSTALLED
-        if self.download is None or self.download.state is DownloadState.FINISHED:  # deleted since
+        if self.download is None or self.download.state is DownloadState.FINISHED:
+            # A finished download that is not installed was deleted since.
             return ModelState.FOUND
         return ModelState.STOPPED if self.download.state.has_ended else ModelState.DOWNLOADING
 

@@ -28,7 +28,11 @@ from rdchat.services.models.training.training_control import TrainingControl
 
 
 class Models(QObject):
-    """The models window's services; built when the window is first asked for."""
+    """The models window's services; built when the window is first asked for.
+
+    Attributes:
+        here: Finds the hub ids of the models on this machine.
+    """
 
     def __init__(
         self,
@@ -56,9 +60,10 @@ class Models(QObject):
         self.memory = memory or DeviceMemory(sources.memory, self)
         for happened in (slot.loaded, slot.failed, slot.unloaded):
             happened.connect(self.memory.ask)
-        self.here = FolderSearch(downloaded_repositories, self)  # hub ids of the models on this machine
+        self.here = FolderSearch(downloaded_repositories, self)
         self.removal.removed.connect(self._on_removed)
-        self._after_unload: Callable[[], None] | None = None  # deletes the model that is being unloaded
+        # Deletes the model that is being unloaded.
+        self._after_unload: Callable[[], None] | None = None
         slot.unloaded.connect(self._on_unloaded)
         slot.failed.connect(self._on_load_failed)
         self.hub_drafters = HubDrafters(self.tokens, self)

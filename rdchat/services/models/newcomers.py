@@ -18,7 +18,8 @@ from rdchat.services.engine.engine_client import ModelSlot
 from rdchat.services.models.fit import Machine, sizes_of
 from rdchat.services.models.model_service import DeviceMemory
 
-_ALMOST = 0.97  # a Mac of 16 GB may report a little less
+# A Mac of 16 GB may report a little less.
+_ALMOST = 0.97
 
 
 @dataclass(frozen=True, slots=True)

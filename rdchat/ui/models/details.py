@@ -26,7 +26,8 @@ from rdchat.ui.style.theme import LARGE, MEDIUM, SMALL, TEXT_WIDTH, TIGHT, Theme
 from rdchat.ui.transcript.markdown.parser import MarkdownParser
 from rdchat.ui.transcript.markdown.text_body import TextView
 
-_MAX_OF_CARD = 30_000  # characters: Qt lays out the whole text when the window's width changes
+# A longer card is cut here, as Qt lays out all its text when the window's width changes. In characters.
+_MAX_OF_CARD = 30_000
 _GATED = "Gated: ask its authors for access on the web page, then enter your token."
 _NAMES_WIDTH = 88
 _TOP_LEFT = Qt.AlignmentFlag.AlignLeft | Qt.AlignmentFlag.AlignTop
@@ -87,7 +88,8 @@ class FactsForm(QWidget):
         self._theme = theme
         self._rows: Sequence[texts.Fact] = ()
         self._labels: list[ThemedLabel] = []
-        self._table = QGridLayout()  # a QFormLayout cuts values of several lines
+        # A QFormLayout would cut values of several lines.
+        self._table = QGridLayout()
         self._table.setHorizontalSpacing(MEDIUM)
         self._table.setVerticalSpacing(TIGHT)
         self._table.setColumnStretch(1, 1)
@@ -104,7 +106,8 @@ class FactsForm(QWidget):
         self._labels = []
         for number, (name, value, tip) in enumerate(rows):
             label = ThemedLabel(self._theme, name, "muted")
-            label.setMinimumWidth(_NAMES_WIDTH)  # the same in all forms
+            # The values of all forms begin at the same distance.
+            label.setMinimumWidth(_NAMES_WIDTH)
             label.setAlignment(_TOP_LEFT)
             field = ThemedLabel(self._theme, value, wraps=True, selectable=True)
             set_tip(label, tip)
@@ -170,7 +173,8 @@ class DetailsPane(QStackedWidget):
         column(head, *parts, within=content, spacing=MEDIUM + TIGHT, margins=margins)
         row((content, 1000), None, within=ground, spacing=-1)
         scroll = scrolled(ground)
-        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)  # the keyboard scrolls the card
+        # The keyboard scrolls the card.
+        scroll.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         scroll.setAccessibleName("About the model")
         return scroll
 

@@ -19,7 +19,8 @@ from rdchat.ui.style.labels import ElidedLabel, Separator, set_tip
 from rdchat.ui.style.layouts import SearchField, choice_box, column, fill_box, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme
 
-_PASSING_MS = 200  # the hub is asked for a model that stays selected this long
+# The hub is asked for a model only after it stays selected this long.
+_PASSING_MS = 200
 _FORMATS = (("MLX models", False), ("GGUF files", True))
 _SORTS: tuple[tuple[str, SortBy], ...] = (
     ("Most downloads", "downloads"),
@@ -186,7 +187,8 @@ class DiscoverPage(QWidget):
             if not visible:
                 self._show_notice()
             if not visible or not self.list.verticalScrollBar().maximum():
-                self._models.search.more()  # the list is not full yet
+                # The list has room for more.
+                self._models.search.more()
         self.list.select(self._chosen.key if self._chosen else "")
         trouble = state.trouble is not None and bool(state.results)
         self.again.setVisible(trouble)

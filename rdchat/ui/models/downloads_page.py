@@ -153,4 +153,5 @@ class TokenDialog(QDialog):
         self.make.setEnabled(bool(status.token_page))
         self.use.setEnabled(idle and not others and bool(self.field.text().strip()))
         self._column.activate()
-        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
+        # A dialog grows by itself, but does not shrink.
+        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))

@@ -129,7 +129,8 @@ class MtpSheet(QDialog):
         may_look = is_repository(original) if original else problem is not None
         self.go.setEnabled(plan is not None or (may_look and not search.searching))
         self._column.activate()
-        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))  # a dialog grows by itself, but does not shrink
+        # A dialog grows by itself, but does not shrink.
+        self.setFixedHeight(self._column.totalHeightForWidth(_WIDTH))
 
 
 _WIDEST = 820
@@ -156,7 +157,7 @@ class DraftersPage(QWidget):
     def __init__(self, models: Models, links: PageLinks, theme: Theme) -> None:
         super().__init__()
         self._models, self._library, self._hub = models, models.library, models.hub_drafters
-        self._taken = ""  # the message after a trained drafter was taken into use
+        self._use_message = ""
         self.model = CalmComboBox()
         self.model.setAccessibleName("Model")
         self.model.setPlaceholderText("Choose a model")
@@ -226,7 +227,7 @@ class DraftersPage(QWidget):
         if self._library.chosen is None or self._library.chosen.path != model.path:
             self._hub.forget()
             self.result.show_text("")
-            self._taken = ""
+            self._use_message = ""
             self._library.choose(model)
 
     def search_once(self) -> None:
@@ -266,7 +267,7 @@ class DraftersPage(QWidget):
         self.train.setEnabled(going or (chosen is not None and training.state is TrainingState.NOTHING))
         title = state_title(training.state, training.progress)
         text = f"Training a drafter for {training.order.name}: {title}." if training.order and going else ""
-        self.note.show_text(text or self._taken, "muted" if text else "success")
+        self.note.show_text(text or self._use_message, "muted" if text else "success")
 
     def _show_installed(self) -> None:
         library, chosen, drafters = self._library, self._library.chosen, self._models.drafters
@@ -305,7 +306,7 @@ class DraftersPage(QWidget):
 
     def _on_taken(self, drafter: str, model: str) -> None:
         """Make the model use the drafter that was trained for it."""
-        self._taken = f"{Path(drafter).name} is used from the next reply on."
+        self._use_message = f"{Path(drafter).name} is used from the next reply on."
         loaded = self._library.loaded
         if loaded is not None and str(loaded.path) == model:
             self._library.use(drafter)

@@ -119,8 +119,9 @@ class InstalledPage(QWidget):
         self._models, self._theme = models, theme
         self._links = links
         self._visible: ModelCard | None = None
-        self._advice = DraftAdvice("")  # for the shown model
-        self._fitting: tuple[ModelCard, ...] | None = None  # drafters that fit it; None until they are found
+        self._advice = DraftAdvice("")
+        # The drafters that fit the visible model; None until they are known.
+        self._fitting: tuple[ModelCard, ...] | None = None
         self.list = ModelList(theme, "Models on this machine")
         self.search = SearchField(theme, "Search", "Search models")
         set_tip(self.search, "Search by name, family or place")
@@ -204,7 +205,8 @@ class InstalledPage(QWidget):
         return ", ".join([*counts, file_size(sum(model.disk_bytes for model in models))])
 
     def _on_chosen(self) -> None:
-        self._models.memory.ask()  # other apps take and free memory
+        # Other apps take and free memory.
+        self._models.memory.ask()
         self._show_current()
 
     def _show_current(self) -> None:

@@ -16,7 +16,8 @@ from rdchat.ui.style.layouts import choice_box, column, fill_box, row
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 _CONTEXTS = (4096, 8192, 16384, 32768, 65536, 131072, 262144, 524288, 1048576)
-_BAR, _TICK, _LINE, _SWATCH, _FIGURE = 16.0, 4.0, 20.0, 10.0, 80.0  # pixels; _TICK: of the mark, beyond the bar
+# In pixels. The mark of the limit extends beyond the bar by `_TICK`.
+_BAR, _TICK, _LINE, _SWATCH, _FIGURE = 16.0, 4.0, 20.0, 10.0, 80.0
 
 
 class MemoryPart(NamedTuple):
@@ -82,7 +83,8 @@ class MemorySection(QWidget):
         self._machine: Machine | None = None
         self._weights_bytes: int | None = None
         self._drafter_bytes = 0
-        self._tokens = GATE_TOKENS  # the last choice; it holds for all models
+        # The last choice holds for all models.
+        self._tokens = GATE_TOKENS
         self.verdict = ThemedLabel(theme, "", bold=True, wraps=True)
         self.detail = ThemedLabel(theme, "", "muted", wraps=True)
         self.bar = MemoryChart(theme)

@@ -31,8 +31,9 @@ from rdchat.ui.style.theme import MEDIUM, TIGHT, Theme
 
 _COLORS = {DownloadState.FAILED: "danger", DownloadState.FINISHED: "success"}
 _DRAFTER = "A drafter cannot answer by itself. Choose it on the Drafters page."
-_MAX_LISTED = 300  # files
-_SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")  # the first one that a drafter's card has is shown
+_MAX_LISTED_FILES = 300
+# A row gives the first of these setups that the drafter's card has.
+_SETUPS = ("W4 L5", "W1 L5", "W4 L5 + lookup")
 
 
 class ModelRow(QWidget):
@@ -56,8 +57,9 @@ class ModelRow(QWidget):
         super().__init__()
         self._models, self._links = models, links
         self._model = Model("")
-        self._cancelled = False  # ask whether to remove the files once the download has stopped
-        self._refusal = ""  # why a download could not be started
+        # Once the download has stopped, the person is asked whether to remove its files.
+        self._cancelled = False
+        self._start_problem = ""
         self.name = ElidedLabel(theme, "", bold=True, mode=Qt.TextElideMode.ElideMiddle)
         self.badge = ThemedLabel(theme, "", "success", -1)
         self.facts, self.figures, self.state = (
@@ -122,7 +124,7 @@ class ModelRow(QWidget):
         if (model.id, model.gguf) != (self._model.id, self._model.gguf):
             self._cancelled = False
         if model.id != self._model.id or model.state is not self._model.state:
-            self._refusal = ""
+            self._start_problem = ""
         self._model = model
         name = self._name
         self.name.setText(name)
@@ -185,7 +187,7 @@ class ModelRow(QWidget):
         self.files.fold.setAccessibleName(f"{self.files.fold.text()}: {self._name}")
         problem, hint = self._problem()
         stopped = failed and state is ModelState.STOPPED
-        self.problem.show_text(problem, "danger" if self._refusal or stopped else "warning")
+        self.problem.show_text(problem, "danger" if self._start_problem or stopped else "warning")
         self.hint.show_text(hint)
         self.page.setVisible(bool(hint and download.page))
         self.token.setVisible(bool(hint and download.lack))
@@ -193,8 +195,8 @@ class ModelRow(QWidget):
     def _problem(self) -> tuple[str, str]:
         """Return what stands in the way, and what to do about it."""
         model, download = self._model, self._download
-        if self._refusal:
-            return self._refusal, ""
+        if self._start_problem:
+            return self._start_problem, ""
         if model.state is ModelState.STOPPED:
             return texts.problem_text(download)
         if model.state is ModelState.DOWNLOADING:
@@ -282,7 +284,7 @@ class ModelRow(QWidget):
         try:
             self._models.downloads.start(model.id, revision, model.gguf, is_model=model.is_model)
         except RdchatError as error:
-            self._refusal = str(error)
+            self._start_problem = str(error)
             self._show_progress()
 
     def _load(self) -> None:
@@ -306,7 +308,8 @@ class ModelRow(QWidget):
         """Ask whether to keep the files, if there are any."""
         self._cancelled = False
         download = self._download
-        if self._model.is_installed:  # it ended before it could be stopped
+        if self._model.is_installed:
+            # The download ended before it could be stopped.
             return
         if not download.done_bytes:
             self._remove()
@@ -402,4 +405,4 @@ class FileList(ThemedLabel):
     def _show(self) -> None:
         self.fold.setText(f"{'Hide' if self._open else 'Show'} {counted(len(self._files), 'file')}{self._more}")
         lines = [f"{file.name}: {file.note or texts.file_text(file)}" for file in self._files] if self._open else []
-        self.show_text(f"{texts.listed(lines, _MAX_LISTED, '\n')}\n{self._note}".strip() if lines else "")
+        self.show_text(f"{texts.listed(lines, _MAX_LISTED_FILES, '\n')}\n{self._note}".strip() if lines else "")

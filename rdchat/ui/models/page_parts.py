@@ -30,8 +30,9 @@ from rdchat.ui.style.theme import LARGE, SMALL, Theme, control_font, paint_row_g
 _ENTRY = Qt.ItemDataRole.UserRole
 _ENTRY_HEIGHT, _HEADING_HEIGHT = 48, 34
 _LEFT_WIDTH, _MIN_WIDTH = 320, 240
-_MIN_TITLE = 60  # pixels
-_NEARLY = 300  # pixels from the end of the list at which `more_requested` is emitted
+_MIN_TITLE_WIDTH = 60
+# This many pixels before the end of the list, `more_requested` is emitted.
+_NEARLY = 300
 _TOP, _BOTTOM = Qt.AlignmentFlag.AlignTop, Qt.AlignmentFlag.AlignBottom
 _LEFT_SIDE, _RIGHT_SIDE = Qt.AlignmentFlag.AlignLeft, Qt.AlignmentFlag.AlignRight
 
@@ -80,7 +81,8 @@ class _Delegate(QStyledItemDelegate):
         painter.drawText(text, _BOTTOM | _RIGHT_SIDE, entry.use)
         painter.setPen(getattr(colors, entry.color))
         painter.setFont(self._title)
-        width = max(right - text.left(), _MIN_TITLE)  # elided in the middle: names of a family differ at the end
+        # Titles are elided in the middle, as names of a family differ at the end.
+        width = max(right - text.left(), _MIN_TITLE_WIDTH)
         title = painter.fontMetrics().elidedText(entry.title, Qt.TextElideMode.ElideMiddle, width)
         painter.drawText(text, _TOP | _LEFT_SIDE, title)
 
@@ -106,7 +108,8 @@ class ModelList(QListWidget):
         self.setAccessibleName(name)
         self.setFrameShape(QFrame.Shape.NoFrame)
         self.viewport().setAutoFillBackground(False)
-        self.setMouseTracking(True)  # hover
+        # Qt reports a hovered row only then.
+        self.setMouseTracking(True)
         self.setVerticalScrollMode(QListWidget.ScrollMode.ScrollPerPixel)
         self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setContextMenuPolicy(Qt.ContextMenuPolicy.CustomContextMenu)
@@ -131,14 +134,16 @@ class ModelList(QListWidget):
         key, bar = self.current.key if self.current is not None else "", self.verticalScrollBar()
         same_start = [entry.key for entry in entries[:1]] == [entry.key for entry in self.entries[:1]]
         position = bar.value() if same_start else 0
-        self.setUniformItemSizes(all(entry.key for entry in entries))  # headings are lower
+        # Headings are lower than models.
+        self.setUniformItemSizes(all(entry.key for entry in entries))
         with QSignalBlocker(self):
             self.clear()
             self.entries = list(entries)
             for entry in entries:
                 self.addItem(_item(entry))
         self.select(key)
-        self.executeDelayedItemsLayout()  # so that the scroll bar says whether the list is full
+        # Without a layout the scroll bar would not tell whether the list is full.
+        self.executeDelayedItemsLayout()
         bar.setValue(position)
 
     def select(self, key: str) -> None:

@@ -36,7 +36,8 @@ _SUPPORT = {
     DraftKind.CHAIN: "Supported, one draft per step",
     DraftKind.NONE: "Not supported",
 }
-_MIN_SPEED = 1000  # bytes a second; at a lower speed the time left is not shown
+# At a lower speed, in bytes a second, the time left is not shown.
+_MIN_SPEED = 1000
 _GOING = {
     DownloadState.WAITING: "Waiting",
     DownloadState.ASKING: "Getting the list of files…",

@@ -55,7 +55,7 @@ def test_a_whole_model_and_a_damaged_one(qtbot: QtBot, verification: Verificatio
 def test_it_can_be_stopped(
     qtbot: QtBot, verification: Verification, model: ModelCard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(known_files, "_CHUNK", 100)
+    monkeypatch.setattr(known_files, "_CHUNK_BYTES", 100)
     with qtbot.waitSignal(verification.changed):
         verification.start(model)
     with qtbot.assertNotEmitted(verification.finished, wait=200):

@@ -161,7 +161,7 @@ def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     def slowly(path: Path, letters: int, on_bytes: Callable[[int], None]) -> str:
         return checksum(path, letters, lambda count: (on_bytes(count), sleep(0.02))[0])
 
-    monkeypatch.setattr("rdchat.hub.known_files._CHUNK", 20)
+    monkeypatch.setattr("rdchat.hub.known_files._CHUNK_BYTES", 20)
     monkeypatch.setattr("rdchat.hub.known_files.checksum", slowly)
     page.details.row.verify.trigger()
     qtbot.waitUntil(lambda: models.verification.done_bytes > 0)
