@@ -51,7 +51,7 @@ def test_a_keychain_that_takes_no_new_key_keeps_the_old_one(
     """A new key in a file would be forgotten at the next start, and the old one would work again."""
     key = find_key()
     monkeypatch.setattr(keychain, "set_password", Locked().set_password)
-    with pytest.raises(StorageError, match="did not take"):
+    with pytest.raises(StorageError, match="did not store a new key"):
         replace_key()
     assert find_key() == key
     assert not paths.server_key_path().exists()
