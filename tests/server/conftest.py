@@ -1,3 +1,4 @@
+import asyncio
 import http.client
 import json
 import ssl
@@ -5,9 +6,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import cache
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import uvicorn.server
 
 from rdchat.server.server import Server
 from rdchat.server.settings import Limits, ServerSettings
@@ -24,6 +27,16 @@ _LIMITS = Limits()
 @pytest.fixture(autouse=True)
 def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
+
+
+@pytest.fixture(autouse=True)
+def frequent_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server asks every tenth of a second whether it is to stop, and each test would wait for two of them."""
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(seconds / 20)
+
+    monkeypatch.setattr(uvicorn.server, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep}))
 
 
 @pytest.fixture
