@@ -3,10 +3,10 @@
 BIN := .venv/bin
 # More for pytest: make test ARGS="-x tests/ui"
 ARGS ?=
-# Two test files at a time: another process costs more to start than it saves on two cores. make test JOBS=0 runs one
-# after the other in this process.
+# Three test files at a time: many tests wait for a child process or a timer. make test JOBS=0 runs one after the
+# other in this process.
 # A test process that crashes ends the run: pytest-xdist would wait for ever for the rest of its file.
-JOBS ?= 2
+JOBS ?= 3
 # What `make quick` runs: exact tests without a real model or a window; make quick QUICK=tests/chat runs others.
 # Left out is what takes longest of it, by the beginning of its name.
 QUICK ?= tests/files tests/inference/api tests/inference/auto tests/inference/benchmark tests/inference/decoding \

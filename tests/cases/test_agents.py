@@ -10,7 +10,7 @@ import pytest
 
 from tests.cases.outcomes import INPUTS, Tokenizers
 from tests.grids import share
-from tests.server.conftest import anthropic, gate, make_server, no_proxy, openai, server  # noqa: F401  fixtures
+from tests.server.conftest import anthropic, frequent_ticks, gate, make_server, no_proxy, openai, server  # noqa: F401  fixtures
 from tests.server.fakes import ScriptedGate
 
 if TYPE_CHECKING:

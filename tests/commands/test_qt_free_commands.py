@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 CODE = """
 import json, sys
 from contextlib import suppress
@@ -28,6 +30,7 @@ COMMANDS = (
 )
 
 
+@pytest.mark.slow
 def test_no_command_imports_qt() -> None:
     """They run in one process, since its start takes half a second; the first that imports Qt has it in its list."""
     run = [sys.executable, "-c", CODE, json.dumps(COMMANDS)]

@@ -230,6 +230,7 @@ def test_a_beginning_that_does_not_fit_is_refused(text: str) -> None:
         reply(json_model(), begun(shaped(source), text), Mode.OFF)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("temperature", "number", "control"), share(product([0.9, 0], [4, 0, 1, 2, 3, 5], [0, 1, 2]), 36)
 )
@@ -304,6 +305,7 @@ def test_a_shape_that_fails_in_the_middle_ends_the_reply_with_an_error_and_spoil
     assert end.token_ids == reply(json_model(), fine, Mode.OFF).token_ids
 
 
+@pytest.mark.slow
 def test_every_kind_of_end_of_an_expression_is_drafted_over() -> None:
     """Drafts go beyond the end of the expression, and the matcher comes back from there."""
     for number in range(12):

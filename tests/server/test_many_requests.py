@@ -255,6 +255,7 @@ def test_a_reader_that_stalls_keeps_nobody_waiting(engine: EchoingEngine) -> Non
     assert server.stop(60)
 
 
+@pytest.mark.slow
 def test_a_reader_that_stalls_is_dropped(server: Server) -> None:
     with closing(opened(server, chat(LONG, stream=True, max_tokens=20_000), receives=2048)):
         wait_until(lambda: server.facts.answered == 1)

@@ -38,6 +38,7 @@ def show(qtbot: QtBot, window: QWidget) -> None:
     qtbot.wait(50)
 
 
+@pytest.mark.slow
 def test_a_whole_chat_and_every_window_ask_nobody(
     qtbot: QtBot, refused: Refused, window: MainWindow, chat: Chat
 ) -> None:

@@ -29,6 +29,7 @@ def start() -> list[str]:
     return [*done.stdout.splitlines(), done.stderr.strip()]
 
 
+@pytest.mark.slow
 def test_the_models_window_is_imported_without_the_hubs_client(start: list[str]) -> None:
     """Its client takes longer to import than the window may take to open; threads that ask the hub do that."""
     assert start[0] == "set()"

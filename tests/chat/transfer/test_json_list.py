@@ -66,6 +66,7 @@ def test_marks_in_strings_do_not_count():
     assert count_marks(io.BytesIO(b'{"a,[": [1, "\\"{"], "b": {}}').read) == 10
 
 
+@pytest.mark.slow
 def test_the_window_starts_without_numpy():
     code = "import sys, rdchat.app, rdchat.ui.window.main_window; print('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"

@@ -124,6 +124,7 @@ HARMS: dict[Callable[[nn.Module], None], tuple[DraftKind, str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("harm", "model"), share(product(HARMS, [("llama", "float32"), ("llama", "bfloat16"), ("qwen3_moe", "4bit")]), 18)
 )

@@ -52,6 +52,7 @@ def test_another_threads_garbage_is_left_to_the_main_thread(qtbot: QtBot, collec
     assert gc.isenabled()
 
 
+@pytest.mark.slow
 def test_what_is_spared_is_no_part_of_later_collections(qtbot: QtBot) -> None:
     collector = GarbageCollector()
     try:

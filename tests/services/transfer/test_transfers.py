@@ -53,6 +53,7 @@ def rivers(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_imported_chats_are_listed_and_taken_away_again(desk: Transfers, window: Window, tmp_path: Path):
     settings = window.controller.settings
     settings.change(replace(settings.values, titles_by_model=False))
@@ -120,6 +121,7 @@ def test_an_export_comes_back_as_it_was(desk: Transfers, window: Window, tmp_pat
     assert data["preferences"]["sampling"]["temperature"] == 0.7
 
 
+@pytest.mark.slow
 def test_a_restore_brings_chats_and_settings_back_and_is_undone(desk: Transfers, window: Window, tmp_path: Path):
     settings = window.controller.settings
     settings.change(replace(settings.values, system_prompt="Then", titles_by_model=False))

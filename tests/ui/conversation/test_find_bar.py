@@ -51,6 +51,7 @@ def _current(widget: MessageWidget) -> list[int]:
     return [number for number, (body, own) in enumerate(widget.hits) if body.marks.current == own]
 
 
+@pytest.mark.slow
 def test_the_newest_message_with_the_word_is_gone_to_and_its_thought_unfolded(
     qtbot: QtBot, window: MainWindow, bar: FindBar
 ) -> None:
@@ -156,6 +157,7 @@ def test_a_search_of_all_chats_goes_on_in_the_one_that_is_opened(
     qtbot.waitUntil(bar.isHidden)
 
 
+@pytest.mark.slow
 def test_the_menus_follow_the_open_chat(qtbot: QtBot, window: MainWindow, chat: Chat, bar: FindBar) -> None:
     actions, desk = window.actions_, chat.controller.chats
     actions.pin.trigger()

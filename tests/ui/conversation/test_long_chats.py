@@ -31,6 +31,7 @@ def long_chat(chat: Chat) -> int:
     return made.id
 
 
+@pytest.mark.slow
 def test_opening_a_long_chat_reads_what_is_shown(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +162,7 @@ def test_a_reply_whose_chat_is_still_read_can_be_stopped_and_asked_for_again(
     assert chat.controller.chat.path[-1].text == "Hello, you!"
 
 
+@pytest.mark.slow
 def test_a_reply_goes_on_in_its_chat_while_another_one_is_opened(
     chat: Chat, window: MainWindow, slow_disk: SlowDisk
 ) -> None:

@@ -140,6 +140,7 @@ def test_two_files_that_are_too_long_are_cut_one_after_the_other(
     assert len(chat.controller.chat.path[0].files) == 3
 
 
+@pytest.mark.slow
 def test_the_number_of_passages_is_the_persons(qtbot: QtBot, brought: MainWindow) -> None:
     sheet = open_sheet(qtbot, brought)
     qtbot.keyClicks(sheet.question, "apples")
@@ -173,6 +174,7 @@ def test_pages_are_typed(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     assert [file.part.label for file in chat.controller.chat.files.files if file.part] == ["page 2 of 40"]
 
 
+@pytest.mark.slow
 def test_what_is_too_long_cannot_be_used(qtbot: QtBot, brought: MainWindow, chat: Chat) -> None:
     sheet = open_sheet(qtbot, brought)
     assert sheet.by_beginning.isChecked(), "nothing is asked yet"

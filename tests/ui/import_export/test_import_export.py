@@ -110,6 +110,7 @@ def test_a_chat_is_exported_to_markdown_or_json(menu: Menu, tmp_path: Path):
     assert json.loads((tmp_path / "bread.json").read_text())["chats"][0]["title"] == "Bread"
 
 
+@pytest.mark.slow
 def test_all_chats_are_exported_into_a_folder(menu: Menu, tmp_path: Path):
     menu.actions.export_all.trigger()
     menu.click("Export…")
@@ -118,6 +119,7 @@ def test_all_chats_are_exported_into_a_folder(menu: Menu, tmp_path: Path):
     assert (tmp_path / "out" / "Bread.md").exists()
 
 
+@pytest.mark.slow
 def test_an_import_is_reported_and_undone_by_one_click(menu: Menu, chat: Chat, tmp_path: Path):
     circle = chatgpt_chat(chatgpt_node("a", "a", "user", "x"), title="A <b>circle</b>")
     (tmp_path / "conversations.json").write_text(json.dumps([chatgpt_with_everything(), circle]))
@@ -169,6 +171,7 @@ def test_escape_cancels_what_is_under_way(menu: Menu, chat: Chat, tmp_path: Path
     assert titles(chat) == ["Bread"]
 
 
+@pytest.mark.slow
 def test_a_backup_is_restored_after_a_question_and_that_is_undone(menu: Menu, chat: Chat, tmp_path: Path):
     settings = chat.controller.settings
     settings.change(replace(settings.values, system_prompt="Then"))
@@ -205,6 +208,7 @@ def test_a_restore_is_told_until_the_person_writes_on(menu: Menu, chat: Chat, tm
     assert not menu.title
 
 
+@pytest.mark.slow
 def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tmp_path: Path):
     menu.actions.back_up.trigger()
     menu.choose(tmp_path / "backup.zip")
@@ -218,6 +222,7 @@ def test_a_restore_that_is_not_wanted_changes_nothing(menu: Menu, chat: Chat, tm
     assert not (tmp_path / "part-restore").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_backup_is_told_of(menu: Menu, tmp_path: Path):
     (tmp_path / "bad.zip").write_text("text")
     menu.actions.restore.trigger()

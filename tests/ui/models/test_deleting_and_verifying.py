@@ -110,6 +110,7 @@ def test_other_programs_models_cannot_be_deleted_here(
     assert not page.findChildren(QMessageBox)
 
 
+@pytest.mark.slow
 def test_a_model_is_verified_and_mended(qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path) -> None:
     page.details.row.verify.trigger()
     qtbot.waitUntil(lambda: page.result.label.text() == "Verified: 4 files intact.")
@@ -184,6 +185,7 @@ def test_verdicts_in_words() -> None:
     assert older == ("Not intact. Damaged: x. It was compared with the newest version. An older version differs too.")
 
 
+@pytest.mark.slow
 def test_a_removed_download_leaves_the_list(
     qtbot: QtBot, hub: HubServer, machine: Machine, page: InstalledPage, models: Models
 ) -> None:

@@ -95,6 +95,7 @@ def _is_tip_text(value: ast.expr) -> bool:
     return isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id == "tip_text"
 
 
+@pytest.mark.slow
 def test_texts_reach_qt_through_one_module() -> None:
     root = Path(rdchat.__file__).parent
     sources = _sources()

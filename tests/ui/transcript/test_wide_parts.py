@@ -188,6 +188,7 @@ def test_the_caret_brings_what_it_is_in_into_view(qtbot: QtBot, body: Show) -> N
     qtbot.waitUntil(lambda: bar.value() > 0 or not shown.hasFocus())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("columns", "said"), [(40, 0), (60, 1)])
 def test_a_table_that_is_too_large_is_rows_of_text_and_says_so_once(body: Show, columns: int, said: int) -> None:
     rows = [" x |", "---|", *[" y |"] * 50]

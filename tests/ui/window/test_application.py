@@ -22,6 +22,7 @@ qt.sendEvent(qt, QFileOpenEvent(""))
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_the_system_hands_over_is_told() -> None:
     """A process of its own: there is one application in each."""
     done = subprocess.run([sys.executable, "-c", OPENING], capture_output=True, text=True, timeout=120, check=True)

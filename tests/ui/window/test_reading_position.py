@@ -1,9 +1,12 @@
+import pytest
+
 from rdchat.inference.api.messages import Role
 from rdchat.ui.window.main_window import MainWindow
 from tests.ui.conftest import Chat
 from tests.ui.transcript.conftest import wait_until_drawn
 
 
+@pytest.mark.slow
 def test_each_chat_opens_where_it_was_left(window: MainWindow, chat: Chat) -> None:
     first = chat.store.create_conversation("Long one")
     parent = None

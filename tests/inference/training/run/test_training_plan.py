@@ -105,6 +105,7 @@ def test_a_disk_without_room(model: LoadedModel, settings: TrainingSettings, mon
         make_plan(model, settings, resume=False)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_needs_room_only_for_the_data_that_it_lacks(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

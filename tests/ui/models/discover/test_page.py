@@ -270,6 +270,7 @@ def test_the_focus_stays_while_a_download_goes_on(qtbot: QtBot, hub: HubServer, 
     assert page.details.files.fold.hasFocus()
 
 
+@pytest.mark.slow
 def test_the_files_are_listed_once_while_they_download(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     """The row's link to the files, with their progress, stood above that of the page."""
 
@@ -292,6 +293,7 @@ def test_the_files_are_listed_once_while_they_download(qtbot: QtBot, hub: HubSer
     assert links() == [own.text()]
 
 
+@pytest.mark.slow
 def test_a_failed_download_says_why_and_can_be_begun_anew(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files())
     search(qtbot, page, "small")

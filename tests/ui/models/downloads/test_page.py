@@ -135,6 +135,7 @@ def test_cancelling_stops_at_once_and_asks_about_what_is_here(
     assert not cached().folder.exists()
 
 
+@pytest.mark.slow
 def test_of_what_is_not_here_nobody_asks(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
@@ -202,6 +203,7 @@ def test_the_row_of_a_deleted_model_goes(
     assert removed.trashed is not None
 
 
+@pytest.mark.slow
 def test_a_finished_download_that_another_program_deleted_is_not_installed(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
@@ -246,6 +248,7 @@ def test_the_tab_says_how_much_is_here_while_something_goes_on(
     assert models_window.downloads.list.rows == {}
 
 
+@pytest.mark.slow
 def test_the_keyboard_reaches_everything_by_name(
     qtbot: QtBot, hub: HubServer, models_window: ModelsWindow, models: Models
 ) -> None:
