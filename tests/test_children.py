@@ -62,6 +62,7 @@ def test_the_pip_child_runs_pip_and_ends_with_the_one_who_asked(program: str) ->
     assert ended.returncode == 1
 
 
+@pytest.mark.slow
 def test_a_child_that_waits_for_commands_ends_with_its_input(program: str) -> None:
     for commands in (subprocess.DEVNULL, subprocess.PIPE):
         command = host.child_command("downloads")

@@ -262,6 +262,7 @@ def test_a_tiny_temperature_and_a_stop_string_at_once_are_answered(
     assert (stopped["stats"]["target_calls"], stopped["stats"]["tokens_per_target_call"]) == (0, None)
 
 
+@pytest.mark.slow
 def test_text_streams_to_standard_output_and_nothing_else_does(
     small_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

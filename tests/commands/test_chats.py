@@ -51,6 +51,7 @@ def test_list_of_nothing_is_empty_and_makes_nothing(capsys: pytest.CaptureFixtur
     assert not paths.database_path().exists()
 
 
+@pytest.mark.slow
 def test_export_and_import_give_the_chat_back(capsys: pytest.CaptureFixture[str], chat: int, tmp_path: Path):
     assert main(["chats", "export", "--json", str(tmp_path / "all.json")]) == 0
     assert main(["chats", "export", "--markdown", str(tmp_path / "bread.md"), "--chat", str(chat), "--details"]) == 0

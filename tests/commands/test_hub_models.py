@@ -140,6 +140,7 @@ def test_of_several_ggufs_the_advised_option_fetches_one(hub: HubServer, capsys:
     assert cached().references() == {hub.repositories[NAME].branches["v1"]: ["v1"]}
 
 
+@pytest.mark.slow
 def test_a_deletion_is_asked_about(
     model_files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

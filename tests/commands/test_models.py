@@ -76,6 +76,7 @@ def test_list_says_what_to_do_where_there_is_nothing(tmp_path: Path) -> None:
     assert not paths.models_dir().exists()
 
 
+@pytest.mark.slow
 def test_a_hub_model_in_the_cache_is_found_by_its_name(model: Path, tmp_path: Path) -> None:
     put_into_hub_cache(model, tmp_path / "hub", "some-org/small-4bit")
     code = "from rdchat.inference.models.model_files import resolve_model; print(resolve_model('some-org/small-4bit'))"

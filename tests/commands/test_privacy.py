@@ -102,6 +102,7 @@ def test_what_commands_write_is_closed_whatever_the_umask(tmp_path: Path, umask:
     check_closed(tmp_path)
 
 
+@pytest.mark.slow
 def test_folders_that_were_open_are_closed_at_start(tmp_path: Path) -> None:
     paths.data_dir().mkdir()
     store_in(paths.data_dir())

@@ -73,6 +73,7 @@ def test_the_memory_of_children_counts() -> None:
     assert watched.trouble.startswith("killed at 0.")
 
 
+@pytest.mark.slow
 def test_connections_and_commands_are_noted_and_stopped(tmp_path: Path) -> None:
     audit = tmp_path / "audit"
     tries = [

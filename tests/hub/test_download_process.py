@@ -91,6 +91,7 @@ def test_what_is_downloaded_has_the_modes_of_the_hubs_other_programs(hub: HubSer
     assert others == {".rdchat/lock"}  # rdchat's own
 
 
+@pytest.mark.slow
 def test_a_download_tells_how_it_goes_and_ends_whole(hub: HubServer, downloads: Downloads) -> None:
     files = small_files()
     commit = hub.add(NAME, files)
@@ -104,6 +105,7 @@ def test_a_download_tells_how_it_goes_and_ends_whole(hub: HubServer, downloads: 
     check_whole(Path(ended.folder), files)
 
 
+@pytest.mark.slow
 def test_a_paused_download_stops_and_goes_on_from_where_it_was(hub: HubServer, downloads: Downloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -124,6 +126,7 @@ def test_a_paused_download_stops_and_goes_on_from_where_it_was(hub: HubServer, d
     assert hub.starts(files[WEIGHTS]) == [0, here]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("downloads", [QUICKLY_STALLED], indirect=True, ids=[""])
 def test_a_stalled_download_is_paused_at_once(hub: HubServer, downloads: Downloads) -> None:
     hub.add(NAME, small_files())

@@ -43,6 +43,7 @@ def test_what_the_hub_says_is_written_into_the_list(hub: HubServer, tmp_path: Pa
     assert [model["why"] for model in written] == [model["why"] for model in models]
 
 
+@pytest.mark.slow
 def test_a_dry_run_writes_nothing(hub: HubServer, tmp_path: Path) -> None:
     path = Path(shutil.copy(LIST, tmp_path))
     assert check(path, "--dry-run").returncode == 1

@@ -56,6 +56,7 @@ def test_it_verifies_and_traces_drafts_of_every_kind(monkeypatch: pytest.MonkeyP
     assert sum(count > 1 for count in rows) >= 2
 
 
+@pytest.mark.slow
 def test_nothing_is_learnt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     model = tiny_llama(context_length=2048)
     session = ChatSession(model, OwnDrafter(model, tmp_path))
@@ -139,6 +140,7 @@ def test_the_first_reply_compiles_nothing(tmp_path: Path) -> None:
     assert later.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_a_mode_is_compiled_once_and_the_person_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The first reply on a machine stood still in mid-sentence while MLX compiled what drafts."""
     marked = "rdchat.inference.session.compiled_marker"

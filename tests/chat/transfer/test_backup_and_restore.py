@@ -168,6 +168,7 @@ def test_a_restore_that_is_killed_leaves_the_old_or_the_new_chats_and_is_finishe
     assert not (data / "part-restore").exists()
 
 
+@pytest.mark.slow
 def test_what_a_killed_app_left_in_the_log_is_kept_too(data: Path, backup: Path, start_process: StartProcess):
     write_and_die = """
 import os, signal, sys

@@ -60,6 +60,7 @@ def kill_at(moment_s: float, database: Path, file: Path, start_process: StartPro
     return len(shown)
 
 
+@pytest.mark.slow
 def test_a_killed_import_leaves_nothing(
     database: Path, open_store: OpenStore, start_process: StartProcess, tmp_path: Path
 ):

@@ -64,6 +64,7 @@ def check_same(model: LoadedModel, request: GenerationRequest, modes: tuple[Mode
 ALL = (Mode.LOOKUP, Mode.DRAFTER, Mode.SPECULATIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("sampling", "modes"), share(product(SAMPLINGS, [*[(mode,) for mode in ALL], ALL]), 36), ids=str
 )

@@ -134,6 +134,7 @@ def by_definition(target: LoadedModel, seed: int) -> list[int]:
     return reply
 
 
+@pytest.mark.slow
 def test_replies_are_distributed_as_the_target_says(target: LoadedModel) -> None:
     counts = counted([by_definition(target, seed) for seed in range(SAMPLES // REPLY)])
     assert counts.sum() == SAMPLES

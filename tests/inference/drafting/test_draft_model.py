@@ -39,6 +39,7 @@ def test_the_text_is_that_of_plain_decoding(temperature: float, sampling: dict[s
     pair.assert_in_step()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sampling", "temperature"), share(product(FILTERS, [0, 1.0]), 15), ids=str)
 def test_a_draft_model_that_is_the_target_has_every_draft_accepted(
     temperature: float, sampling: dict[str, float]

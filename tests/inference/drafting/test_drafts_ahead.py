@@ -168,6 +168,7 @@ def assert_alike(mine: HeadState, wanted: HeadState) -> None:
         mine, wanted = (state.after(mx.array(beams), mx.array(tokens)) for state in (mine, wanted))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", share(["eagle3, sliding", "dspark", "mtp, mimo"], 3))
 def test_the_next_draft_is_queued_behind_the_call_before_the_host_waits(name: str) -> None:
     """It was built when the call was done, while the device had nothing to do."""

@@ -76,6 +76,7 @@ def test_filters_and_penalty_change_no_text(sampling: dict) -> None:
     assert drafted.token_ids == plain(model, request).token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("branch", [False, True])
 def test_a_target_that_takes_chains_only_gets_chains(branch: bool) -> None:
     model = fakes.shared_llama()

@@ -89,6 +89,7 @@ def test_what_the_hub_refuses_says_what_is_lacking(
     assert missing.problem == "some-org/missing is not on Hugging Face, or no longer."
 
 
+@pytest.mark.slow
 def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
     hub: HubServer, open_downloads: Opener, qtbot: QtBot
 ) -> None:
@@ -105,6 +106,7 @@ def test_a_token_that_the_hub_knows_goes_on_with_what_it_refused(
     account.close()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_gone_on_with(
     hub: HubServer, open_downloads: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

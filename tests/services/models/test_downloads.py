@@ -33,6 +33,7 @@ WEIGHTS = "model.safetensors"
 Opener = Callable[..., FollowedDownloads]
 
 
+@pytest.mark.slow
 def test_a_download_is_told_and_ends_whole(hub: HubServer, downloads: FollowedDownloads) -> None:
     files = small_files()
     hub.add(NAME, files)
@@ -224,6 +225,7 @@ def test_a_refused_one_waits_for_the_person_after_a_restart(hub: HubServer, open
     assert not cached().folder.exists()
 
 
+@pytest.mark.slow
 def test_a_discarded_one_leaves_nothing(hub: HubServer, qtbot: QtBot, downloads: FollowedDownloads) -> None:
     hub.add(NAME, small_files())
     hub.bytes_per_second = 300_000

@@ -43,6 +43,7 @@ def test_an_archive_of_500_kb_stays_within_a_gigabyte(
     assert [each.title for each in report.not_taken] == ["Huge"]
 
 
+@pytest.mark.slow
 def test_an_import_past_its_limit_is_ended_and_says_so(
     process: TransferProcess, store: ConversationStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

@@ -113,6 +113,7 @@ def test_an_import_that_is_cancelled_leaves_nothing(desk: Transfers, window: Win
     assert window.store.rows("SELECT count(*) FROM conversations")[0][0] == 0
 
 
+@pytest.mark.slow
 def test_an_export_comes_back_as_it_was(desk: Transfers, window: Window, tmp_path: Path):
     window.ask("Hi")
     assert Task(desk.export, None, tmp_path / "all.json", "json", details=False).outcome(window).chats == 1

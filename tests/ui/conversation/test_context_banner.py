@@ -52,6 +52,7 @@ def mark(window: MainWindow) -> CutMark | None:
     return marks[0] if marks else None
 
 
+@pytest.mark.slow
 def test_return_sends_nothing_and_says_what_to_do(qtbot: QtBot, window: MainWindow, banner: Banner) -> None:
     composer = window.conversation.composer
     qtbot.keyClick(composer.field, Qt.Key.Key_Return)

@@ -65,6 +65,7 @@ def test_the_model_is_told_all_of_a_long_chat(chat: Chat, window: MainWindow, lo
     assert told[-COUNT - 1 :] == [*(f"m{number}" for number in range(1, COUNT + 1)), "And now?"]
 
 
+@pytest.mark.slow
 def test_messages_that_cannot_be_read_are_told_and_what_is_shown_stays(
     chat: Chat, window: MainWindow, long_chat: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def counted(qtbot: QtBot, window: MainWindow, number: int = 1) -> None:
     qtbot.waitUntil(lambda: len(chips(window)) == number and all("token" in name for name in names(window)))
 
 
+@pytest.mark.slow
 def test_files_that_are_dropped_become_chips_with_their_tokens(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindo
     assert not chips(window)
 
 
+@pytest.mark.slow
 def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
     chat.start()
     drop(window, prices)
@@ -129,6 +131,7 @@ def test_a_chip_is_taken_out_by_its_button(qtbot: QtBot, window: MainWindow, cha
     assert not window.conversation.composer.files.isVisible()
 
 
+@pytest.mark.slow
 def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
 ) -> None:
@@ -153,6 +156,7 @@ def test_a_sent_message_shows_its_files_and_opens_what_was_sent(
     assert not view.isVisible()
 
 
+@pytest.mark.slow
 def test_the_files_of_each_chat_are_its_own(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path) -> None:
     chat.start()
     chat.say("Hi")

@@ -70,6 +70,7 @@ def opened(qtbot: QtBot, page: DraftersPage) -> MtpSheet:
     return sheet
 
 
+@pytest.mark.slow
 def test_the_size_is_shown_and_a_click_fetches_the_layers(
     qtbot: QtBot, hub: HubServer, models: Models, page: DraftersPage, links: PageLinks
 ) -> None:

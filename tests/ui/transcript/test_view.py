@@ -144,6 +144,7 @@ def streaming(show: Show) -> TranscriptView:
     return show([*dialogue(10, LONG), person(21, "More?"), reply(22, "", MessageStatus.STREAMING, None)])
 
 
+@pytest.mark.slow
 def test_the_end_is_followed_while_the_reader_is_there(qtbot: QtBot, show: Show) -> None:
     view = streaming(show)
     for _ in range(10):
@@ -152,6 +153,7 @@ def test_the_end_is_followed_while_the_reader_is_there(qtbot: QtBot, show: Show)
         assert at_end(view)
 
 
+@pytest.mark.slow
 def test_a_reader_above_is_not_moved_and_can_jump_to_the_latest(qtbot: QtBot, show: Show) -> None:
     view = streaming(show)
     bar = scroll_bar(view)
@@ -237,6 +239,7 @@ def test_a_long_chat_opens_where_it_was_left_from_any_place_in_another(qtbot: Qt
     assert view.fills_view
 
 
+@pytest.mark.slow
 def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(20, LONG))
     scroll_bar(view).setValue(0)
@@ -246,6 +249,7 @@ def test_the_persons_own_message_comes_into_view(qtbot: QtBot, show: Show) -> No
     assert widgets(view)[-1].message.id == 41
 
 
+@pytest.mark.slow
 def test_resizing_keeps_the_message_in_view(qtbot: QtBot, show: Show) -> None:
     view = show(dialogue(20, LONG.replace("\n\n", " ")))
     bar = scroll_bar(view)

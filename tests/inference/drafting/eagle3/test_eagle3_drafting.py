@@ -25,6 +25,7 @@ TEXTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("layout", "temperature", "shape"), share(TEXTS))
 def test_the_text_is_that_of_plain_decoding(layout: str, temperature: float, shape: BeamShape, tmp_path: Path) -> None:
     model = shared_llama()

@@ -30,6 +30,7 @@ def test_all_families_that_are_read_have_a_case() -> None:
     assert read - set(PLAIN) == set(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "temperature"), share(product(CASES, (0, 0.9)), 20))
 def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> None:
     """As trees, or as chains where the target keeps recurrent state; the second time with what the memory holds."""

@@ -139,6 +139,7 @@ def test_an_interrupted_run_makes_what_an_uninterrupted_one_makes(
     assert read(tmp_path / "parts", 3) == read(whole, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", share([40, 1, 70]))
 def test_a_batch_that_was_interrupted_is_made_again(
     model: LoadedModel, tmp_path: Path, whole: Path, steps: int

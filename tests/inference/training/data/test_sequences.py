@@ -55,6 +55,7 @@ def test_the_most_likely_token_is_taken_at_temperature_0() -> None:
     assert sample(np.array([1, 3, 2], np.float32), 0.0, np.random.default_rng(0)) == 1
 
 
+@pytest.mark.slow
 def test_tokens_are_drawn_with_their_probabilities_among_those_that_top_p_keeps() -> None:
     """Probabilities 0.5, 0.3, 0.16, 0.04 at temperature 0.5: the last is beyond the 0.95 that are kept."""
     probs = np.array([0.16, 0.5, 0.04, 0.3])

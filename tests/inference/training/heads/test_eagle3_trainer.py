@@ -60,6 +60,7 @@ def test_a_resumed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) 
     check_same(whole.objective.network, second.objective.network)
 
 
+@pytest.mark.slow
 def test_another_seed_trains_other_weights() -> None:
     heads = []
     for seed in (1, 2):

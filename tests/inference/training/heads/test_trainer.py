@@ -46,6 +46,7 @@ def test_a_rule_is_learnt() -> None:
     assert before < 1.3 < 2.8 < tokens_per_call(trainer)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", share([17, 1, 25]))
 def test_a_resumed_training_ends_in_the_same_weights(stop: int, tmp_path: Path) -> None:
     """Dropout, the optimiser's moments and the order of samples included."""

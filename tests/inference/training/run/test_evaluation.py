@@ -40,6 +40,7 @@ def test_every_question_is_decoded_with_every_setup(tmp_path_factory: pytest.Tem
         assert 0 < len(counts.acceptance_by_position) <= 4
 
 
+@pytest.mark.slow
 def test_a_model_without_that_drafter_is_named(tmp_path_factory: pytest.TempPathFactory) -> None:
     gone = tmp_path_factory.mktemp("drafter") / "gone"
     with pytest.raises(ModelError, match="There is no drafter at"):

@@ -129,6 +129,7 @@ def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
     return plan
 
 
+@pytest.mark.slow
 def test_what_was_settled_holds_for_every_run(
     model: LoadedModel, settings: TrainingSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -148,6 +149,7 @@ def test_what_was_settled_holds_for_every_run(
     )
 
 
+@pytest.mark.slow
 def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, settings: TrainingSettings) -> None:
     begin(model, replace(settings, sequences=4))
     other = replace(model, info=replace(model.info, dtype="4bit"))
@@ -155,6 +157,7 @@ def test_a_training_is_not_continued_in_another_precision(model: LoadedModel, se
         make_plan(other, replace(settings, sequences=4), resume=True)
 
 
+@pytest.mark.slow
 def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").write_text("{")
@@ -162,6 +165,7 @@ def test_a_note_that_is_damaged_is_named(model: LoadedModel, settings: TrainingS
         make_plan(model, replace(settings, sequences=4), resume=True)
 
 
+@pytest.mark.slow
 def test_a_note_of_another_models_tokens_is_damaged(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = begin(model, replace(settings, sequences=4))
     note = json.loads((plan.folder / "begun.json").read_text())
@@ -170,6 +174,7 @@ def test_a_note_of_another_models_tokens_is_damaged(model: LoadedModel, settings
         make_plan(model, replace(settings, sequences=4), resume=True)
 
 
+@pytest.mark.slow
 def test_a_note_that_is_a_pipe_is_not_waited_for(model: LoadedModel, settings: TrainingSettings) -> None:
     plan = begin(model, replace(settings, sequences=4))
     (plan.folder / "begun.json").unlink()

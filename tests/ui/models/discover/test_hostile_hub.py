@@ -60,6 +60,7 @@ def test_a_search_that_cannot_be_answered_is_one_plain_line(
     assert "\n" not in words
 
 
+@pytest.mark.slow
 def test_odd_results_and_details_are_shown_as_far_as_they_can_be(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, heartbeat: Heartbeat
 ) -> None:

@@ -323,6 +323,7 @@ def test_a_suggestion_says_why_and_offers_its_drafter(
     assert list((tmp_path / "hub").glob("models--z-lab--*/snapshots/*"))
 
 
+@pytest.mark.slow
 def test_a_suggestion_shows_what_is_known_while_the_hub_does_not_answer(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage
 ) -> None:
