@@ -13,8 +13,8 @@ from rdchat.inference.api.prompt_files import Prompt, first_of_each_group, read_
 from rdchat.inference.api.requests import DraftSettings, Dtype, Mode
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.benchmark.results import PLAIN_EXPLANATION
-from rdchat.ui.speed.figures import MODES
 from rdchat.ui.style import formatting
+from rdchat.ui.style.definitions import MODES
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, form_layout
 from rdchat.ui.style.opening import FileMode, ask_to_open

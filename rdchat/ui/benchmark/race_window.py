@@ -15,8 +15,8 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.benchmark import RaceResult
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.benchmark.replay import Playback, ReplayView
-from rdchat.ui.speed.figures import MODES
 from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.definitions import MODES
 from rdchat.ui.style.labels import PlainLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import choice_box, column, row, text_field
 from rdchat.ui.style.opening import SideWindow, show_in_front

@@ -12,10 +12,10 @@ from rdchat.ui.drafts import texts
 from rdchat.ui.drafts.texts import STYLES, Alternative, probability, spelt
 from rdchat.ui.drafts.token_view import TokenView
 from rdchat.ui.drafts.tree_view import TreeView
-from rdchat.ui.speed.figures import LEGENDS, TOKEN_FACTS
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import IconButton
+from rdchat.ui.style.definitions import LEGENDS, TOKEN_FACTS
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Part, column, row, scrolled, splitter
 from rdchat.ui.style.opening import SideWindow, show_in_front

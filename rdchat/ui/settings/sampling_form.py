@@ -9,50 +9,23 @@ from PySide6.QtWidgets import QAbstractSpinBox, QDoubleSpinBox, QPlainTextEdit, 
 
 from rdchat.errors import InvalidSettingError
 from rdchat.inference.api.requests import SamplingDefaults, SamplingParams
+from rdchat.ui.style.definitions import SAMPLING
 from rdchat.ui.style.labels import ThemedLabel
 from rdchat.ui.style.layouts import add_row, column, form_layout, row, text_field
 from rdchat.ui.style.theme import SMALL, TIGHT, Theme
 
 _WIDEST = 9_999_999.0
-_NUMBERS: dict[str, tuple[str, tuple[float, float, float, int], str]] = {
-    "temperature": (
-        "Temperature",
-        (0, 10, 0.1, 2),
-        "Higher values make replies more varied. 0 always takes the most likely token.",
-    ),
-    "top_p": (
-        "Top-p",
-        (0.05, 1, 0.05, 3),
-        "Only the most likely tokens that together reach this probability are used. 1 is off.",
-    ),
-    "top_k": ("Top-k", (0, 1000, 1, 0), "Only this many of the most likely tokens are used. 0 is off."),
-    "min_p": (
-        "Min-p",
-        (0, 1, 0.01, 3),
-        "Tokens less likely than this share of the most likely one are not used. 0 is off.",
-    ),
-    "repetition_penalty": (
-        "Repetition penalty",
-        (0.1, 10, 0.05, 2),
-        "Above 1, tokens that were used before become less likely. 1 is off.",
-    ),
-    "presence_penalty": (
-        "Presence penalty",
-        (-2, 2, 0.1, 2),
-        "Above 0, tokens that the reply already has become less likely. 0 is off.",
-    ),
-    "frequency_penalty": (
-        "Frequency penalty",
-        (-2, 2, 0.1, 2),
-        "Above 0, tokens become less likely each time that the reply has them. 0 is off.",
-    ),
-    "max_tokens": ("Maximum tokens", (1, 32768, 64, 0), "A reply ends after this many tokens."),
+_BOUNDS = {
+    "temperature": (0, 10, 0.1, 2),
+    "top_p": (0.05, 1, 0.05, 3),
+    "top_k": (0, 1000, 1, 0),
+    "min_p": (0, 1, 0.01, 3),
+    "repetition_penalty": (0.1, 10, 0.05, 2),
+    "presence_penalty": (-2, 2, 0.1, 2),
+    "frequency_penalty": (-2, 2, 0.1, 2),
+    "max_tokens": (1, 32768, 64, 0),
 }
-"""Label, bounds (lowest and highest value, step, decimals) and explanation, by the name in `SamplingParams`."""
-_STOP = (
-    r"The reply ends before any of these. One per line, spaces count. Write \n for a line break, \t for a tab, "
-    r"\\ for a backslash."
-)
+"""Lowest and highest value, step and decimals, by the name in `SamplingParams`."""
 _LETTERS = {"\n": "n", "\t": "t", "\r": "r", "\\": "\\"}
 _CHARACTERS = {letter: character for character, letter in _LETTERS.items()}
 # A text field cannot hold these characters in one line, or changes them by itself.
@@ -98,15 +71,17 @@ class SamplingForm(QWidget):
 
     def __init__(self, theme: Theme, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.fields = {name: SpinBox(*bounds) for name, (_, bounds, _) in _NUMBERS.items()}
-        self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _NUMBERS}
+        self.fields = {name: SpinBox(*bounds) for name, bounds in _BOUNDS.items()}
+        self.sources = {name: ThemedLabel(theme, "", "muted", -1) for name in _BOUNDS}
         self.stop = _stop_field()
         align = Qt.AlignmentFlag.AlignRight | Qt.AlignmentFlag.AlignVCenter
         form = form_layout(spacing=(SMALL, TIGHT + 2), align=align)
-        for name, (label, _, explanation) in _NUMBERS.items():
-            add_row(form, label, self.fields[name], explanation, row(self.fields[name], self.sources[name], None))
-            self.fields[name].valueChanged.connect(self._report)
-        add_row(form, "Stop strings", self.stop, _STOP)
+        for name, field in self.fields.items():
+            label, explanation = SAMPLING[name]
+            add_row(form, label, field, explanation, row(field, self.sources[name], None))
+            field.valueChanged.connect(self._report)
+        label, explanation = SAMPLING["stop"]
+        add_row(form, label, self.stop, explanation)
         self.problem = ThemedLabel(theme, "", "danger", -1, wraps=True)
         self.problem.hide()
         # In the form, the problem would take height from the rows.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from rdchat.inference.api.ledger_view import Spent
 from rdchat.ui.plots.drawing import Box, Drawing
 from rdchat.ui.plots.plot_view import Chart
-from rdchat.ui.speed.figures import STAGES
+from rdchat.ui.style.definitions import STAGES
 from rdchat.ui.style.labels import set_tip
 from rdchat.ui.style.theme import Theme, control_font
 

@@ -14,10 +14,10 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import MAX_BEAM_ROWS, MAX_DRAFT_TOKENS, Mode, size_text
 from rdchat.services.chat.draft_control import DraftControl
 from rdchat.ui.speed.fields import CalmCheckBox, CalmComboBox, CalmSpinBox, FolderPicker
-from rdchat.ui.speed.figures import DRAFT_SETTINGS, MODES
 from rdchat.ui.speed.sections import Section
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.definitions import DRAFT_SETTINGS, MODES
 from rdchat.ui.style.labels import ThemedLabel, set_tip
 from rdchat.ui.style.layouts import add_row, form_layout, row
 from rdchat.ui.style.theme import TIGHT, Theme

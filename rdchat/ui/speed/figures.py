@@ -1,8 +1,6 @@
 """The figures of a reply and its model: the definition of each, and the form of its value in all windows."""
 
-import tomllib
 from collections.abc import Callable, Mapping
-from importlib import resources
 from typing import NamedTuple
 
 from rdchat.inference.api.events import FinishReason, ModelInfo
@@ -10,25 +8,13 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.style import formatting
+from rdchat.ui.style.definitions import ENDS
 from rdchat.ui.style.formatting import NONE, count, counted, decimal, duration, memory, rate
 
 # A percentage of fewer tokens would mean nothing.
 _FEW_DRAFTED = 20
 # So few tokens are read in one call, whose rate would mean nothing.
 _FEW_READ = 8
-
-
-_TEXTS = tomllib.loads(resources.files("rdchat.ui").joinpath("resources/definitions.toml").read_text(encoding="utf-8"))
-STAGES: Mapping[str, tuple[str, str]] = _TEXTS.pop("Stages")
-"""The name and the definition of each row of the time ledger."""
-LEDGER_COLUMNS: Mapping[str, str] = _TEXTS.pop("Ledger columns")
-DRAFT_SETTINGS: Mapping[str, str] = _TEXTS.pop("Draft settings")
-TOKEN_FACTS: Mapping[str, str] = _TEXTS.pop("Token")
-MODES: Mapping[str, str] = _TEXTS.pop("Modes")
-ENGINE_STATES: Mapping[str, str] = _TEXTS.pop("Engine states")
-REQUEST_PHASES: Mapping[str, str] = _TEXTS.pop("Request phases")
-LEGENDS: Mapping[str, str] = _TEXTS.pop("Legends")
-ENDS: Mapping[str, tuple[str, str]] = _TEXTS.pop("Ends")
 
 
 class FigureSource(NamedTuple):
@@ -141,6 +127,3 @@ SECTIONS: Mapping[str, Mapping[str, _Text]] = {
     },
 }
 FIGURES = {name: text for section in SECTIONS.values() for name, text in section.items()}
-
-_REASONS = "".join(f"\n{text}: {reason}" for text, reason in ENDS.values())
-DEFINITIONS: Mapping[str, str] = {**_TEXTS, "Ended": f"Why the reply ended.{_REASONS}"}

@@ -9,9 +9,9 @@ from PySide6.QtWidgets import QCheckBox, QHeaderView, QTreeWidget, QTreeWidgetIt
 from rdchat.inference.api.ledger_view import LedgerRow, ledger_csv
 from rdchat.inference.api.reply_statistics import PATH_SEPARATOR
 from rdchat.services.chat.draft_control import DraftControl, ProfileCost, TimeLedger
-from rdchat.ui.speed.figures import LEDGER_COLUMNS, STAGES
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import push_button
+from rdchat.ui.style.definitions import LEDGER_COLUMNS, STAGES
 from rdchat.ui.style.labels import ThemedLabel, set_tip, tip_text
 from rdchat.ui.style.layouts import column, row
 from rdchat.ui.style.opening import SideWindow, ask_to_save_text
@@ -22,7 +22,7 @@ NAME, CALLS, MEAN, TOTAL, PERCENT = range(5)
 _NOTHING = "The times of the next reply appear here while it is written."
 _EXACT = "Exact times: each stage waited for its results, so replies took longer than usual."
 _SHARED = "Stages that MLX computes together share a row. Turn on exact times to separate them."
-_WIDTHS = {CALLS: 64, MEAN: 108, TOTAL: 96, PERCENT: 112}
+_WIDTHS = {CALLS: 64, MEAN: 108, TOTAL: 84, PERCENT: 112}
 _INDENT = 14
 # A row is so many pixels higher than its text.
 _AIR = 8

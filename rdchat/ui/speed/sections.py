@@ -9,9 +9,10 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.services.chat.chat_context import SummaryProgress
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.ui.speed.charts import Bar, BarChart, Sparkline, TimeBar
-from rdchat.ui.speed.figures import DEFINITIONS, ENGINE_STATES, FIGURES, SECTIONS, STAGES, FigureSource
+from rdchat.ui.speed.figures import FIGURES, SECTIONS, FigureSource
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import FlatButton, push_button
+from rdchat.ui.style.definitions import DEFINITIONS, ENGINE_STATES, STAGES
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, thin_bar
 from rdchat.ui.style.theme import TIGHT, Theme, control_font

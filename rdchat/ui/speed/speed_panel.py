@@ -21,7 +21,7 @@ from rdchat.services.chat_controller import ChatController
 from rdchat.services.engine.engine_request import EngineState
 from rdchat.services.server.server_control import ServerControl
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figures import DEFINITIONS, REQUEST_PHASES, FigureSource
+from rdchat.ui.speed.figures import FigureSource
 from rdchat.ui.speed.sections import (
     DraftFigures,
     FigureRow,
@@ -35,6 +35,7 @@ from rdchat.ui.speed.sections import (
 )
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import TextButton
+from rdchat.ui.style.definitions import DEFINITIONS, REQUEST_PHASES
 from rdchat.ui.style.labels import ElidedLabel, Ground, Separator, set_tip
 from rdchat.ui.style.layouts import column, keep_room, row, scrolled
 from rdchat.ui.style.theme import LARGE, MEDIUM, PANEL_WIDTH, TIGHT, Theme

@@ -12,10 +12,11 @@ from rdchat.chat.conversation import Drafting, MadeWith, Message
 from rdchat.inference.api.messages import Role
 from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
-from rdchat.ui.speed.figures import DEFINITIONS, FIGURES, FigureSource
+from rdchat.ui.speed.figures import FIGURES, FigureSource
 from rdchat.ui.speed.sections import FigureRow
 from rdchat.ui.style import formatting
 from rdchat.ui.style.buttons import CopyButton, IconButton, TextButton
+from rdchat.ui.style.definitions import DEFINITIONS
 from rdchat.ui.style.labels import ElidedLabel, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import Part, column, keep_room, row
 from rdchat.ui.style.theme import MEDIUM, SMALL, TIGHT, Theme, control_font

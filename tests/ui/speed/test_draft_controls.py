@@ -12,7 +12,7 @@ from pytestqt.qtbot import QtBot
 from rdchat.inference.api.events import DraftOptions, ModeOption
 from rdchat.inference.api.requests import DraftSettings, Mode
 from rdchat.ui.speed.draft_controls import DraftControls
-from rdchat.ui.speed.figures import MODES
+from rdchat.ui.style.definitions import MODES
 from rdchat.ui.window.main_window import MainWindow
 from tests.grids import share
 from tests.ui.conftest import Chat

@@ -8,16 +8,8 @@ from rdchat.inference.api.reply_statistics import Statistics
 from rdchat.inference.api.requests import Mode
 from rdchat.server.facts import Phase
 from rdchat.services.engine.engine_request import EngineState
-from rdchat.ui.speed.figures import (
-    DEFINITIONS,
-    ENDS,
-    ENGINE_STATES,
-    FIGURES,
-    MODES,
-    REQUEST_PHASES,
-    STAGES,
-    FigureSource,
-)
+from rdchat.ui.speed.figures import FIGURES, FigureSource
+from rdchat.ui.style.definitions import DEFINITIONS, ENDS, ENGINE_STATES, MODES, REQUEST_PHASES, STAGES
 from rdchat.ui.style.formatting import NONE
 
 

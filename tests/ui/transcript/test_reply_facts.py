@@ -6,7 +6,7 @@ from rdchat.chat.conversation import Drafting, MadeWith
 from rdchat.inference.api.events import PrefillProgress
 from rdchat.inference.api.model_facts import HeadKind
 from rdchat.inference.api.requests import Mode, SamplingParams
-from rdchat.ui.speed.figures import DEFINITIONS
+from rdchat.ui.style.definitions import DEFINITIONS
 from rdchat.ui.style.formatting import prefill_text
 from rdchat.ui.style.theme import Theme
 from rdchat.ui.transcript.message_actions import Fact, FactsLine, facts, summary

@@ -16,6 +16,7 @@ from rdchat.ui.benchmark.results import TableCell, TableView
 from rdchat.ui.models.training import texts
 from rdchat.ui.plots.plot_view import PlotView
 from rdchat.ui.style.buttons import IconButton, push_button
+from rdchat.ui.style.definitions import TRAINED_KINDS
 from rdchat.ui.style.formatting import MACHINE, counted, memory, percent
 from rdchat.ui.style.labels import ElidedLabel, Separator, ThemedLabel, set_tip
 from rdchat.ui.style.layouts import column, row, scrolled, show_share, thin_bar
@@ -26,18 +27,6 @@ from rdchat.ui.style.throttle import Throttle
 _LITTLE_TOKENS = 20_000
 # Indent of an explanation, which begins below the text of its button.
 _INDENT = 24
-_KINDS = {
-    HeadKind.RECURRENT: (
-        "Recurrent (recommended)",
-        "A small network that reads the model's internal state. It trains fastest. The default model's drafter is of "
-        "this kind.",
-    ),
-    HeadKind.EAGLE3: (
-        "EAGLE-3",
-        "One layer like the model's own, which also looks back at the text. It takes longer to train. Other programs "
-        "can use it.",
-    ),
-}
 _CHATS = (
     "The drafter also learns from the first question of each chat, which the model answers again. The questions stay "
     f"on {MACHINE}, in the training data, and are deleted with it. The drafter's card records only their number."
@@ -60,7 +49,7 @@ class TrainingForm(QWidget):
     def __init__(self, library: Library, theme: Theme) -> None:
         super().__init__()
         self._library, self._theme = library, theme
-        self.kinds = {kind: QRadioButton(name) for kind, (name, _) in _KINDS.items()}
+        self.kinds = {HeadKind(kind): QRadioButton(name) for kind, (name, _) in TRAINED_KINDS.items()}
         self.tokens = QSpinBox(
             minimum=1000, maximum=100_000_000, singleStep=50_000, value=DEFAULT_TOKENS, suffix=" tokens"
         )
@@ -74,7 +63,9 @@ class TrainingForm(QWidget):
 
     def _lay_out(self) -> None:
         kind, size, chats = (ThemedLabel(self._theme, name, bold=True) for name in ("Kind", "How much", "Your chats"))
-        parts = [part for each, button in self.kinds.items() for part in (button, self._note(_KINDS[each][1], button))]
+        parts = [
+            part for each, button in self.kinds.items() for part in (button, self._note(TRAINED_KINDS[each][1], button))
+        ]
         self.tokens.setAccessibleName("Tokens of answers")
         self.tokens.setAccessibleDescription(_MORE)
         self.tokens.setFixedWidth(170)

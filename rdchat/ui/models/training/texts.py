@@ -17,33 +17,12 @@ from rdchat.inference.api.training import (
 from rdchat.services.models.training.job_folder import CurvePoint
 from rdchat.services.models.training.training_control import TrainingControl, TrainingState
 from rdchat.ui.plots.curves import Curve, CurvesPlot
+from rdchat.ui.style.definitions import TRAINING
 from rdchat.ui.style.formatting import NONE, counted, decimal, file_size, memory, percent, rate, time_left
 
 NOTHING_YET = "While the drafter learns, its accuracy is measured about once a minute. No result yet."
-_PHASES = {
-    Phase.DATA: "Writing answers to learn from",
-    Phase.PREPARE: "Reading the answers",
-    Phase.TRAIN: "Learning",
-    Phase.EVALUATE: "Measuring the drafter",
-    Phase.WRITE: "Saving the drafter",
-    Phase.DONE: "Saving the drafter",
-    COMPARING: "Comparing it with your current drafter",
-}
+_PHASES, _STATES, _OUTCOMES = (TRAINING[name] for name in ("phases", "states", "outcomes"))
 _STEPS = (Phase.DATA, Phase.PREPARE, Phase.TRAIN, Phase.EVALUATE, COMPARING)
-_STATES = {
-    TrainingState.STARTING: "Starting",
-    TrainingState.PAUSING: "Pausing",
-    TrainingState.PAUSED: "Paused",
-    TrainingState.FAILED: "Stopped",
-    TrainingState.FINISHED: "Done",
-    TrainingState.ENDING: "Removing",
-    TrainingState.LOOKING: "Checking",
-}
-_OUTCOMES = {
-    TrainingState.PAUSED: "Training paused",
-    TrainingState.FAILED: "Training stopped",
-    TrainingState.FINISHED: "Training done: see the result",
-}
 _POSITIONS = ("1st token", "2nd token", "3rd token", "4th token", "5th token", "6th token", "7th token")
 _ALL = "all"
 # A smaller difference, in tokens a call, counts as none.
