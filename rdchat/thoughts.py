@@ -125,9 +125,9 @@ def may_mark(text: str, added: str) -> bool:
     return any(each in end for each in _FIRST_CHARACTERS)
 
 
-def may_part(text: str) -> bool:
-    """Return whether a marker may end in a piece of a reply; if not, it does not change thought or answer."""
-    return any(each in text for each in (">", "]", "\u25b7", "thought"))
+def may_part(text: str, added: str) -> bool:
+    """Return whether a marker may end in what was added to a text; if not, it does not change thought or answer."""
+    return any(each in added for each in (">", "]", "\u25b7")) or "thought" in text[-len(added) - 7 :]
 
 
 def split_thoughts(

@@ -196,7 +196,6 @@ class World:
 
     Args:
         costs: What it takes a machine to cost, and learns from.
-        known: Of the head's acceptance.
         scenario: What there is.
     """
 

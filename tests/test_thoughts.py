@@ -1,6 +1,6 @@
 import pytest
 
-from rdchat.thoughts import PAIRS, end_of_begun, split_thoughts
+from rdchat.thoughts import PAIRS, end_of_begun, may_part, split_thoughts
 
 
 @pytest.mark.parametrize(
@@ -129,3 +129,9 @@ def test_a_reply_that_grows_is_parted_as_if_it_were_read_anew(whole: str, begun:
     for end, parts in zip(range(0, len(whole), 7), growing, strict=True):
         split_thoughts("", final=False, begun=begun)  # nothing is known of the last text
         assert split_thoughts(whole[:end], final=False, begun=begun) == parts
+
+
+@pytest.mark.parametrize("opening", [opening for opening, _ in PAIRS])
+def test_the_end_of_an_opening_is_seen_wherever_tokens_part_it(opening: str) -> None:
+    for split in range(1, len(opening)):
+        assert may_part(opening, opening[split:])

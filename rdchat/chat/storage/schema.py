@@ -8,7 +8,8 @@ APPLICATION_ID = 0x52444331
 """"RDC1" identifies rdchat's databases, but not those of its development before 0.1.0."""
 
 _FOLDER = resources.files("rdchat.chat.storage").joinpath("migrations")
-MIGRATIONS = tuple(each.read_text("utf-8") for each in sorted(_FOLDER.iterdir(), key=lambda each: each.name))
+_SCRIPTS = sorted(each.name for each in _FOLDER.iterdir() if each.name.endswith(".sql"))
+MIGRATIONS = tuple(_FOLDER.joinpath(name).read_text("utf-8") for name in _SCRIPTS)
 """Script N-1 turns version N-1 into version N. A released script never changes: a new version adds a file."""
 
 

@@ -144,9 +144,7 @@ def _backend() -> str:
 def _blas_name(library: str) -> str:
     if host.MACOS:
         return "Accelerate"
-    if not library:
-        return "reference"
-    return "OpenBLAS" if "openblas" in library else library.rsplit("/", 1)[-1]
+    return "OpenBLAS" if library else "reference"
 
 
 def _blas_library() -> str:

@@ -90,7 +90,7 @@ class Reply:
         if self.in_thought and self.thought_until is not None:
             thinking = replace(thinking, ms=thinking.ms + max(0.0, at - self.thought_until) * 1000)
         self.message = replace(self.message, text=self.message.text + text, thinking=thinking)
-        if may_part(text):
+        if may_part(self.message.text, text):
             self.in_thought = self.message.parts.open
         self.thought_until = at if self.in_thought else None
 

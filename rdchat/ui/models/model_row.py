@@ -121,7 +121,7 @@ class ModelRow(QWidget):
         """Show a model as it is now."""
         if model.is_in_downloads and model.download is self._model.download:
             return
-        if (model.id, model.gguf) != (self._model.id, self._model.gguf):
+        if _version(model) != _version(self._model):
             self._cancelled = False
         if model.id != self._model.id or model.state is not self._model.state:
             self._start_problem = ""
@@ -136,7 +136,9 @@ class ModelRow(QWidget):
             self.verify.setVisible(not model.drafts)
             tip = "Compare its files with the checksums on Hugging Face"
             _offer(self.verify, reason_not_to_verify(model.card), tip)
-            _offer(self.delete, reason_not_to_delete(model.card), "Delete it, after a question")
+            is_downloading = model.state is ModelState.DOWNLOADING
+            problem = "Pause the download first." if is_downloading else reason_not_to_delete(model.card)
+            _offer(self.delete, problem, "Delete it, after a question")
         self.clear.setVisible(model.is_in_downloads and model.is_installed)
         self.clear.show_as("close", f"Remove {name} from this list")
         self._show_state()
@@ -164,7 +166,7 @@ class ModelRow(QWidget):
         installed = model.is_installed and model.card is None and model.drafts
         self.badge.show_text("In use" if used else "Installed" if installed else "")
         self.facts.show_text(texts.drafter_facts(model) if model.drafts else "")
-        figures = figures_of(model.card.model) if model.card is not None else {}
+        figures = figures_of(model.card.model) if model.card is not None and model.card.is_drafter else {}
         setup = next((setup for setup in _SETUPS if setup in figures), None)
         trained = f"{figures[setup]:.1f} tokens per step on questions like those of its training" if setup else ""
         self.figures.show_text(trained)
@@ -250,6 +252,8 @@ class ModelRow(QWidget):
             _offer(self.other, reason)
         elif model.state is ModelState.INSTALLED and model.card is not None and not self._is_in_use:
             _offer(self.main, _DRAFTER if model.card.is_drafter else model.card.problem, "Use this model (Return)")
+        elif self._is_in_use and not self._models.slot.loading:
+            _offer(self.main, tip="Free its memory. Chats then have no model.")
         elif model.state is ModelState.FOUND:
             self.main.setEnabled(model.can_start and not (model.hub is not None and model.hub.problem))
 
@@ -308,7 +312,7 @@ class ModelRow(QWidget):
         """Ask whether to keep the files, if there are any."""
         self._cancelled = False
         download = self._download
-        if self._model.is_installed:
+        if self._model.is_installed or self._model.download is None:
             # The download ended before it could be stopped.
             return
         if not download.done_bytes:
@@ -339,6 +343,13 @@ def _offer(part: QPushButton | QAction, reason: str = "", tip: str = "") -> None
     """Enable a button or an entry; with a reason it is disabled, and its tooltip says why."""
     part.setEnabled(not reason)
     set_tip(part, reason or tip)
+    if isinstance(part, QPushButton):
+        part.setAccessibleDescription(reason or tip)
+
+
+def _version(model: Model) -> tuple[str, str, str]:
+    """Return what distinguishes the versions of a model: repository, GGUF file and revision."""
+    return model.id, model.gguf, model.card.revision if model.card is not None else ""
 
 
 class RowList(QWidget):

@@ -7,6 +7,7 @@ from pytestqt.qtbot import QtBot
 
 from rdchat.hub.downloads.download import Download, DownloadState
 from rdchat.hub.hub_model import HubModel
+from rdchat.inference.api.model_facts import ModelCard
 from rdchat.services.models.model import Model
 from rdchat.services.models.models import Models
 from rdchat.ui.models.model_row import ModelRow
@@ -63,3 +64,23 @@ def test_a_download_starts_once_the_files_are_known(row: ModelRow, models: Model
     assert not row.main.isEnabled()
     row.show_model(replace(model, can_start=True))
     assert row.main.isEnabled()
+
+
+def test_a_cancelled_download_is_not_that_of_another_revision(
+    row: ModelRow, models: Models, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    discarded: list[str] = []
+    monkeypatch.setattr(models.downloads, "pause", lambda _download: None)
+    monkeypatch.setattr(models.downloads, "discard", discarded.append)
+    card = ModelCard("org/one", "org/one", "Hugging Face", repository="org/one")
+    row.show_model(Model("org/one", card=card, download=Download("org/one", state=DownloadState.DOWNLOADING)))
+    row.other.click()
+    row.show_model(Model("org/one", card=replace(card, revision="older")))
+    assert not discarded
+
+
+def test_what_downloads_is_not_deleted(row: ModelRow) -> None:
+    card = ModelCard("org/one", "org/one", "Hugging Face", repository="org/one")
+    row.show_model(Model("org/one", card=card, download=Download("org/one", state=DownloadState.DOWNLOADING)))
+    assert not row.delete.isEnabled()
+    assert "Pause the download first" in row.delete.toolTip()

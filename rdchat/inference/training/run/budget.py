@@ -53,11 +53,11 @@ def check_disk(folder: Path, data_bytes: int) -> None:
     """
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     needed = max(data_bytes - sum(path.stat().st_size for path in folder.glob("*")), 0)
-    room = shutil.disk_usage(existing).free - _SPARE_BYTES
+    room = max(shutil.disk_usage(existing).free - _SPARE_BYTES, 0)
     if needed > room:
         raise StorageFullError(
             f"The training data needs {needed / 1e9:.1f} GB on the disk of {folder}, which has room for "
-            f"{max(room, 0) / 1e9:.1f} GB.",
+            f"{room / 1e9:.1f} GB.",
             "Free some space, or train on fewer --tokens.",
         )
 

@@ -118,6 +118,9 @@ def test_a_resumed_training_needs_room_only_for_the_data_that_it_lacks(
     disk_with(500_005_000, monkeypatch)
     with pytest.raises(StorageFullError):
         make_plan(model, settings, resume=True)
+    (shards / "00001.npz").write_bytes(bytes(10**6))
+    disk_with(1000, monkeypatch)
+    assert make_plan(model, settings, resume=True).resumed, "it needs no more"
 
 
 def begin(model: LoadedModel, settings: TrainingSettings) -> TrainingPlan:
