@@ -52,6 +52,7 @@ def test_the_tokenizers_child_answers(program: str, small_model: Path) -> None:
         process.child.close()
 
 
+@pytest.mark.slow
 def test_the_pip_child_runs_pip_and_ends_with_the_one_who_asked(program: str) -> None:
     command = [*host.child_command("pip"), "--version"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
@@ -73,6 +74,7 @@ def test_a_child_that_waits_for_commands_ends_with_its_input(program: str) -> No
             assert child.returncode == 0
 
 
+@pytest.mark.slow
 def test_pythons_own_helpers_are_begun_too(tmp_path: Path) -> None:
     """multiprocessing starts its resource tracker and children by `-c`, which a bundle's program does not know."""
     script = tmp_path / "spawning.py"

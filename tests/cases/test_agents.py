@@ -37,6 +37,7 @@ def assert_in_order(prompt: str, *texts: str) -> None:
     assert re.search(".*".join(map(re.escape, texts)), prompt, re.DOTALL), prompt
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("template", share(TEMPLATES, 4))
 def test_claude_code(
     template: str,

@@ -43,6 +43,7 @@ def test_every_input_belongs_to_a_case() -> None:
     assert not unnamed - {"templates/plain-chatml.jinja"}
 
 
+@pytest.mark.slow
 def test_cases_by_hand_have_tests_of_their_own() -> None:
     assert {case["id"] for case in _CASES if case["how"] not in OUTCOMES} == set(_BY_HAND)
     for test in _BY_HAND.values():

@@ -47,6 +47,7 @@ def kill_while_changing(seed: int, database: Path, replay: Path, start_process: 
     calm.close()
 
 
+@pytest.mark.slow
 def test_a_kill_among_changes_loses_none(database: Path, tmp_path: Path, start_process: StartProcess) -> None:
     kill_while_changing(1, database, tmp_path / "calm.db", start_process)
 

@@ -88,6 +88,7 @@ def test_long_lists_are_those_of_all_conversations_sorted(store: ConversationSto
     assert chats == [*inside(folders[0]), *inside(folders[1]), *outside]
 
 
+@pytest.mark.slow
 def test_what_is_not_in_view_is_not_read(store: ConversationStore, monkeypatch: pytest.MonkeyPatch) -> None:
     with written_by_hand(store) as connection:
         connection.executemany(

@@ -130,6 +130,7 @@ def test_a_name_of_two_models_is_refused_with_their_paths(
     check_refused(capsys, ["models", "delete", str(other), "--yes"], "It belongs to LM Studio", 1)
 
 
+@pytest.mark.slow
 def test_a_damaged_folder_of_another_program_is_fetched_again_there(
     listed: dict[str, Path], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -55,6 +55,7 @@ def test_what_is_no_socks_proxy_is_said(socks: SocksServer, greeting: bytes) -> 
     assert "proxy" in caught.value.hint
 
 
+@pytest.mark.slow
 def test_a_proxy_that_is_lost_on_the_way_is_said(
     hub: HubServer, socks: SocksServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def test_prompt_lookup_is_padded_to_cheaper_rows(verified: list[tuple[int, int]]
     assert reply(session_with(DEAR), DraftSettings(Mode.OFF)).token_ids == padded.token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("calls", "nodes", "later"), share([(CHEAP_16, 16, 16), (DEAR, 5, 3)], 2))
 def test_a_draft_model_adds_runner_ups_by_what_rows_cost_and_follows_a_change_of_its_length(
     calls: dict[int, float],

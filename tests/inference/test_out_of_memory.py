@@ -70,6 +70,7 @@ def write(session: ChatSession, request: GenerationRequest, text: list[str]) -> 
             text.append(event.trailing_text)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "calls"), grid([Mode.OFF, Mode.LOOKUP, Mode.AUTO], [2, 20], one_in=4)
 )  # while the prompt is read, and while the reply is written

@@ -53,6 +53,7 @@ CONVERSATION = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", share([None, 10], 2))
 def test_every_reply_is_what_a_fresh_session_says(window: int | None) -> None:
     model = tiny_llama(sliding_window=window)

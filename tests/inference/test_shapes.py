@@ -148,6 +148,7 @@ def test_auto_does_not_say_that_what_the_shape_forces_was_copied_from_the_chat()
     assert end.statistics.from_chat == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "source"),
     [(ShapeKind.REGEX, "(yes|no)!"), (ShapeKind.GRAMMAR, 'start: "a"+ "b"'), (ShapeKind.JSON, "")],

@@ -70,6 +70,7 @@ def test_a_whole_chat_and_every_window_ask_nobody(
     windows.close()
 
 
+@pytest.mark.slow
 def test_a_search_asks_the_hub_and_nobody_else(qtbot: QtBot, refused: Refused, window: MainWindow) -> None:
     """What the other test finds none of is found here."""
     window.conversation.notices.offer_larger_model(window.windows.memory, window.windows.open_discover)

@@ -118,6 +118,7 @@ def test_a_picture_with_a_dtd_and_a_damaged_one_do_no_harm(reader: FileReader, t
     assert reader.read(tmp_path / "a.docx").parts == ("Hi",)
 
 
+@pytest.mark.slow
 def test_a_docx_in_utf_16_is_read(reader: FileReader, tmp_path: Path) -> None:
     document = in_utf_16(document_of(docx(paragraph("Grüße"))))
     (tmp_path / "a.docx").write_bytes(docx("", more={"word/document.xml": document}))

@@ -194,6 +194,7 @@ def test_after_a_refusal_the_next_file_is_read(read: Reading) -> None:
     assert read("a.txt", "Hi").parts == ("Hi",)
 
 
+@pytest.mark.slow
 def test_links_lead_to_files_and_what_is_no_file_is_not_waited_for(reader: FileReader, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("Hi")
     (tmp_path / "link.txt").symlink_to(tmp_path / "a.txt")

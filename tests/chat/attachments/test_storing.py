@@ -189,6 +189,7 @@ def test_a_backup_brings_files_back(open_store: OpenStore, database: Path, tmp_p
     assert store.file_text(store.messages(asked.conversation_id)[0].files[0]) == TEXT
 
 
+@pytest.mark.slow
 def test_a_killed_app_keeps_every_file_that_was_sent_and_no_half_one(
     database: Path, start_process: StartProcess, open_store: OpenStore
 ) -> None:

@@ -48,6 +48,7 @@ def request(number: int, tex: str) -> bytes:
     return packed({"id": number, "do": "draw", "arguments": {"tex": tex, "display": True}, "seconds": 30})
 
 
+@pytest.mark.slow
 def test_one_that_takes_too_long_is_given_up_and_the_next_is_drawn(seen: Callable[[], list[str]]) -> None:
     drawer = FormulaDrawer(seconds=1.0)
     assert drawer.draw("hang", True) is None

@@ -33,6 +33,7 @@ def some_value(chance: random.Random, depth: int = 0) -> Any:
     return inner if kind == 6 else {str(some_value(chance, 9)): value for value in inner}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chunk", share([1, 2, 3, 7, 64], 4))
 def test_a_list_is_split_as_json_reads_it(monkeypatch: pytest.MonkeyPatch, chunk: int):
     monkeypatch.setattr(source_files, "_CHUNK", chunk)

@@ -301,6 +301,7 @@ def test_a_round_waits_for_the_device_once(monkeypatch: pytest.MonkeyPatch) -> N
     assert end.token_ids == plain(model, request).token_ids
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("seed", "followed"), share([(None, True), (3, False)], 2))
 def test_a_draft_model_is_tried_where_it_might_pay(
     monkeypatch: pytest.MonkeyPatch, seed: int | None, followed: bool

@@ -44,6 +44,7 @@ def test_the_text_is_that_of_plain_decoding_whatever_is_planned(sort: str, tempe
         assert not head.gaps, "it was not told of tokens"
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 @pytest.mark.parametrize(("temperature", "sort"), grid(TEMPERATURES, ["remembers", "of two tokens"], one_in=4))
 def test_a_head_that_is_right_is_drafted_with(sort: str, temperature: float) -> None:

@@ -71,6 +71,7 @@ def test_finished_turns_are_left_out() -> None:
     assert (last.done, last.total) == (3, 4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", share([1.0, 0.0], 2))
 def test_runs_hold_the_reply_and_begin_with_empty_caches(temperature: float) -> None:
     cells = [replace(cell, temperature=temperature) for cell in (OFF, LOOKUP)]

@@ -73,6 +73,7 @@ def test_plain_decoding_queues_each_call_before_it_waits_for_the_last(sampling: 
     assert between.count("wait") <= 1, "but for the last token a call is queued before each wait"
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 def test_the_host_is_held_up_until_ten_command_buffers_are_left() -> None:
     """As MLX does on Metal; so a draft behind the call is built when little of the call is left."""

@@ -52,6 +52,7 @@ def index_with(*replies: Sequence[int]) -> ReplyIndex:
     return ReplyIndex(dict(enumerate([*replies, range(len(ALPHABET)), [3, 1, 4, 1, 5, 9] * 4])))
 
 
+@pytest.mark.slow
 @pytest.mark.across_rows
 @pytest.mark.parametrize(("way", "temperature"), share(product(WAYS, [0.0, 0.9]), 9))
 def test_the_text_is_that_of_plain_decoding(way: str, temperature: float) -> None:

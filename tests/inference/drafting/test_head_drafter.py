@@ -36,6 +36,7 @@ def reply(
     return end
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("branch", "width", "length"), share(product([False, True], [1, 3, 8], [2, 5, 9]), 20))
 def test_the_text_is_that_of_plain_decoding(width: int, length: int, branch: bool) -> None:
     """Each temperature meets each width, each length, and both kinds of branches."""

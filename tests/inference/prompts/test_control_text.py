@@ -45,6 +45,7 @@ def test_a_typed_turn_is_text(real: ModelPrompts, tokenizer: PreTrainedTokenizer
     assert INJECTED in tokenizer.decode(ids)  # every character of it reaches the model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("role", [Role.SYSTEM, Role.USER, Role.ASSISTANT])
 def test_whoever_wrote_it(real: ModelPrompts, role: Role) -> None:
     def turns(text: str) -> list[ChatMessage]:

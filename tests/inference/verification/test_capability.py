@@ -139,6 +139,7 @@ def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
     assert (capability.kind, capability.reason[: len(reason)]) == (kind, reason)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 13)
 )

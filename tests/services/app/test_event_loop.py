@@ -35,6 +35,7 @@ def make_garbage() -> None:
         ring.append(ring)
 
 
+@pytest.mark.slow
 def test_another_threads_garbage_is_left_to_the_main_thread(qtbot: QtBot, collected_on: set[int]) -> None:
     collector = GarbageCollector()
     try:

@@ -92,6 +92,7 @@ def test_it_closes_when_another_chat_is_opened(qtbot: QtBot, chat: Chat, window:
     assert not opened.isVisible()
 
 
+@pytest.mark.slow
 def test_an_edited_reply_says_so(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")

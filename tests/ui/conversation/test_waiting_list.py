@@ -1,5 +1,6 @@
 """The queue above the composer, and the signs in the sidebar."""
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QLabel, QToolButton
 from pytestqt.qtbot import QtBot
@@ -36,6 +37,7 @@ def test_an_empty_reply_says_what_the_panel_says(qtbot: QtBot, chat: Chat, windo
     chat.wait_for(EngineState.IDLE)
 
 
+@pytest.mark.slow
 def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     pause(chat, "One")
     conversation = window.conversation
@@ -54,6 +56,7 @@ def test_a_message_waits_visibly_and_is_edited_or_removed(qtbot: QtBot, chat: Ch
     assert conversation.composer.text == "Two"
 
 
+@pytest.mark.slow
 def test_another_chat_shows_its_own_queue_and_the_sidebar_says_what_goes_on(chat: Chat, window: MainWindow) -> None:
     pause(chat, "One")
     first = chat.controller.chat.conversation.id

@@ -1,5 +1,6 @@
 """The window of tokens is reached from the menu and from a reply, while it is written too."""
 
+import pytest
 from PySide6.QtCore import Qt
 from pytestqt.qtbot import QtBot
 
@@ -45,6 +46,7 @@ def test_it_follows_the_reply_that_is_being_written(qtbot: QtBot, window: MainWi
     assert tokens.current == 3
 
 
+@pytest.mark.slow
 def test_it_closes_with_the_chat_it_shows(qtbot: QtBot, window: MainWindow, chat: Chat) -> None:
     chat.start()
     chat.say("Hi")

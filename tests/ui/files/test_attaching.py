@@ -76,6 +76,7 @@ def test_a_folder_or_a_model_that_is_dropped_is_still_a_model(
     assert not chips(window)
 
 
+@pytest.mark.slow
 def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path, tmp_path: Path) -> None:
     chat.start()
     qtbot.mouseClick(window.conversation.composer.attach, Qt.MouseButton.LeftButton)
@@ -86,6 +87,7 @@ def test_the_button_asks_for_files(qtbot: QtBot, window: MainWindow, chat: Chat,
     counted(qtbot, window)
 
 
+@pytest.mark.slow
 def test_copied_files_are_pasted_as_files_and_text_as_text(
     qtbot: QtBot, window: MainWindow, chat: Chat, prices: Path
 ) -> None:
@@ -107,6 +109,7 @@ def test_an_image_that_is_pasted_is_refused_in_words(window: MainWindow) -> None
     assert window.conversation.composer.note.text() == "rdchat cannot look at images yet."
 
 
+@pytest.mark.slow
 def test_what_is_refused_is_said_below_the_field(qtbot: QtBot, window: MainWindow, chat: Chat, tmp_path: Path) -> None:
     chat.start()
     (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n")

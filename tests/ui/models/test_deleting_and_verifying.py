@@ -70,6 +70,7 @@ def test_without_a_trash_it_is_asked_again(
     assert page.result.link.isHidden()
 
 
+@pytest.mark.slow
 def test_a_question_that_is_cancelled_deletes_nothing(
     qtbot: QtBot, page: InstalledPage, downloaded: Path, system_trash: Path
 ) -> None:
@@ -156,6 +157,7 @@ def test_of_several_ggufs_the_damaged_one_is_fetched(
     assert path.read_bytes() == b"8" * 3_000
 
 
+@pytest.mark.slow
 def test_a_verification_can_be_stopped_and_is_seen_on_its_own_model_only(
     qtbot: QtBot, page: InstalledPage, models: Models, downloaded: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,6 +91,7 @@ def filled(chat: Chat, pipe: Pipe) -> None:
     chat.controller.chats.open_latest()
 
 
+@pytest.mark.slow
 def test_the_main_window(qtbot: QtBot, window: MainWindow, chat: Chat, theme: Theme, pipe: Pipe) -> None:
     filled(chat, pipe)
     chat.controller.model_slot.load(pipe.named("model"))
@@ -159,6 +160,7 @@ def test_the_drafter_that_is_chosen(qtbot: QtBot, window: MainWindow, chat: Chat
     search.close()
 
 
+@pytest.mark.slow
 def test_tokens_and_what_was_drafted(qtbot: QtBot, theme: Theme, tmp_path: Path, pipe: Pipe) -> None:
     store = ConversationStore(tmp_path / "traces.db")
     chat = store.create_conversation("chat")

@@ -1,5 +1,6 @@
 """Where the focus goes by Tab, and that it stays where a control is disabled."""
 
+import pytest
 from PySide6.QtCore import Qt
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QWidget
@@ -15,6 +16,7 @@ def _focused() -> QWidget:
     return widget
 
 
+@pytest.mark.slow
 def test_tab_goes_from_the_reply_to_the_field_and_then_to_the_panel(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:

@@ -37,6 +37,7 @@ def test_deleting_is_undone_from_the_banner_and_from_the_menu(qtbot: QtBot, chat
     assert not window.actions_.restore_message.isEnabled()
 
 
+@pytest.mark.slow
 def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
     qtbot: QtBot, chat: Chat, window: MainWindow
 ) -> None:
@@ -57,6 +58,7 @@ def test_after_deleting_undo_is_at_hand_but_a_text_field_undoes_typing(
     assert texts(chat) == ["Hi"]
 
 
+@pytest.mark.slow
 def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")
@@ -68,6 +70,7 @@ def test_a_prompt_whose_reply_was_deleted_gets_another_one(qtbot: QtBot, chat: C
     qtbot.waitUntil(lambda: texts(chat) == ["Hi", "Hello, you!"] and not chat.writing)
 
 
+@pytest.mark.slow
 def test_a_branch_opens(qtbot: QtBot, chat: Chat, window: MainWindow) -> None:
     chat.start()
     chat.say("Hi")

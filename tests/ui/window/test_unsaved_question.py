@@ -121,6 +121,7 @@ def test_quitting_goes_on_by_itself_when_the_store_takes_the_text(chat: Chat, wi
     assert rescued(chat) == []
 
 
+@pytest.mark.slow
 def test_the_text_can_be_saved_elsewhere(
     locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, tmp_path: Path
 ) -> None:
@@ -132,6 +133,7 @@ def test_the_text_can_be_saved_elsewhere(
     assert rescued(chat) == []
 
 
+@pytest.mark.slow
 def test_a_full_disk_elsewhere_is_named_and_another_place_can_be_chosen(
     locked: None, window: MainWindow, tmp_path: Path
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_dialog_that_is_left_asks_again(locked: None, window: MainWindow) -> N
     press(window, "Quit Anyway")
 
 
+@pytest.mark.slow
 def test_a_signal_waits_for_an_answer_for_some_time_only_and_keeps_the_text(
     locked: None, chat: Chat, window: MainWindow, qtbot: QtBot, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def test_a_plan_says_what_it_takes(model: LoadedModel, settings: TrainingSetting
     assert not cache.exists()  # to look is not to begin
 
 
+@pytest.mark.slow
 def test_other_data_has_a_folder_of_its_own(model: LoadedModel, settings: TrainingSettings) -> None:
     plans = [settings, replace(settings, seed=1), replace(settings, prompts=("a question",))]
     assert len({make_plan(model, item, resume=False).folder for item in plans}) == 3

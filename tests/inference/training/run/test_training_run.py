@@ -220,6 +220,7 @@ def test_a_damaged_checkpoint_costs_the_steps_and_no_more(
     check_same(finished.settings, settings)
 
 
+@pytest.mark.slow
 def test_a_pipe_in_its_folder_is_not_waited_for(model: LoadedModel, settings: TrainingSettings) -> None:
     train(model, settings, until=Phase.DATA)
     folder = make_plan(model, settings, resume=True).folder

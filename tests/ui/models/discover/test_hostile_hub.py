@@ -45,6 +45,7 @@ FAULTS: dict[str, Callable[[HubServer], list[Fault]]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", share(FAULTS, 8))
 def test_a_search_that_cannot_be_answered_is_one_plain_line(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, heartbeat: Heartbeat, name: str

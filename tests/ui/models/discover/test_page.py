@@ -70,6 +70,7 @@ def test_typing_finds_and_a_click_tells(qtbot: QtBot, hub: HubServer, page: Disc
     assert listed[-1] == "Not downloaded, as rdchat never reads code or pickles: run.py."
 
 
+@pytest.mark.slow
 def test_nothing_of_a_card_is_fetched_and_links_open_after_a_click(
     qtbot: QtBot, hub: HubServer, page: DiscoverPage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_keys_alone_lead_to_the_download(qtbot: QtBot, hub: HubServer, page: Dis
     assert page.isVisible()
 
 
+@pytest.mark.slow
 def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     hub.add("org/small", small_files() | {"README.md": CARD})
     search(qtbot, page, "small")
@@ -147,6 +149,7 @@ def test_everything_is_reached_by_tab_and_has_a_name(qtbot: QtBot, hub: HubServe
     assert nameless == []
 
 
+@pytest.mark.slow
 def test_filters_narrow_what_was_found(qtbot: QtBot, hub: HubServer, page: DiscoverPage) -> None:
     large = {**FACTS, "safetensors": {"parameters": {"U32": 10_000_000_000}, "total": 1}}
     hub.add("org/some-4bit", {}, **FACTS)
