@@ -157,9 +157,9 @@ class DraftControl(QObject):
         It only reads small files, unless it loads the drafter. During a reply it waits until that has ended.
         """
         if self.ready and self._running is None:
-            about = self.settings
+            settings = self.settings
             self.model.engine.submit(
-                FindDraftOptions(about, self._candidates, load), lambda event: self._on_options(about, event)
+                FindDraftOptions(settings, self._candidates, load), lambda event: self._on_options(settings, event)
             )
 
     def _check_options(self) -> None:
@@ -196,12 +196,12 @@ class DraftControl(QObject):
     def _model_name(self) -> str:
         return str(self.model.info.path) if self.model.info else ""
 
-    def _on_options(self, about: DraftSettings, event: EngineEvent) -> None:
+    def _on_options(self, settings: DraftSettings, event: EngineEvent) -> None:
         """Take an answer, which may be about an earlier drafter than that of the settings."""
         self._set_loading(isinstance(event, LoadProgress))
         if isinstance(event, LoadProgress):
             self.model.load_progressed.emit(event)
-        if isinstance(event, DraftOptions | Failure) and _drafter_of(about) == _drafter_of(self.settings):
+        if isinstance(event, DraftOptions | Failure) and _drafter_of(settings) == _drafter_of(self.settings):
             self.checking = False
         if isinstance(event, Failure):
             self.changed.emit()

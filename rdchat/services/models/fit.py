@@ -67,7 +67,7 @@ class Machine:
 
     def fit(self, sizes: ModelSizes | None, drafter_bytes: int = 0) -> Fit | None:
         """Return whether a model fits the whole memory, with a drafter; None where its sizes are not known."""
-        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.idle.memory.room)
+        return None if sizes is None else fit_of(self.need(sizes, drafter_bytes), self.memory.total_room)
 
 
 def sizes_of(weight_bytes: int, quantization: str, float_bits: int = 16) -> ModelSizes:
