@@ -189,6 +189,7 @@ class _Answer:
 
     Attributes:
         chosen: Sampling values that the person gave.
+        verification: What the model verifies in one call, a `DraftKind`; None for a reply that drafts nothing.
     """
 
     chosen: dict[str, Any]
@@ -199,6 +200,7 @@ class _Answer:
     info: ModelInfo | None = None
     end: ReplyEnd | None = None
     cancelled: bool = False
+    verification: str | None = None
 
     def make(self, system: list[ChatMessage], prompt: str, files: Sequence[ReadFile], args: argparse.Namespace) -> None:
         from rdchat.inference.drafters import Drafters  # noqa: PLC0415  MLX: only once the arguments are right
@@ -214,6 +216,8 @@ class _Answer:
             messages = (*system, ChatMessage(Role.USER, prompt))
             session = ChatSession(loaded, Drafters(loaded, args.load_anyway))
             session.drafters.load(self.draft, progress.show)
+            # Trying it out takes calls of the model.
+            self.verification = None if self.draft.mode is Mode.OFF else loaded.capability.kind.value
         options.print_warning(loaded.info)
         self._report_sampling(loaded.info.sampling)
         thinking = ThinkingChoice(args.thinking) if args.thinking else None
@@ -268,6 +272,7 @@ class _Answer:
             "mode": end.mode.value if end else Mode.OFF.value,
             "requested_mode": self.draft.mode.value,
             "mode_reason": end and end.mode_reason,
+            "verification": self.verification,
             "seed": self.seed,
             "sampling": asdict(self.sampling),
             "text": end.text if end else "",

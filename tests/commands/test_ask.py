@@ -23,7 +23,7 @@ from tests.inference.prompts.folders import with_template
 QUESTION = "Explain in three sentences why the sky is blue."
 JSON_FIELDS = {
     "model", "model_path", "dtype", "drafter", "drafter_kind", "mode", "requested_mode", "mode_reason", "seed",
-    "sampling", "text", "token_ids", "finish_reason", "stats",
+    "sampling", "text", "token_ids", "finish_reason", "stats", "verification",
 }  # fmt: skip
 STATS_FIELDS = {
     "prompt_tokens", "cached_prompt_tokens", "generated_tokens", "prefill_ms", "ttft_ms", "decode_ms", "decode_tps",
@@ -155,6 +155,7 @@ def test_json_has_every_field_and_its_figures_agree(plain_report: dict[str, Any]
     assert report["stats"].keys() >= STATS_FIELDS
     assert Path(report["model_path"]).resolve() == default_model_folder.resolve()
     assert (report["mode"], report["requested_mode"], report["mode_reason"]) == ("off", "off", None)
+    assert report["verification"] is None
     assert "Rayleigh scattering" in report["text"]
     assert report["finish_reason"] == "length"
     stats = report["stats"]
@@ -178,7 +179,7 @@ def test_recurrent_mode_finds_the_drafter_that_is_shipped_and_profile_times_it(
 ) -> None:
     options = ("--mode", "drafter", "--profile", "--temperature", "0", "--max-tokens", "12")
     report = ask_json(capsys, QUESTION, *options)
-    assert (report["mode"], report["mode_reason"]) == ("drafter", None)
+    assert (report["mode"], report["mode_reason"], report["verification"]) == ("drafter", None, "trees")
     assert Path(report["drafter"]).name == "smollm2-135m-instruct"
     assert (Path(report["drafter"]) / "model.safetensors").is_file()
     assert report["stats"]["accepted"] > 0

@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import mlx.core as mx
-from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.round_cache import leaves, round_cache
 from rdchat.inference.verification.verifier import PackedTree
 from tests.inference.families import CHAINS, COMMON, TREES
 
@@ -119,12 +118,11 @@ def shapes_of(family: str, sizes: dict[str, Any]) -> dict[int, set[Shape]]:
 
 
 def _in_a_call(network: Any, hooks: ModelHooks, rows: int, trees: bool) -> set[Shape]:
-    caches = [round_cache(cache) for cache in make_prompt_cache(network)]
+    cache = KVCache(network)
     tree = _tree(rows) if trees else PackedTree.chain(mx.zeros(rows, mx.int32))
-    for cache in leaves(caches):
-        cache.begin(tree.depths, tree.ancestors)
+    cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
     with _noted() as found, hooks.packed(None if tree.ancestors is None else tree.depths):
-        network(tree.tokens[None], cache=caches)
+        network(tree.tokens[None], cache=cache.layers)
     return found
 
 

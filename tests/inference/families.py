@@ -73,21 +73,6 @@ TREES: dict[str, tuple[str, dict[str, Any]]] = {
     "cohere2": (
         "cohere2", {"sliding_window": 8, "sliding_window_pattern": 2, "logit_scale": 0.1, "layer_norm_eps": 1e-5}
     ),
-}  # fmt: skip
-CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
-    "llama4": ("llama4", {"text_config": LLAMA4}),
-    "mistral4": (
-        "mistral4",
-        {
-            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
-            "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
-            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
-            "num_key_value_heads": 4, "norm_topk_prob": True, "head_dim": None,
-            "rope_parameters": {
-                **YARN, "rope_theta": 10000.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
-            },
-        },
-    ),
     "lfm2": (
         "lfm2",
         {
@@ -111,6 +96,21 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
             "full_attention_interval": 2, "partial_rotary_factor": 0.5,
         },
     ),
+}  # fmt: skip
+CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llama4": ("llama4", {"text_config": LLAMA4}),
+    "mistral4": (
+        "mistral4",
+        {
+            "moe_intermediate_size": 32, "n_shared_experts": 1, "n_routed_experts": 4, "routed_scaling_factor": 1.0,
+            "kv_lora_rank": 16, "q_lora_rank": None, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8,
+            "n_group": 1, "topk_group": 1, "num_experts_per_tok": 2, "first_k_dense_replace": 1,
+            "num_key_value_heads": 4, "norm_topk_prob": True, "head_dim": None,
+            "rope_parameters": {
+                **YARN, "rope_theta": 10000.0, "llama_4_scaling_beta": 0.1, "mscale": 1.0, "mscale_all_dim": 1.0,
+            },
+        },
+    ),
     "gpt2": (
         "gpt2",
         {"n_ctx": 512, "n_embd": 64, "n_head": 4, "n_layer": 3, "n_positions": 512, "layer_norm_epsilon": 1e-5},
@@ -125,6 +125,121 @@ CHAINS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "nanochat": ("nanochat", {}),
+}  # fmt: skip
+_DELTA: dict[str, Any] = {
+    "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "linear_conv_kernel_dim": 4,
+}  # fmt: skip
+_QWEN: dict[str, Any] = {**COMMON, **_DELTA, "full_attention_interval": 2}
+_LATENT: dict[str, Any] = {"kv_lora_rank": 16, "qk_rope_head_dim": 8, "v_head_dim": 16, "qk_nope_head_dim": 8}
+# Families with recurrent or convolutional state that is committed in part; the first ones are among the trees too.
+HYBRIDS: dict[str, tuple[str, dict[str, Any]]] = {
+    **{name: TREES[name] for name in ("lfm2", "mamba2", "qwen3_next")},
+    "qwen3_5": ("qwen3_5", {"text_config": {**_QWEN, "model_type": "qwen3_5_text"}}),
+    "qwen3_5_moe": (
+        "qwen3_5_moe",
+        {
+            "text_config": {
+                **_QWEN, **MOE, "model_type": "qwen3_5_moe_text", "shared_expert_intermediate_size": 32
+            }
+        },
+    ),
+    "kimi_linear": (
+        "kimi_linear",
+        {
+            **_LATENT, "model_max_length": 512, "num_experts": 4, "moe_intermediate_size": 32,
+            "num_key_value_heads": 4, "num_experts_per_token": 2, "num_shared_experts": 1,
+            "first_k_dense_replace": 1, "linear_attn_config": {
+                "kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 4, "head_dim": 16,
+                "short_conv_kernel_size": 4,
+            },
+        },
+    ),
+    "kimi_k3": (
+        "kimi_k3",
+        {
+            "text_config": {
+                **COMMON, **_LATENT, "num_key_value_heads": 4, "num_experts": 4, "moe_intermediate_size": 32,
+                "num_experts_per_token": 2, "num_shared_experts": 1, "first_k_dense_replace": 1, "q_lora_rank": 16,
+                "activation_situ_beta": 1.0, "linear_attn_config": {
+                    "kda_layers": [1, 3], "full_attn_layers": [2], "num_heads": 4, "head_dim": 16,
+                    "short_conv_kernel_size": 4,
+                },
+            },
+        },
+    ),
+    "olmo_hybrid": (
+        "olmo_hybrid",
+        {
+            **_DELTA, "linear_num_key_heads": 4, "linear_allow_neg_eigval": True, "attention_bias": False,
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        },
+    ),
+    "bailing_moe_v3": (
+        "bailing_moe_v3",
+        {
+            **_LATENT, "moe_intermediate_size": 32, "moe_shared_expert_intermediate_size": 32, "num_experts": 4,
+            "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1, "layer_group_size": 2, "q_lora_rank": 16,
+            "num_hidden_layers": 4,
+        },
+    ),
+    "bailing_moe_linear": (
+        "bailing_moe_linear",
+        {
+            "moe_intermediate_size": 32, "num_experts": 4, "num_shared_experts": 1, "norm_topk_prob": True,
+            "num_experts_per_tok": 2, "first_k_dense_replace": 1, "layer_group_size": 2, "group_norm_size": 2,
+            "num_hidden_layers": 4, "topk_group": 1,
+        },
+    ),
+    "bailing_hybrid": (
+        "bailing_hybrid",
+        {
+            **_LATENT, "moe_intermediate_size": 32, "num_experts": 4, "num_shared_experts": 1,
+            "num_experts_per_tok": 2, "first_k_dense_replace": 1, "layer_group_size": 2, "group_norm_size": 2,
+            "num_hidden_layers": 4, "n_group": 1, "topk_group": 1, "routed_scaling_factor": 1.0,
+            "num_key_value_heads": 4,
+        },
+    ),
+    "nemotron_h": (
+        "nemotron_h",
+        {
+            "attention_bias": False, "mamba_num_heads": 8, "mamba_head_dim": 16, "mamba_proj_bias": False,
+            "ssm_state_size": 16, "conv_kernel": 4, "n_groups": 2, "mlp_bias": False, "layer_norm_epsilon": 1e-5,
+            "use_bias": False, "use_conv_bias": True, "hybrid_override_pattern": ["M", "*", "-", "M"],
+        },
+    ),
+    "granitemoehybrid": (
+        "granitemoehybrid",
+        {
+            "attention_bias": False, "embedding_multiplier": 1.0, "attention_multiplier": 0.25, "logits_scaling": 1.0,
+            "residual_multiplier": 1.0, "layer_types": ["mamba", "attention", "mamba"], "mamba_n_heads": 8,
+            "shared_intermediate_size": 64, "mamba_d_head": 16, "mamba_proj_bias": False, "mamba_d_state": 16,
+            "mamba_d_conv": 4, "mamba_n_groups": 2, "mamba_conv_bias": True, "position_embedding_type": "nope",
+        },
+    ),
+    "falcon_h1": (
+        "falcon_h1",
+        {"mamba_d_head": 16, "mamba_d_ssm": 128, "mamba_d_state": 16, "mamba_n_heads": 8, "mamba_n_groups": 2},
+    ),
+    "plamo2": (
+        "plamo2",
+        {"hidden_size_per_head": 16, "mamba_d_state": 16, "mamba_num_heads": 8, "num_key_value_heads": 2},
+    ),
+    "lfm2_moe": (
+        "lfm2_moe",
+        {
+            "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2, "norm_topk_prob": True,
+            "use_expert_bias": True, "num_dense_layers": 1, "norm_eps": 1e-5, "conv_bias": False, "conv_L_cache": 3,
+            "full_attn_idxs": [1],
+        },
+    ),
+}  # fmt: skip
+# Families whose layers run a recurrence of their own.
+FED_AGAIN: dict[str, tuple[str, dict[str, Any]]] = {
+    "mamba": (
+        "mamba",
+        {"state_size": 8, "conv_kernel": 4, "use_bias": False, "use_conv_bias": True, "time_step_rank": 4},
+    ),
 }  # fmt: skip
 
 

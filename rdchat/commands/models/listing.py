@@ -70,7 +70,8 @@ def _row(model: dict[str, Any]) -> tuple[str, ...]:
     state = "" if model["complete"] else f"incomplete: {model['problem']}"
     family = f"{model['family']} drafter".strip() if model["kind"] == "drafter" else model["family"]
     size = size_text(model["size"])
-    return model["name"], family, parameters, model["quantization"], size, model["place"], state
+    verified = f"verifies {model['verification']}" if model["verification"] else ""
+    return model["name"], family, parameters, model["quantization"], size, model["place"], verified, state
 
 
 def _listed(model: ModelCard) -> dict[str, Any]:
@@ -94,6 +95,8 @@ def _listed(model: ModelCard) -> dict[str, Any]:
         "size": size,
         # Bytes of these that are on this disk.
         "here": here,
+        # What it can verify in one call; None until it was loaded once.
+        "verification": model.tried and model.tried.kind.value,
         "complete": not problem,
         "problem": problem,
     }

@@ -242,9 +242,17 @@ class DrafterFit:
 
 
 class DraftKind(StrEnum):
-    """The largest kind of draft that a model can verify in one call."""
+    """The largest kind of draft that a model can verify in one call.
 
-    NONE = "nothing"
+    Attributes:
+        NONE: One token.
+        FED_AGAIN: Chains. Where only a part of one is accepted, recurrent state is restored and that part fed again.
+        CHAIN: Chains.
+        TREE: Trees.
+    """
+
+    NONE = "none"
+    FED_AGAIN = "chains-fed-again"
     CHAIN = "chains"
     TREE = "trees"
 

@@ -53,7 +53,7 @@ class ModelReport:
             for name in ("architecture", "dtype", "parameters", "weights_bytes", "context_length", "load_ms")
         }
         self.facts["capability"] = {
-            "verifies": capability.kind.name.lower(),
+            "verification": capability.kind.value,
             "reason": capability.reason,
             "errors": dict(capability.errors),
         }

@@ -227,14 +227,14 @@ def _described(card: ModelCard, read: Callable[[Path], FolderFacts]) -> ModelCar
 
 def store_capability(folder: Path, tried: Capability) -> None:
     """Store what the model in a folder can verify; a failure is logged."""
-    cache_facts("verifies", folder, stamp_of(folder), {"verifies": tried.kind.value, "reason": tried.reason})
+    cache_facts("verification", folder, stamp_of(folder), {"verification": tried.kind.value, "reason": tried.reason})
 
 
 def stored_capability(folder: Path, stamp: Stamp) -> Capability | None:
     """Return what the model in a folder can verify; None where it was not tried, or the model has changed."""
     try:
-        fields = cached_facts("verifies", folder, stamp)
-        return Capability(DraftKind(fields["verifies"]), str(fields["reason"]))
+        fields = cached_facts("verification", folder, stamp)
+        return Capability(DraftKind(fields["verification"]), str(fields["reason"]))
     except (KeyError, TypeError, ValueError):
         return None
 

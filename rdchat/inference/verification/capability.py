@@ -1,8 +1,9 @@
-"""Checks what kind of draft a model can verify: trees, chains, or none.
+"""Checks what kind of draft a model can verify: trees, chains, chains whose accepted part is fed again, or none.
 
 A tree of six nodes is verified in one call and compared with its two chains, fed token by token through stock caches.
 A chain of six nodes shows how much of the difference is rounding. As a control, the same tree with a plain causal mask,
-or without its positions, must give other logits.
+or without its positions, must give other logits. With recurrent state a part of the chain, and a branch of the tree, is
+committed too, and the next tokens' logits are compared.
 
 Some families read positions outside their rope, and scale attention in steps of some thousand tokens. A packed tree is
 then wrong only in a round across such a step, so the tree is tried once more there. In 16 bits that error is smaller
@@ -21,15 +22,16 @@ import mlx.core as mx
 import mlx.nn as nn
 import numpy as np
 import numpy.typing as npt
-from mlx_lm.models import cache as stock
 from mlx_lm.models.cache import make_prompt_cache
 
 from rdchat.inference.api.model_facts import Capability, DraftKind
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.memory_errors import is_device_error
 from rdchat.inference.verification.prefix_tree import PrefixTree
-from rdchat.inference.verification.round_cache import UnsupportedCacheError, leaves, round_cache
+from rdchat.inference.verification.round_cache import AttentionRows, UnsupportedCacheError, leaves, round_cache
+from rdchat.inference.verification.verifier import PackedTree
 
 # Tokens before the tree.
 _PROMPT = 11
@@ -37,7 +39,7 @@ _PROMPT = 11
 _FAR = 2**15
 # The error of a control must be so many times larger.
 _CONTROL = 4
-_STATE = "its layers keep state that follows one chain"
+_STATE = "its layers keep state that cannot go back to the middle of a draft"
 # Trials with other tokens before a model is refused: in one of them a router may have picked other experts.
 _TRIALS = 5
 # Errors up to this many times the typical one still count as rounding.
@@ -58,16 +60,17 @@ def check_capability(network: nn.Module, hooks: ModelHooks, vocabulary_size: int
         RuntimeError: If the device failed, memory ran out, or the system stopped the work.
     """
     try:
-        caches = leaves([round_cache(cache) for cache in make_prompt_cache(network)])
-        stateful = any(isinstance(cache, stock.ArraysCache) for cache in caches)
-        errors, best = _Errors(), DraftKind.CHAIN if stateful else DraftKind.TREE
+        for cache in make_prompt_cache(network):
+            round_cache(cache)
+        errors = _Errors()
         for number in range(_TRIALS):
             trial = _Trial(network, hooks, vocabulary_size, number)
             trial.try_chain(errors)
             hooks.leave_out_logits(vocabulary_size)
-            capability = _judge_chain(errors, _STATE) if stateful else _try_tree(trial, errors)
-            if capability.kind is best:
+            capability = _try_tree(trial, errors) if trial.commits else _judge_chain(errors, _STATE, commits=False)
+            if capability.kind is (DraftKind.TREE if trial.commits else DraftKind.FED_AGAIN):
                 break
+        hooks.states.recorded = capability.kind in {DraftKind.TREE, DraftKind.CHAIN}
         return replace(capability, errors=errors.medians())
     except UnsupportedCacheError as error:
         return Capability(DraftKind.NONE, str(error))
@@ -86,6 +89,7 @@ class _Errors(defaultdict[str, list[float]]):
     `first`: the tree's rows of its first branch. `second`: the rows that only its second branch has. `mask`,
     `position`: `second` without the tree's mask, and without its positions. `before`: the same tokens after another
     prefix, to show the effect of a wrong prefix. `far`: the second branch far into a text, compared with a chain there.
+    `commit`, `branch`: with recurrent state, the rows after a part of the chain or a branch of the tree was committed.
 
     Attributes:
         dtype: Type of the logits.
@@ -106,10 +110,18 @@ class _Errors(defaultdict[str, list[float]]):
 
 
 class _Trial:
-    """One prompt, a tree of six nodes, and a chain of the same tokens."""
+    """One prompt, a tree of six nodes, and a chain of the same tokens.
+
+    Attributes:
+        has_state: Whether the model has recurrent or convolutional state.
+        has_positions: Whether the hooks give positions.
+        commits: Whether a part of a chain can be committed; known after `try_chain`.
+    """
 
     def __init__(self, network: nn.Module, hooks: ModelHooks, vocabulary_size: int, number: int) -> None:
         self._network, self._hooks = network, hooks
+        self.has_state, self.has_positions = KVCache(network).has_state, hooks.gives_positions
+        self.commits = True
         rng = np.random.default_rng(7 + number)
         tokens = [1 + int(t) for t in rng.permutation(min(vocabulary_size, 1000) - 1)[: _PROMPT + 6]]
         self._prompt, (r, a, b, c, d, e) = tokens[:_PROMPT], tokens[_PROMPT:]
@@ -121,19 +133,26 @@ class _Trial:
     def try_chain(self, errors: _Errors) -> None:
         """Verify the chain in every way."""
         self._along_chain = chain = self._one_by_one(self._chain.tokens)
-        self._along_branch = branch = self._one_by_one(self._branch.tokens[:4])
+        self._along_branch = branch = self._one_by_one(
+            self._branch.tokens if self.has_state else self._branch.tokens[:4]
+        )
         errors.dtype = self._dtype
         errors["stock"] += row_errors(self._at_once(self._chain.tokens), chain)
         errors["chain"] += row_errors(self._packed(self._chain), chain)
-        errors["before"] += row_errors(chain[4:], branch[2:])
+        errors["before"] += row_errors(chain[4:], branch[2:4])
+        if self.has_state:
+            errors["commit"] += row_errors(self._committed(self._chain, [0, 1, 2], self._chain.tokens[3:]), chain[3:])
 
     def try_tree(self, errors: _Errors) -> None:
         """Verify the tree and the controls."""
-        tree, second = self._packed(self._tree), self._along_branch[2:]
+        tree, second = self._packed(self._tree), self._along_branch[2:4]
         errors["first"] += row_errors(tree[:4], self._along_chain[:4])
         errors["second"] += row_errors(tree[4:], second)
         errors["mask"] += row_errors(self._packed(self._tree, mask=False)[4:], second)
         errors["position"] += row_errors(self._packed(self._tree, positions=False)[4:], second)
+        if self.has_state:
+            after = self._committed(self._tree, [0, 1, 4, 5], self._branch.tokens[4:])
+            errors["branch"] += row_errors(after, self._along_branch[4:])
 
     def try_far(self, errors: _Errors) -> None:
         """Verify the tree with its second branch at positions on both sides of `_FAR`."""
@@ -156,16 +175,22 @@ class _Trial:
 
     def _packed(self, tree: PrefixTree, mask: bool = True, positions: bool = True, start: int = 0) -> _Rows:
         """Feed the prompt, from position `start` on, and the tree; return the tree's logits."""
-        caches = [round_cache(cache) for cache in make_prompt_cache(self._network)]
-        for cache in leaves(caches) if start else ():
-            cache.offset = cache.buffer.first = start
-        self._network(mx.array([self._prompt]), cache=caches)
-        depths = mx.array(tree.depths)
-        ancestors = None if tree.is_chain or not mask else mx.array(tree.ancestors())
-        for cache in leaves(caches):
-            cache.begin(depths, ancestors)
-        with self._hooks.packed(depths if positions and not tree.is_chain else None):
-            return on_host(self._network(mx.array(tree.tokens)[None], cache=caches)[0])
+        self._cache = cache = KVCache(self._network)
+        for leaf in leaves(cache.layers) if start else ():
+            if isinstance(leaf, AttentionRows):
+                leaf.offset = leaf.buffer.first = start
+        self._network(mx.array([self._prompt]), cache=cache.layers)
+        packed = PackedTree.of(tree)
+        cache.begin(packed.depths, packed.ancestors if mask else None, packed.deepest, packed.leaves)
+        with self._hooks.packed(packed.depths if positions and not tree.is_chain else None):
+            return on_host(self._network(packed.tokens[None], cache=cache.layers)[0])
+
+    def _committed(self, tree: PrefixTree, path: list[int], tokens: npt.NDArray[np.int32]) -> _Rows:
+        """Feed the prompt and the tree, and commit a path of it; return the logits of the next tokens."""
+        self._packed(tree)
+        self.commits = self._cache.can_commit_part
+        self._cache.commit(path)
+        return on_host(self._network(mx.array(tokens)[None], cache=self._cache.layers)[0])
 
 
 def on_host(array: mx.array) -> _Rows:
@@ -174,14 +199,17 @@ def on_host(array: mx.array) -> _Rows:
 
 
 def _try_tree(trial: _Trial, errors: _Errors) -> Capability:
+    # These are also true for NaN.
+    if trial.has_state and not median_error(errors["commit"]) <= errors.limit:
+        return _judge_chain(errors, f"{_STATE} (off by {median_error(errors['commit']):.2g})", commits=False)
     trial.try_tree(errors)
-    error = max(median_error(errors["first"]), median_error(errors["second"]))
-    # This is also true for NaN.
+    kinds = ("first", "second", "branch") if trial.has_state else ("first", "second")
+    error = max(median_error(errors[kind]) for kind in kinds)
     if not error <= errors.limit:
         return _judge_chain(
             errors, f"the logits of a packed tree were not those of its branches (off by {error:.2g} deviations)"
         )
-    for name in ("mask", "position"):
+    for name in ("mask", "position") if trial.has_positions or not trial.has_state else ("mask",):
         if median_error(errors[name]) < _CONTROL * median_error(errors["second"]):
             return _judge_chain(errors, f"the check of trees cannot tell a wrong {name} from a right one")
     trial.try_far(errors)
@@ -193,12 +221,12 @@ def _try_tree(trial: _Trial, errors: _Errors) -> Capability:
     return Capability(DraftKind.TREE)
 
 
-def _judge_chain(errors: _Errors, reason: str) -> Capability:
+def _judge_chain(errors: _Errors, reason: str, commits: bool = True) -> Capability:
     error = median_error(errors["chain"])
     blurred = error > rounding_limit([0.0], errors.dtype) and _CONTROL * error > median_error(errors["before"])
     if blurred or not error <= rounding_limit(errors["stock"], errors.dtype):
         return Capability(DraftKind.NONE, f"tokens fed together gave other logits (off by {error:.2g} deviations)")
-    return Capability(DraftKind.CHAIN, reason)
+    return Capability(DraftKind.CHAIN if commits else DraftKind.FED_AGAIN, reason)
 
 
 def row_errors(actual: npt.NDArray[np.float32], expected: npt.NDArray[np.float32]) -> list[float]:

@@ -1,8 +1,9 @@
-"""The two hooks by which an unmodified mlx-lm model verifies a tree: the rope modules and the trunk.
+"""The hooks by which an unmodified mlx-lm model verifies a tree: rope modules, trunk, and layers with state.
 
 Masks come from the caches (`round_cache`). Positions come from each layer's `rope`, which is called with the cache's
 offset; `mx.fast.rope` takes an array of offsets, one for each batch row, so with the token axis moved to the batch axis
 every packed token gets its own position. The hidden states come from a wrapper around the trunk, in the same call.
+Layers with recurrent or convolutional state are in `state_layers`.
 
 Each hooked object gets a subclass of its own class, so the model's structure and weights stay unchanged. These
 subclasses refer to the hooks, which must not refer to the network: classes are only freed by Python's cycle collector,
@@ -20,6 +21,7 @@ import mlx.core as mx
 import mlx.nn as nn
 
 from rdchat.errors import ModelError
+from rdchat.inference.verification.state_layers import StateLayers, wrap_call
 
 # Keeps the norm of a layer's output from being 0.
 _EPSILON = 1e-6
@@ -48,6 +50,8 @@ class ModelHooks:
         network: An mlx-lm model; its rope modules and its trunk get a subclass that knows this object.
 
     Attributes:
+        states: The layers with recurrent or convolutional state.
+        gives_positions: Whether there are rope modules.
         hidden: (1, n, width): the hidden states of the last call, as `read` requested; at first the trunk's output.
             None before the first call.
     """
@@ -61,9 +65,12 @@ class ModelHooks:
         self._wrapped: set[int] = set()
         self._recording = True
         self.hidden: mx.array | None = None
+        self.states = StateLayers(network)
+        self.gives_positions = False
         for name, module in network.named_modules():
             if "rope" in name.rsplit(".", 1)[-1] and callable(module):
                 self._give_positions(module)
+                self.gives_positions = True
         trunk = _trunk(network)
         if trunk is not None:
             _record(trunk, self._take)
@@ -118,7 +125,7 @@ class ModelHooks:
                 options["offset"] = depths
             return plain(x.transpose(2, 1, 0, 3), *arguments, **options).transpose(2, 1, 0, 3)
 
-        _wrap(module, call)
+        wrap_call(module, call)
 
     def _take(self, trunk: mx.array) -> None:
         if self._recording:
@@ -141,17 +148,7 @@ def _record(module: nn.Module, take: Callable[[mx.array], None]) -> None:
         take(result[0] if isinstance(result, tuple) else result)
         return result
 
-    _wrap(module, call)
-
-
-def _wrap(module: nn.Module, call: Callable[..., Any]) -> None:
-    """Give a module a subclass of its own class that calls `call(plain call, *arguments, **options)`."""
-    plain: Any = type(module)
-
-    def wrapped(self: nn.Module, *arguments: Any, **options: Any) -> Any:
-        return call(partial(plain.__call__, self), *arguments, **options)
-
-    module.__class__ = type(plain.__name__, (plain,), {"__call__": wrapped})
+    wrap_call(module, call)
 
 
 def _trunk(network: nn.Module) -> nn.Module | None:

@@ -19,6 +19,7 @@ from rdchat.inference.verification.round_cache import (
     round_cache,
     take_waits,
 )
+from rdchat.inference.verification.state_round import TreePaths
 
 
 class KVCache:
@@ -93,20 +94,44 @@ class KVCache:
 
     @property
     def has_state(self) -> bool:
-        """Whether some layer has recurrent or convolutional state, which can only follow a chain."""
+        """Whether some layer has recurrent or convolutional state."""
         return any(isinstance(cache, stock.ArraysCache) for cache in self._leaves)
 
     # Rounds; see `round_cache`
 
-    def begin(self, depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
-        """Open a round; see `AttentionRows.begin`."""
+    def begin(
+        self,
+        depths: mx.array | None = None,
+        ancestors: mx.array | None = None,
+        deepest: int = 0,
+        leaves: int = 1,
+    ) -> None:
+        """Open a round; see `AttentionRows.begin`.
+
+        Args:
+            depths: As there.
+            ancestors: As there.
+            deepest: Of a tree: upper bound of the depths.
+            leaves: Of a tree: upper bound of the number of leaves.
+        """
+        paths = None
+        if depths is not None and ancestors is not None and self.has_state:
+            paths = TreePaths(depths, ancestors, deepest, leaves)
         for cache in self._leaves:
-            cache.begin(depths, ancestors)
+            if isinstance(cache, RoundArraysCache):
+                cache.begin(paths)
+            else:
+                cache.begin(depths, ancestors)
+
+    @property
+    def can_commit_part(self) -> bool:
+        """Whether `commit` can keep fewer rows than were fed; see `RoundArraysCache`."""
+        return all(cache.can_commit_part for cache in self._leaves if isinstance(cache, RoundArraysCache))
 
     def commit(self, path: list[int]) -> None:
         """Close the round; keep the rows of `path`, node indices from the root on in ascending order.
 
-        With recurrent state these must be all that were fed.
+        These must be all that were fed unless `can_commit_part`.
         """
         rows = RoundRows.of(path)
         for cache in self._leaves:
@@ -128,7 +153,7 @@ class KVCache:
         """Prepare for `step_back`."""
         for cache in self._leaves:
             if isinstance(cache, RoundArraysCache):
-                cache.begin()
+                cache.save()
 
     def step_back(self) -> None:
         """Take back the one token that was fed since `remember`."""

@@ -4,7 +4,8 @@ A round verifies the packed nodes of a prefix tree in one target call. Every cac
 committed ones and also keeps them in hand. A path that is contiguous in packed order is committed by setting the
 length; otherwise the accepted rows are written again where they belong, as a part of the next call's graph. The buffer
 is never gathered from in the evaluation that writes it, and no view of it is kept, since either makes MLX copy all of
-it. So the cost of a commit does not depend on the context.
+it. So the cost of a commit does not depend on the context. Recurrent state is committed in another way; see
+`state_round`.
 
 Each class replaces one of mlx-lm's, for unmodified models.
 """
@@ -15,6 +16,8 @@ from typing import Any
 
 import mlx.core as mx
 from mlx_lm.models import cache as stock
+
+from rdchat.inference.verification.state_round import StateRound, TreePaths
 
 # Smallest growth of a buffer, in rows.
 _STEP = 256
@@ -103,21 +106,23 @@ class RoundRows:
         count: Number of rows.
         unmoved: Number of the first ones that are contiguous, so that they are where they belong.
         others: Index of the others among the round's rows; a slice costs no launch.
+        last: Index of the last one among the round's rows; -1 without rows.
     """
 
     count: int
     unmoved: int
     others: slice | mx.array | None
+    last: int
 
     @classmethod
     def of(cls, path: list[int]) -> "RoundRows":
         """Return those of a path: node indices from the root on in ascending order."""
         unmoved = next((i for i, node in enumerate(path) if node != i), len(path))
-        others = path[unmoved:]
+        others, last = path[unmoved:], path[-1] if path else -1
         if not others:
-            return cls(len(path), unmoved, None)
-        run = others[-1] - others[0] == len(others) - 1
-        return cls(len(path), unmoved, slice(others[0], others[-1] + 1) if run else mx.array(others))
+            return cls(len(path), unmoved, None, last)
+        run = last - others[0] == len(others) - 1
+        return cls(len(path), unmoved, slice(others[0], last + 1) if run else mx.array(others), last)
 
 
 class AttentionRows:
@@ -307,29 +312,49 @@ class RoundChunkedKVCache(AttentionRows, stock.ChunkedKVCache):
 
 
 class RoundArraysCache(stock.ArraysCache):
-    """Replaces `ArraysCache`: recurrent and convolutional state, which can only be restored whole.
+    """Replaces `ArraysCache`: recurrent and convolutional state.
 
     Models replace the arrays in this list and never write into them, so a copy of the list is a snapshot.
+
+    Attributes:
+        round: The open round; the layer's hook records there what the state is computed from.
     """
 
     def __init__(self, arrays: list[Any]) -> None:
         super().__init__(len(arrays))
         self.cache = arrays
+        self.round: StateRound | None = None
         self._saved: list[Any] = []
 
-    def begin(self, _depths: mx.array | None = None, ancestors: mx.array | None = None) -> None:
-        """Open a round."""
-        assert ancestors is None, "recurrent state follows one chain"
+    def save(self) -> None:
+        """Prepare for `rollback`."""
         self._saved = list(self.cache)
 
-    def commit(self, _rows: RoundRows) -> None:
-        """Keep all rows that were fed; to keep fewer, call `rollback` and feed the accepted tokens again."""
-        self._saved = []
+    def begin(self, paths: TreePaths | None = None) -> None:
+        """Open a round.
+
+        Args:
+            paths: Of its tree; None for a chain.
+        """
+        self.save()
+        self.round = StateRound(paths)
+
+    @property
+    def can_commit_part(self) -> bool:
+        """Whether `commit` can keep fewer rows than were fed: the layer has hooks, and all were fed in one call."""
+        return self.round is not None and self.round.is_complete(self.cache)
+
+    def commit(self, rows: RoundRows) -> None:
+        """Close the round; keep some of its rows, and all of them where a part cannot be kept."""
+        if not rows.count:
+            self.cache = self._saved
+        elif self.round is not None:
+            self.cache = self.round.after(self.cache, rows.count, rows.last)
+        self._saved, self.round = [], None
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""
-        self.cache = self._saved
-        self._saved = []
+        self.commit(RoundRows.of([]))
 
 
 def round_cache(cache: Any) -> Any:

@@ -1,8 +1,8 @@
 """Packs drafts and verifies them: one target call for all packed nodes of a tree, then one path of it is committed.
 
-Models with recurrent state follow chains only and cannot go back to the middle of one. Where only a part of a draft is
-accepted, the state from before the round is restored, and the accepted tokens are fed together with the next round's
-draft. If several rounds in a row end so, the pending tokens are fed in a call of their own.
+Where recurrent state cannot be committed in part, the state from before the round is restored, and the accepted tokens
+are fed together with the next round's draft, a chain. If several rounds in a row end so, the pending tokens are fed in
+a call of their own.
 """
 
 from dataclasses import dataclass, replace
@@ -28,6 +28,7 @@ class PackedTree:
         ancestors: (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included; None
             for a chain, where packed order is plain order.
         deepest: Upper bound of the depths.
+        leaves: Upper bound of the number of leaves, those of padding not counted.
     """
 
     tokens: mx.array
@@ -35,15 +36,15 @@ class PackedTree:
     depths: mx.array
     ancestors: mx.array | None
     deepest: int
+    leaves: int = 1
 
     @classmethod
     def of(cls, tree: PrefixTree, tokens: mx.array | None = None) -> "PackedTree":
         """Pack a tree of known shape, with its own tokens or with `tokens`, (nodes,), perhaps lazy."""
         tokens = mx.array(tree.tokens) if tokens is None else tokens
         ancestors = None if tree.is_chain else mx.array(tree.ancestors())
-        return cls(
-            tokens.astype(mx.int32), mx.array(tree.parents), mx.array(tree.depths), ancestors, int(tree.depths.max())
-        )
+        shape = mx.array(tree.parents), mx.array(tree.depths), ancestors, int(tree.depths.max())
+        return cls(tokens.astype(mx.int32), *shape, leaves=len(set(range(len(tree))) - set(tree.parents.tolist())))
 
     @classmethod
     def chain(cls, tokens: mx.array) -> "PackedTree":
@@ -81,7 +82,8 @@ class PackedTree:
         order = mx.argsort((paths @ steps)[:, 0])
         paths, moved = paths[order[:, None], order[None]], mx.argsort(order)[parents[order]]
         parents, depths = _numbered(moved, mx.sum(paths, axis=1), nodes)
-        return cls(tokens.astype(mx.int32)[order], parents, depths, paths > 0, deepest)
+        leaves = max(tokens.shape[0] - 1, 1)
+        return cls(tokens.astype(mx.int32)[order], parents, depths, paths > 0, deepest, leaves)
 
     def below(self, root: int, vocabulary_size: int) -> "PackedTree":
         """Return the tree with this token as its root and all indices in range, which MLX would not check.
@@ -120,7 +122,7 @@ class PackedTree:
         depths = mx.concatenate([self.depths, mx.zeros((count,), mx.int32)])
         alone = mx.eye(rows, dtype=mx.bool_)[len(self) :]
         ancestors = mx.concatenate([mx.pad(ancestors, [(0, 0), (0, count)]), alone])
-        return PackedTree(tokens, parents, depths, ancestors, self.deepest)
+        return PackedTree(tokens, parents, depths, ancestors, self.deepest, self.leaves)
 
     def __len__(self) -> int:
         return int(self.tokens.shape[0])
@@ -228,16 +230,17 @@ class Verifier:
 
         Args:
             tree: Its root is the last chosen token.
-            rows: Pad the call to this many rows, where that is cheaper; recurrent state takes no padding.
+            rows: Pad the call to this many rows, where that is cheaper. With recurrent state a chain is not padded: it
+                costs less to keep a whole one.
         """
         if len(self._pending) > _MAX_PENDING:
             self.catch_up()
         pending, nodes = len(self._pending), len(tree)
-        tree = tree if self._stateful else tree.padded(rows)
+        tree = tree if self._stateful and tree.ancestors is None else tree.padded(rows)
         tokens = tree.tokens
         chain = tree.ancestors is None
         self._fed = pending + len(tree)
-        self._cache.begin(tree.depths, tree.ancestors)
+        self._cache.begin(tree.depths, tree.ancestors, tree.deepest, tree.leaves)
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
@@ -262,7 +265,7 @@ class Verifier:
         """
         pending = len(self._pending)
         rows = [*range(pending), *(pending + node for node in path)]
-        if self._stateful and len(rows) < self._fed:
+        if len(rows) < self._fed and not self._cache.can_commit_part:
             self.rollback()
             self._pending += tokens
             return

@@ -34,6 +34,7 @@ _NAMED_FILES = 3
 _SUPPORT = {
     DraftKind.TREE: "Fully supported",
     DraftKind.CHAIN: "Supported, one draft per step",
+    DraftKind.FED_AGAIN: "Supported, one draft per step; after a wrong token the right ones are computed again",
     DraftKind.NONE: "Not supported",
 }
 # At a lower speed, in bytes a second, the time left is not shown.

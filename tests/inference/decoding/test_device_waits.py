@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rdchat.inference.api.events import GenerationEvent, ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.api.requests import BeamShape, GenerationRequest
 from rdchat.inference.decoding.accepted_path import LazyPath, accepted_path
 from rdchat.inference.decoding.autoregressive import AutoregressiveIterator
@@ -31,7 +32,15 @@ from tests.inference.device_stand_in import MAX_BUFFERS, DeviceStandIn, DeviceTi
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.draft_pairs import Pair, shared_near
 from tests.inference.fake_heads import fake_head
-from tests.inference.fakes import ask, chains_only, random_drafter, shared_family, shared_llama, with_beams
+from tests.inference.fakes import (
+    ScriptedDrafter,
+    ask,
+    chains_only,
+    random_drafter,
+    shared_family,
+    shared_llama,
+    with_beams,
+)
 from tests.inference.plain_replies import plain
 
 SLOW = DeviceTimes().scaled(100)  # so that the host is always ahead of the device
@@ -126,6 +135,20 @@ def test_the_next_recurrent_draft_is_queued_behind_the_call_before_the_host_wait
         assert steps[call : call + 4] == ["queue target", "build beams", "queue beams", "wait"]
     first = steps.index("build target")
     assert steps[:first] == ["build beams", "queue beams"], "the device drafts while the call is built"
+    assert end.token_ids == plain(model, request).token_ids
+
+
+@pytest.mark.parametrize("name", share(["qwen3_5", "lfm2", "nemotron_h"], 3))
+@pytest.mark.across_rows
+def test_trees_on_recurrent_state_wait_once_a_round(name: str) -> None:
+    """Their commits need to know on which path the last node lies. The last commit is waited for at the reply's end."""
+    model, request = shared_family(name), ask(max_tokens=40, temperature=0, seed=3)
+    assert model.capability.kind is DraftKind.TREE
+    job = job_of(model, request)
+    drafter = ScriptedDrafter(list(plain(model, request).token_ids), 3, 5)
+    end, events = decoding(DeviceStandIn(model.network, times=SLOW), RoundIterator(job, drafter))
+    assert waits(events) - 1 == end.statistics.host_syncs == end.statistics.rounds
+    assert end.statistics.accepted > 0
     assert end.token_ids == plain(model, request).token_ids
 
 

@@ -1,8 +1,9 @@
 """The same seed gives the same text with drafts as without, whatever is drafted and however the reply ends."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import cycle
+from functools import partial
+from itertools import cycle, product
 from typing import Any
 
 import mlx.core as mx
@@ -23,7 +24,7 @@ from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree
 from tests.grids import grid, share
 from tests.inference.fakes import END, ScriptedDrafter, ask, shared_family, shared_llama
-from tests.inference.families import CHAINS, TREES
+from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES
 from tests.inference.plain_replies import ENDING_SEEDS, SAMPLINGS, drafted, plain
 
 pytestmark = pytest.mark.across_rows
@@ -66,6 +67,30 @@ def test_drafts_do_not_change_the_text_of_other_families(name: str, temperature:
     model = shared_family(name)
     width = 4 if model.capability.kind is DraftKind.TREE else 1
     check_same(model, ask(seed=5, max_tokens=20, temperature=temperature, top_p=1), width, 5)
+
+
+@pytest.mark.parametrize(("name", "temperature", "width"), share(product([*HYBRIDS, *FED_AGAIN], [0, 0.9], [1, 4]), 9))
+def test_drafts_do_not_change_the_text_of_models_with_state(name: str, temperature: float, width: int) -> None:
+    """A part of nearly every chain is rejected, and of every tree a branch."""
+    model = shared_family(name)
+    assert model.capability.kind is (DraftKind.TREE if name in HYBRIDS else DraftKind.FED_AGAIN)
+    width = width if name in HYBRIDS else 1
+    end = check_same(model, ask(seed=5, max_tokens=30, temperature=temperature), width, 5)
+    assert end.statistics.accepted > 3 or end.finish_reason is FinishReason.EOS
+
+
+@pytest.mark.parametrize("length", share(range(1, 9), 3))
+def test_max_tokens_cut_inside_a_tree_of_a_model_with_state(length: int) -> None:
+    check_same(shared_family("qwen3_5"), ask(seed=3, temperature=1, max_tokens=length), 3, 5)
+
+
+@pytest.mark.parametrize("name", share(["qwen3_5", "lfm2", "nemotron_h"]))
+def test_stop_strings_in_trees_of_models_with_state(name: str) -> None:
+    model = shared_family(name)
+    text = plain(model, ask(seed=3, temperature=1, max_tokens=24)).text
+    for start in range(1, 20, 6):
+        end = check_same(model, ask(seed=3, temperature=1, max_tokens=24, stop=(text[start : start + 3],)), 3, 5)
+        assert end.finish_reason is FinishReason.STOP_STRING
 
 
 @pytest.mark.slow
@@ -162,8 +187,9 @@ def cancelling(events: Iterator[GenerationEvent], iterator: RoundIterator, index
             iterator.cancel()
 
 
-def test_cancel_takes_effect_within_a_round() -> None:
-    model, request = shared_llama(), ask(temperature=1, max_tokens=50)
+@pytest.mark.parametrize("make", [shared_llama, partial(shared_family, "qwen3_5")], ids=["llama", "qwen3_5"])
+def test_cancel_takes_effect_within_a_round(make: Callable[[], LoadedModel]) -> None:
+    model, request = make(), ask(seed=3, temperature=1, max_tokens=50)
     reply = list(plain(model, request).token_ids)
     job = ReplyJob.fresh(model, model.encode_chat(request.messages, False), request)
     iterator = RoundIterator(job, ScriptedDrafter(reply, 2, 5))
@@ -201,8 +227,9 @@ def test_events_say_what_was_drafted_and_traces_show_the_tree() -> None:
     assert any(len(members) > 2 for members in rounds)
 
 
-def test_an_exception_in_a_round_leaves_no_cache() -> None:
-    model, request = shared_llama(), ask(temperature=1)
+@pytest.mark.parametrize("make", [shared_llama, partial(shared_family, "qwen3_5")], ids=["llama", "qwen3_5"])
+def test_an_exception_in_a_round_leaves_no_cache(make: Callable[[], LoadedModel]) -> None:
+    model, request = make(), ask(temperature=1)
 
     class Failing(ScriptedDrafter):
         def propose(self, root: int, limit: int) -> Draft:
@@ -213,7 +240,7 @@ def test_an_exception_in_a_round_leaves_no_cache() -> None:
     with pytest.raises(LookupError, match="fell over"):
         list(iterator)
     assert job.cache.tokens == []
-    assert all(layer.offset == 0 for layer in job.cache.layers)
+    assert all(getattr(layer, "offset", 0) == 0 for layer in job.cache.layers)
 
 
 def test_the_tiny_model_verifies_trees() -> None:

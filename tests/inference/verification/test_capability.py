@@ -1,6 +1,7 @@
 """The kind of draft each family of models takes, found by trying, whatever the device's rounding."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import cycle, product
 from typing import Any
 
@@ -15,8 +16,9 @@ from rdchat.inference.api.model_facts import DraftKind
 from rdchat.inference.verification import capability as capability_module
 from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.hooks import ModelHooks
+from rdchat.inference.verification.state_round import TreePaths, _Recursion
 from tests.grids import share
-from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
+from tests.inference.families import CHAINS, FED_AGAIN, HYBRIDS, TREES, VOCABULARY, network_of
 from tests.inference.rounding import rounding_by_rows
 
 NARROW = ("float16", "bfloat16", "4bit")
@@ -29,11 +31,35 @@ def test_families_that_take_trees(name: str, options: dict[str, Any]) -> None:
     hooks = ModelHooks(network)
     capability = check_capability(network, hooks, VOCABULARY)
     assert (capability.kind, capability.reason) == (DraftKind.TREE, "")
-    if name == "gemma3n":  # its trunk returns logits
+    if name in {"gemma3n", "mamba2"}:  # the trunk of one returns logits, the other's has another name
         assert hooks.hidden is None
     else:
         assert hooks.hidden is not None
         assert hooks.hidden.shape == (1, 6, 64)  # one for every packed token
+
+
+@pytest.mark.parametrize("name", share([*HYBRIDS, *FED_AGAIN], 5))
+def test_families_with_state_take_trees_unless_they_run_a_recurrence_of_their_own(name: str) -> None:
+    network = network_of(*(HYBRIDS | FED_AGAIN)[name])
+    hooks = ModelHooks(network)
+    capability = check_capability(network, hooks, VOCABULARY)
+    assert capability.kind is (DraftKind.TREE if name in HYBRIDS else DraftKind.FED_AGAIN), capability.reason
+    assert hooks.states.recorded is (name in HYBRIDS)
+
+
+@pytest.mark.parametrize("harm", ["branch", "commit"])
+@pytest.mark.across_rows
+def test_wrong_commits_of_state_are_found_out(harm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = network_of(*HYBRIDS["qwen3_5"])
+    if harm == "branch":
+        monkeypatch.setattr(TreePaths, "path_of", lambda _paths, _node: 0)
+    else:
+        after = _Recursion.after
+        monkeypatch.setattr(_Recursion, "after", lambda self, cut: after(self, replace(cut, count=cut.count - 1)))
+    hooks = ModelHooks(network)
+    capability = check_capability(network, hooks, VOCABULARY)
+    assert capability.kind is (DraftKind.CHAIN if harm == "branch" else DraftKind.FED_AGAIN)
+    assert hooks.states.recorded is (harm == "branch")
 
 
 @pytest.mark.parametrize(("name", "options"), share(CHAINS.values(), 6), ids=CHAINS.keys())

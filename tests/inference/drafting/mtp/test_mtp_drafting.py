@@ -22,7 +22,6 @@ from tests.inference.plain_replies import drafted_by_beams, plain
 pytestmark = pytest.mark.across_rows
 
 TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
-HYBRIDS = {"qwen3_5", "qwen3_5_moe", "qwen3_next"}
 
 
 def test_all_families_that_are_read_have_a_case() -> None:
@@ -33,9 +32,9 @@ def test_all_families_that_are_read_have_a_case() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "temperature"), share(product(CASES, (0, 0.9)), 20))
 def test_the_text_is_that_of_plain_decoding(case: str, temperature: float) -> None:
-    """As trees, or as chains where the target keeps recurrent state; the second time with what the memory holds."""
+    """As trees and chains, also with recurrent state in the target; the second time with what the memory holds."""
     model = golden_target(case)
-    assert model.capability.kind is (DraftKind.CHAIN if case in HYBRIDS else DraftKind.TREE)
+    assert model.capability.kind is DraftKind.TREE
     drafters = HeadModel(model, load_drafter(golden_folder(case), model))
     request = ask(temperature=temperature, max_tokens=16, seed=2)
     for shape in (TREE, CHAIN):

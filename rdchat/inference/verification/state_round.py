@@ -1,0 +1,223 @@
+"""A round on a layer with recurrent or convolutional state: its inputs are recorded, so that a path can be committed.
+
+A layer of mlx-lm changes its state at two places: a causal convolution keeps a window of its last inputs, and a
+recurrence folds each row into a matrix. A round records the inputs of both. After it, the window is a slice of what the
+convolution read, and the matrix comes from the recurrence alone, run again over the accepted rows. No token is fed to
+the model again. Inputs are recorded and not states, since the state after each row takes megabytes a layer.
+
+In a tree the convolution reads, for each node, the last inputs along its path, and the recurrence runs along all paths
+from the root to a leaf, as a batch. The rows of a path are computed in order, as token by token.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from rdchat.inference.verification.fetch import fetch
+
+# Inputs by row, each (batch, rows, ...).
+type Rows = tuple[mx.array, ...]
+# From rows and the state before them to their outputs, (batch, rows, ...), and the state after them.
+type Recurrence = Callable[[Rows, mx.array | None], tuple[mx.array, mx.array]]
+# The same, for the state alone.
+type StateAfter = Callable[[Rows, mx.array | None], mx.array]
+
+
+class TreePaths:
+    """The paths of a tree from the root to its leaves, as lazy indices of fixed shapes; made once for all layers.
+
+    Nodes that are not below the root, as those of padding, are on no path. They read the root's row.
+
+    Args:
+        depths: (nodes,) int32 distance of each node from the root.
+        ancestors: (nodes, nodes) bool: whether node j lies on the way from the root to node i, i itself included.
+        deepest: Upper bound of the depths.
+        leaves: Upper bound of the number of leaves.
+
+    Attributes:
+        rows: (leaves, deepest + 1) node at each depth of each path; behind a path's end the root.
+
+    Example: the parents `[-1, 0, 1, 0]`, with two leaves, give the rows `[[0, 1, 2], [0, 3, 0]]`. Two rows of inputs
+    before the root have the indices 0 and 1, so a kernel of 3 reads `[[0, 1, 2], [1, 2, 3], [2, 3, 4], [1, 2, 5]]`.
+    """
+
+    def __init__(self, depths: mx.array, ancestors: mx.array, deepest: int, leaves: int) -> None:
+        nodes = mx.arange(depths.shape[0])
+        is_leaf = ancestors[:, 0] & (mx.sum(ancestors, axis=0) == 1)
+        paths = ancestors[mx.argsort(mx.where(is_leaf, nodes, nodes + nodes.shape[0]))[:leaves]]
+        at_depth = paths[:, None] & (depths == mx.arange(deepest + 1)[:, None])
+        self.rows = mx.argmax(at_depth.astype(mx.uint8), axis=-1).astype(mx.int32)
+        self._depths = depths
+        # (nodes,) the first path that has each node.
+        self._path_of = mx.argmax(paths.astype(mx.uint8), axis=0).astype(mx.int32)
+        self._cells = self._path_of * (deepest + 1) + depths
+        self._windows: dict[int, mx.array] = {}
+
+    def windows(self, kernel: int) -> mx.array:
+        """Return for each node the inputs that a kernel reads, (nodes, kernel): indices behind a window of inputs."""
+        if kernel not in self._windows:
+            steps = self._depths[:, None] + mx.arange(1 - kernel, 1)
+            nodes = mx.take_along_axis(self.rows[self._path_of], mx.maximum(steps, 0), axis=1)
+            self._windows[kernel] = mx.where(steps < 0, steps, nodes) + (kernel - 1)
+        return self._windows[kernel]
+
+    def by_node(self, outputs: mx.array) -> mx.array:
+        """Return the outputs of the paths' rows, (leaves, deepest + 1, ...), by node: (1, nodes, ...)."""
+        return mx.take(outputs.flatten(0, 1), self._cells, axis=0)[None]
+
+    def path_of(self, node: int) -> int:
+        """Return the index of a path with this node; the indices are evaluated with the round."""
+        return int(fetch(self._path_of)[node])
+
+
+@dataclass(frozen=True, slots=True)
+class _Cut:
+    """The accepted rows of a round.
+
+    Attributes:
+        count: Number of rows.
+        last: In a tree the last node; in a chain 0.
+        path: In a tree the path of that node; in a chain 0.
+        start: First input of the window that follows the rows.
+    """
+
+    count: int
+    last: int
+    path: int
+    start: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Window:
+    """What a convolution read: (1, kernel - 1 + rows, channels), or in a tree (nodes, kernel, channels)."""
+
+    inputs: mx.array
+    kernel: int
+
+    def after(self, cut: _Cut) -> mx.array:
+        """Return the window after the accepted rows, (1, kernel - 1, channels)."""
+        return self.inputs[cut.last : cut.last + 1, cut.start : cut.start + self.kernel - 1]
+
+
+@dataclass(frozen=True, slots=True)
+class _Recursion:
+    """A call of a recurrence.
+
+    Attributes:
+        rows: Its inputs: one batch entry, or in a tree one for each path.
+        state: The state before it.
+        result: The state that it returned.
+        state_after: Computes the state after other rows.
+    """
+
+    rows: Rows
+    state: mx.array | None
+    result: mx.array
+    state_after: StateAfter
+
+    def after(self, cut: _Cut) -> mx.array:
+        """Return the state after the accepted rows."""
+        return self.state_after(tuple(part[cut.path : cut.path + 1, : cut.count] for part in self.rows), self.state)
+
+
+class StateRound:
+    """What one layer computed its state from in an open round.
+
+    Args:
+        paths: Of the round's tree; None for a chain.
+    """
+
+    def __init__(self, paths: TreePaths | None = None) -> None:
+        self._paths = paths
+        self._windows: list[_Window] = []
+        self._recursions: list[_Recursion] = []
+        # Rows of the recorded call.
+        self._rows = 0
+
+    def convolve(self, convolution: Callable[[mx.array], mx.array], inputs: mx.array, kernel: int) -> mx.array:
+        """Return what a causal convolution makes of its inputs, and record them.
+
+        Args:
+            convolution: The layer's own, which pads nothing.
+            inputs: (1, kernel - 1 + rows, channels): the saved window, then the rows.
+            kernel: Its length.
+
+        Returns:
+            (1, rows, channels).
+        """
+        rows = inputs.shape[1] - kernel + 1
+        # The state after a call of one row is kept or rolled back.
+        if rows == 1:
+            return convolution(inputs)
+        self._rows = rows
+        if self._paths is None:
+            self._windows.append(_Window(inputs, kernel))
+            return convolution(inputs)
+        inputs = mx.take(inputs.squeeze(0), self._paths.windows(kernel), axis=0)
+        self._windows.append(_Window(inputs, kernel))
+        return convolution(inputs).reshape(1, rows, -1)
+
+    def recur(
+        self, rows: Rows, state: mx.array | None, recurrence: Recurrence, state_after: StateAfter
+    ) -> tuple[mx.array, mx.array]:
+        """Return the outputs, (1, rows, ...), and the state that a recurrence makes of rows, and record its inputs.
+
+        Args:
+            rows: Its inputs by row, each (1, rows, ...).
+            state: The state before them, (1, ...); None for the first.
+            recurrence: The layer's own.
+            state_after: Computes the state alone.
+        """
+        if rows[0].shape[1] == 1:
+            return recurrence(rows, state)
+        self._rows = rows[0].shape[1]
+        if self._paths is None:
+            out, result = recurrence(rows, state)
+        else:
+            paths = self._paths.rows
+            rows = tuple(mx.take(part.squeeze(0), paths, axis=0) for part in rows)
+            before = None if state is None else mx.broadcast_to(state, (paths.shape[0], *state.shape[1:]))
+            out, results = recurrence(rows, before)
+            out, result = self._paths.by_node(out), results[:1]
+        self._recursions.append(_Recursion(rows, state, result, state_after))
+        return out, result
+
+    def is_complete(self, arrays: Sequence[mx.array | None]) -> bool:
+        """Return whether the inputs of all of a layer's state are recorded.
+
+        Args:
+            arrays: The layer's state after the call.
+        """
+        return self._parts(arrays) is not None
+
+    def after(self, arrays: Sequence[mx.array | None], count: int, last: int) -> list[mx.array | None]:
+        """Return the layer's state after the accepted rows.
+
+        Args:
+            arrays: The layer's state after the call. It is returned for a chain that is accepted whole.
+            count: Number of the rows, at least one.
+            last: The last one's node.
+        """
+        parts = self._parts(arrays)
+        if parts is None or (self._paths is None and count == self._rows):
+            return [*arrays]
+        path = None if self._paths is None else self._paths.path_of(last)
+        cut = _Cut(count, 0, 0, count) if path is None else _Cut(count, last, path, 1)
+        return [part.after(cut) for part in parts]
+
+    def _parts(self, arrays: Sequence[mx.array | None]) -> list[_Window | _Recursion] | None:
+        """Return the record of each array: a recurrence's by its result, the convolutions' in order; None if one lacks.
+
+        A layer that was called twice has too many records.
+        """
+        made = {id(recursion.result): recursion for recursion in self._recursions}
+        if len(arrays) != len(self._windows) + len(made):
+            return None
+        windows, parts = iter(self._windows), list[_Window | _Recursion]()
+        for array in arrays:
+            part = made.get(id(array)) or next(windows, None)
+            if part is None:
+                return None
+            parts.append(part)
+        return parts
