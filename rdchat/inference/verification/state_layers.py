@@ -50,6 +50,7 @@ class StateLayers:
         network: An mlx-lm model; these layers and their convolutions get subclasses.
 
     Attributes:
+        found: Whether there are any.
         recorded: Whether rounds record the layers' inputs. If not, an accepted part of a draft is fed again.
     """
 
@@ -62,6 +63,7 @@ class StateLayers:
         layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
         for layer in layers:
             _StateLayer(self, layer)
+        self.found = bool(layers)
 
 
 class _StateLayer:

@@ -53,6 +53,8 @@ class TreePaths:
         self._path_of = mx.argmax(paths.astype(mx.uint8), axis=0).astype(mx.int32)
         self._cells = self._path_of * (deepest + 1) + depths
         self._windows: dict[int, mx.array] = {}
+        # The same as `_path_of`, on the host.
+        self._on_host: list[int] = []
 
     def windows(self, kernel: int) -> mx.array:
         """Return for each node the inputs that a kernel reads, (nodes, kernel): indices behind a window of inputs."""
@@ -68,7 +70,8 @@ class TreePaths:
 
     def path_of(self, node: int) -> int:
         """Return the index of a path with this node; the indices are evaluated with the round."""
-        return int(fetch(self._path_of)[node])
+        self._on_host = self._on_host or fetch(self._path_of).tolist()
+        return self._on_host[node]
 
 
 @dataclass(frozen=True, slots=True)

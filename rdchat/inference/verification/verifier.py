@@ -96,6 +96,35 @@ class PackedTree:
         tokens, parents, depths = _below(self.tokens, self.parents, self.depths, limits)
         return replace(self, tokens=tokens, parents=parents, depths=depths)
 
+    def with_leaves(self, limit: int) -> "PackedTree":
+        """Return the tree with at most `limit` leaves; nodes behind them repeat the last one, and are never accepted.
+
+        Recurrent state is computed along each path to a leaf, so the bound of a lazy tree decides what that costs.
+
+        Args:
+            limit: At least 1. The nodes must be numbered depth-first.
+
+        Example: the tokens `[5, 7, 8, 9, 6]` with the parents `[-1, 0, 1, 0, 0]` have three leaves; `with_leaves(2)`
+        has the tokens `[5, 7, 8, 9, 9]` and the same parents.
+        """
+        paths = self.ancestors
+        if paths is None or limit >= self.leaves:
+            return self
+        nodes = mx.array(np.arange(len(self), dtype=np.int32))
+        is_leaf = (mx.sum(paths, axis=0) == 1).astype(mx.int32)
+        passed = mx.cumsum(is_leaf)
+        last = mx.argmax(passed >= limit)
+        source = mx.where(passed - is_leaf < limit, nodes, last.astype(mx.int32))
+        repeated = (paths[last] & (nodes != last)) | (nodes[:, None] == nodes)
+        return replace(
+            self,
+            tokens=self.tokens[source],
+            parents=self.parents[source],
+            depths=self.depths[source],
+            ancestors=mx.where((source == nodes)[:, None], paths, repeated),
+            leaves=limit,
+        )
+
     def padded(self, rows: int) -> "PackedTree":
         """Return the tree padded to `rows` nodes, since some numbers of rows are cheaper than smaller ones.
 

@@ -3,6 +3,8 @@
 import mlx.core as mx
 import numpy as np
 
+from rdchat.inference.decoding.accepted_path import accepted_path
+from rdchat.inference.verification.prefix_tree import PrefixTree
 from rdchat.inference.verification.verifier import PackedTree
 
 
@@ -45,3 +47,33 @@ def test_a_tree_that_is_deeper_than_was_said_is_not_sound() -> None:
         ).below(0, size)
         host = tree.fetch()
         assert host.is_sound == np.array_equal(np.array(tree.ancestors), host.ancestors())
+
+
+def test_the_worked_example_of_with_leaves() -> None:
+    tree = PackedTree.of(
+        PrefixTree(*(np.array(c, np.int32) for c in ([5, 7, 8, 9, 6], [-1, 0, 1, 0, 0], [0, 1, 2, 1, 1])))
+    )
+    limited = tree.with_leaves(2)
+    assert (limited.tokens.tolist(), limited.parents.tolist()) == ([5, 7, 8, 9, 9], [-1, 0, 1, 0, 0])
+    assert tree.with_leaves(3) is tree
+
+
+def test_nodes_behind_the_last_leaf_repeat_it() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(100):
+        size, limit = int(rng.integers(2, 24)), int(rng.integers(1, 9))
+        parents = mx.array([-1, *(int(rng.integers(0, node)) for node in range(1, size))])
+        tree = PackedTree.from_parents(mx.arange(size), parents, mx.array(rng.normal(size=size)), size)
+        limited = tree.with_leaves(limit)
+        before, after = tree.fetch(), limited.fetch()
+        assert after.is_sound
+        assert np.array_equal(np.array(limited.ancestors), after.ancestors())
+        leaves = [node for node in range(size) if node not in before.parents]
+        same = size if len(leaves) <= limit else leaves[limit - 1] + 1
+        assert (after.tokens[:same] == before.tokens[:same]).all()
+        assert (after.parents[:same] == before.parents[:same]).all()
+        last = leaves[min(limit, len(leaves)) - 1]
+        assert (after.tokens[same:] == before.tokens[last]).all()
+        assert (after.parents[same:] == before.parents[last]).all()
+        chosen = before.tokens[np.minimum(np.arange(size) + 1, size - 1)]  # the likeliest path
+        assert accepted_path(after, chosen) == [node for node in accepted_path(before, chosen) if node < same]
