@@ -82,9 +82,9 @@ class _StateLayer:
         wrap_call(module, self._call)
 
     def _call(self, plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-        caches = (each for each in (*arguments, *options.values()) if isinstance(each, RoundArraysCache))
-        cache = next(caches, None)
-        self._round = cache.round if cache is not None and self._layers.recorded else None
+        for each in (*arguments, *options.values()) if self._layers.recorded else ():
+            if isinstance(each, RoundArraysCache):
+                self._round = each.round
         try:
             return plain(*arguments, **options)
         finally:
