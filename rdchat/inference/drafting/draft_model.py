@@ -154,7 +154,6 @@ class DraftModelDrafter(Drafter):
         self._ranker = CandidateRanker(sampling, seed, draft.shared_tokens)
         self._chooser = chooser
         self._seen = chooser.seen(prompt, draft.end_tokens) if chooser.needs_seen else None
-        self._stateful = draft.cache.has_state
 
     @override
     def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
@@ -187,6 +186,7 @@ class DraftModelDrafter(Drafter):
             seen = self._with_tokens(seen, token)
             ranked.append(self._rank(self._feed(token), step, seen))
             self._fed.append(token)
+            self._cache.mark()
         return Draft(pack(root, ranked), finite=mx.all(mx.stack(self._finite)))
 
     @override
@@ -255,12 +255,9 @@ class DraftModelDrafter(Drafter):
         return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
     def _end_round(self, accepted: list[int]) -> None:
-        """Keep the rows of accepted tokens; a model with recurrent state returns to the root and reads them again."""
-        if self._stateful and len(accepted) < len(self._fed):
-            self._cache.rollback()
-        else:
-            self._cache.commit(list(range(len(accepted))))
-            self._cache.tokens += accepted
+        """Keep the rows of accepted tokens."""
+        self._cache.commit(list(range(len(accepted))))
+        self._cache.tokens += accepted
         self._open = False
 
 

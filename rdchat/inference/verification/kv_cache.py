@@ -123,6 +123,12 @@ class KVCache:
             else:
                 cache.begin(depths, ancestors)
 
+    def mark(self) -> None:
+        """Note the state after each call of a round with one row a call, so that a part of them can be committed."""
+        for cache in self._leaves:
+            if isinstance(cache, RoundArraysCache):
+                cache.mark()
+
     @property
     def can_commit_part(self) -> bool:
         """Whether `commit` can keep fewer rows than were fed; see `RoundArraysCache`."""

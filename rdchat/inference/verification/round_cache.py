@@ -325,6 +325,8 @@ class RoundArraysCache(stock.ArraysCache):
         self.cache = arrays
         self.round: StateRound | None = None
         self._saved: list[Any] = []
+        # The state after each call of an open round that was marked.
+        self._marked: list[list[Any]] = []
 
     def save(self) -> None:
         """Prepare for `rollback`."""
@@ -337,20 +339,26 @@ class RoundArraysCache(stock.ArraysCache):
             paths: Of its tree; None for a chain.
         """
         self.save()
-        self.round = StateRound(paths)
+        self.round, self._marked = StateRound(paths), []
+
+    def mark(self) -> None:
+        """Note the state after a call of one row, so that `commit` can end with it."""
+        self._marked.append(list(self.cache))
 
     @property
     def can_commit_part(self) -> bool:
-        """Whether `commit` can keep fewer rows than were fed: the layer has hooks, and all were fed in one call."""
-        return self.round is not None and self.round.is_complete(self.cache)
+        """Whether `commit` can keep fewer rows than were fed: by marks, or where hooks recorded the one call."""
+        return bool(self._marked) or (self.round is not None and self.round.is_complete(self.cache))
 
     def commit(self, rows: RoundRows) -> None:
         """Close the round; keep some of its rows, and all of them where a part cannot be kept."""
         if not rows.count:
             self.cache = self._saved
+        elif self._marked:
+            self.cache = self._marked[rows.count - 1]
         elif self.round is not None:
             self.cache = self.round.after(self.cache, rows.count, rows.last)
-        self._saved, self.round = [], None
+        self._saved, self._marked, self.round = [], [], None
 
     def rollback(self) -> None:
         """Close the round; keep none of it."""

@@ -152,17 +152,26 @@ def test_rows_of_a_window_survive_a_buffer_that_grows_within_a_round() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["mamba2", "lfm2"])
-def test_a_draft_model_with_recurrent_state_reads_accepted_tokens_again(family: str) -> None:
+def test_a_draft_model_with_recurrent_state_reads_no_accepted_token_again(
+    family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     target, draft = recurrent(family), recurrent(family)
     request = ask(temperature=1.0, top_p=1.0, max_tokens=41)
     end = Pair.of(target, draft).reply(request, CHAIN)
     assert end.statistics.acceptance_rate == 1
     attentive = shared_llama()
-    pair = Pair.of(attentive, draft)
+    pair, rows, feed = Pair.of(attentive, draft), list[int](), DraftModelDrafter._feed
+
+    def noted(self: DraftModelDrafter, tokens: mx.array) -> mx.array:
+        rows.append(len(tokens))
+        return feed(self, tokens)
+
+    monkeypatch.setattr(DraftModelDrafter, "_feed", noted)
     for seed in range(4):
         request = ask(temperature=1.0, seed=seed)
         assert pair.reply(request, TREE).token_ids == plain(attentive, request).token_ids
         pair.assert_in_step()
+    assert max(rows) == 2, "a root behind a token that was accepted last and is not read yet"
 
 
 def recurrent(family: str) -> LoadedModel:

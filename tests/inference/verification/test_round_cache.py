@@ -272,6 +272,20 @@ def test_state_is_put_back_by_reference_and_kept_after_a_commit() -> None:
     assert cache[0].item() == 5
 
 
+def test_state_goes_back_to_a_call_that_was_marked() -> None:
+    cache = RoundArraysCache([mx.array([1.0])])
+    for count, expected in enumerate((1, 2, 3, 4)):
+        cache.cache = [mx.array([1.0])]
+        cache.begin()
+        for value in (2.0, 3.0, 4.0):
+            cache[0] = mx.array([value])
+            cache.mark()
+        assert cache.can_commit_part
+        cache.commit(RoundRows.of([*range(count)]))
+        assert cache[0].item() == expected
+        assert not cache.can_commit_part
+
+
 def test_which_caches_hold_state_and_which_can_step_back() -> None:
     attention = [stock.KVCache(), stock.CacheList(stock.KVCache())]
     mixed = [*attention, stock.CacheList(stock.ArraysCache(2))]
