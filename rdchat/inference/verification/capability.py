@@ -2,7 +2,7 @@
 
 A tree of six nodes is verified in one call and compared with its two chains, fed token by token through stock caches.
 A chain of six nodes shows how much of the difference is rounding. As a control, the same tree with a plain causal mask,
-or without its positions, must give other logits. With recurrent state a part of the chain, and a branch of the tree, is
+or with wrong positions, must give other logits. With recurrent state a part of the chain, and a branch of the tree, is
 committed too, and the next tokens' logits are compared.
 
 Some families read positions outside their rope, and scale attention in steps of some thousand tokens. A packed tree is
@@ -37,6 +37,8 @@ from rdchat.inference.verification.verifier import PackedTree
 _PROMPT = 11
 # A multiple of 2^n: a family that changes something every 2^n tokens changes it here.
 _FAR = 2**15
+# Wrong positions are so many apart. With those of packed order, which are off by two, some hybrids differ too little.
+_SPREAD = 50
 # The error of a control must be so many times larger.
 _CONTROL = 4
 _STATE = "its layers keep state that cannot go back to the middle of a draft"
@@ -89,7 +91,7 @@ class _Errors(defaultdict[str, list[float]]):
 
     `stock`: a chain of six in one call, through mlx-lm's own caches. `chain`: the same through caches with rounds.
     `first`: the tree's rows of its first branch. `second`: the rows that only its second branch has. `mask`,
-    `position`: `second` without the tree's mask, and without its positions. `before`: the same tokens after another
+    `position`: `second` without the tree's mask, and with wrong positions. `before`: the same tokens after another
     prefix, to show the effect of a wrong prefix. `far`: the second branch far into a text, compared with a chain there.
     `commit`, `branch`: with recurrent state, the rows after a part of the chain or a branch of the tree was committed.
 
@@ -151,7 +153,7 @@ class _Trial:
         errors["first"] += row_errors(tree[:4], self._along_chain[:4])
         errors["second"] += row_errors(tree[4:], second)
         errors["mask"] += row_errors(self._packed(self._tree, mask=False)[4:], second)
-        errors["position"] += row_errors(self._packed(self._tree, positions=False)[4:], second)
+        errors["position"] += row_errors(self._packed(self._tree, spread=_SPREAD)[4:], second)
         if self.has_state:
             after = self._committed(self._tree, [0, 1, 4, 5], self._branch.tokens[4:])
             errors["branch"] += row_errors(after, self._along_branch[4:])
@@ -175,8 +177,8 @@ class _Trial:
         self._network(mx.array([self._prompt]), cache=caches)
         return on_host(self._network(mx.array(tokens)[None], cache=caches)[0])
 
-    def _packed(self, tree: PrefixTree, mask: bool = True, positions: bool = True, start: int = 0) -> _Rows:
-        """Feed the prompt, from position `start` on, and the tree; return the tree's logits."""
+    def _packed(self, tree: PrefixTree, mask: bool = True, spread: int = 1, start: int = 0) -> _Rows:
+        """Feed the prompt, from position `start` on, and the tree, `spread` positions a level; return its logits."""
         self._cache = cache = KVCache(self._network)
         for leaf in leaves(cache.layers) if start else ():
             if isinstance(leaf, AttentionRows):
@@ -184,7 +186,7 @@ class _Trial:
         self._network(mx.array([self._prompt]), cache=cache.layers)
         packed = PackedTree.of(tree)
         cache.begin(packed.depths, packed.ancestors if mask else None, packed.deepest, packed.leaves)
-        with self._hooks.packed(packed.depths if positions and not tree.is_chain else None):
+        with self._hooks.packed(None if tree.is_chain else packed.depths * spread):
             return on_host(self._network(packed.tokens[None], cache=cache.layers)[0])
 
     def _committed(self, tree: PrefixTree, path: list[int], tokens: npt.NDArray[np.int32]) -> _Rows:

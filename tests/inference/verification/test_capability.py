@@ -167,14 +167,15 @@ def test_a_model_that_cannot_be_fed_so_is_found_out_however_rows_round(
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "dtype"), share(zip([n for n in (*TREES, *CHAINS) if n not in FAINT], cycle(NARROW), strict=False), 13)
+    ("name", "dtype"),
+    share(zip([n for n in TREES | HYBRIDS | CHAINS if n not in FAINT], cycle(NARROW), strict=False), 13),
 )
 def test_what_a_family_takes_is_the_same_where_rounding_depends_on_rows(name: str, dtype: str) -> None:
     """Fixed limits refused models whose rows are rounded by other kernels, or whose router picked other experts."""
     with rounding_by_rows():
-        network = network_of(*(TREES | CHAINS)[name], dtype)
+        network = network_of(*(TREES | HYBRIDS | CHAINS)[name], dtype)
         capability = check_capability(network, ModelHooks(network), VOCABULARY)
-    assert capability.kind is (DraftKind.TREE if name in TREES else DraftKind.CHAIN), capability.reason
+    assert capability.kind is (DraftKind.CHAIN if name in CHAINS else DraftKind.TREE), capability.reason
 
 
 @pytest.mark.slow
