@@ -1,17 +1,20 @@
 """Writes what the references of block drafters compute with tiny random weights, for `tests/inference/golden`.
 
 Runs the references' own code on a CPU, in an environment with torch, transformers 5.10.2 (which DeepSpec asks for) and
-safetensors that is not the project's. They are fetched by whoever runs this:
+safetensors that is not the project's. They are fetched by whoever runs this, those whose cases are wanted:
 
     git clone https://github.com/z-lab/dflash
     git clone https://github.com/deepseek-ai/DeepSpec
     git clone https://github.com/vllm-project/speculators
+    git clone https://github.com/sgl-project/SpecForge
+    pip install --no-deps --target mlx-vlm mlx-vlm==0.7.10
     python scripts/golden_block.py --dflash dflash --deepspec DeepSpec --speculators speculators/src \\
-        --out tests/inference/golden
+        --specforge SpecForge --mlx-vlm mlx-vlm --out tests/inference/golden
 
-Each file has a checkpoint as it would be published (tensors under `weights.`, the configuration in the metadata), the
-target's hidden states and tables, and for two blocks, the second after more text, the logits of a whole block along the
-tokens that the reference drafts greedily.
+DFlash 2 needs speculators 0.9 or later; mlx-vlm needs mlx and pillow beside it. Each file has a checkpoint as it would
+be published (tensors under `weights.`, the configuration in the metadata), the target's hidden states and tables, and
+for two blocks, the second after more text, the logits of a whole block along the tokens that the reference drafts
+greedily: of all tokens, or of `candidates`.
 """
 
 import argparse
@@ -24,6 +27,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch.nn.attention.flex_attention import create_mask
@@ -34,8 +38,9 @@ from transformers.models.qwen3.modeling_qwen3 import Qwen3Config, Qwen3RMSNorm, 
 HIDDEN, VOCABULARY, TEXT, MORE = 16, 40, 7, 4
 TARGET_LAYERS, TARGET_DEPTH, BLOCK, MASK, REDUCED = [0, 2], 4, 4, 39, 25
 Tensors = dict[str, Any]
-# ids (1, block), hidden states (1, n, width) of new text, positions of both, cache -> logits and tokens of the block
-Block = Callable[[Any, Any, Any, Any], tuple[Any, Any]]
+# ids (1, block), hidden states (1, n, width) of new text, positions of both, cache -> logits and tokens of the block,
+# perhaps the ids of the logits
+Block = Callable[[Any, Any, Any, Any], tuple[Any, ...]]
 QWEN3: dict[str, Any] = {
     "model_type": "qwen3", "hidden_size": HIDDEN, "intermediate_size": 24, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6,
@@ -54,16 +59,30 @@ LLAMA3 = {
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("dflash", "deepspec", "speculators", "out"):
-        parser.add_argument(f"--{name}", type=Path, required=True)
+    for name in ("dflash", "deepspec", "speculators", "specforge", "mlx-vlm"):
+        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    sys.path[:0] = [str(args.deepspec), str(args.speculators)]
     args.out.mkdir(exist_ok=True)
     torch.set_grad_enabled(False)
-    dflash_cases(args.dflash / "dflash" / "model.py", args.out)
-    deepspec_cases(args.out)
-    gemma_case(args.out)
-    speculators_cases(args.out)
+    sys.path[:0] = [str(path) for path in (args.deepspec, args.speculators) if path]
+    if args.dflash:
+        dflash_cases(args.dflash / "dflash" / "model.py", args.out)
+    if args.deepspec:
+        deepspec_cases(args.out)
+        gemma_case(args.out)
+    if args.speculators:
+        without_package_code(
+            args.speculators, "speculators", "models", "models.dflash", "models.dflash2", "models.dspark"
+        )
+        speculators_cases(args.out)
+        dflash2_case_of_speculators(args.out)
+    if args.specforge:
+        without_package_code(args.specforge, "specforge", "modeling", "modeling.draft", "algorithms.common")
+        domino_cases(args.out)
+    if args.mlx_vlm:
+        without_package_code(args.mlx_vlm, "mlx_vlm", "models", "speculative", "speculative.drafters")
+        dflash2_case_of_mlx_vlm(args.out)
 
 
 def dflash_cases(module: Path, out: Path) -> None:
@@ -186,17 +205,18 @@ def two_blocks(block: Block) -> Tensors:
     for number, (start, end) in enumerate(((0, TEXT), (TEXT, TEXT + MORE))):
         ids = torch.tensor([[5 + 9 * number, *[MASK] * (BLOCK - 1)]])
         positions = torch.arange(start, end + BLOCK)[None]
-        logits, tokens = block(ids, hidden[:, start:end], positions, cache)
+        logits, tokens, *candidates = block(ids, hidden[:, start:end], positions, cache)
         if (surplus := cache.get_seq_length() - end) > 0:
             cache.crop(-surplus)
         outputs |= {f"logits.{number}": logits[0], f"tokens.{number}": tokens[0], f"root.{number}": ids[0, :1]}
         outputs[f"position.{number}"] = torch.tensor([end])
+        if candidates:
+            outputs[f"candidates.{number}"] = candidates[0][0]
     return outputs
 
 
 def speculators_cases(out: Path) -> None:
     """Their forward pass is that of training, so a block is put together here out of their layers and masks."""
-    without_package_code()
     definitions = import_module("speculators.models.dflash.model_definitions")
     heads = import_module("speculators.models.dspark.model_definitions")
     cases: dict[str, dict[str, Any]] = {
@@ -259,6 +279,8 @@ class SpeculatorsBlock:
             rows = layer(hidden_states=rows, target_hidden=context, attention_mask=mask, position_embeddings=positions)
         rows = self.model.norm(rows)
         logits = self.model.lm_head(rows)
+        if hasattr(self.model, "candidate_selector"):
+            return selected(self.model.candidate_selector, logits[:, 1:], rows[:, 1:], ids[0, 0])
         if not hasattr(self.model, "markov_head"):
             return logits[:, 1:], self.ids[logits[:, 1:].argmax(-1)]
         drafted = [ids[0, 0]]
@@ -278,13 +300,179 @@ class SpeculatorsBlock:
         return torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
 
 
-def without_package_code() -> None:
-    """Import modules of speculators without the code of its packages, which loads and registers everything."""
-    root = Path(next(path for path in sys.path if (Path(path) / "speculators").is_dir())) / "speculators"
-    for name in ("", ".models", ".models.dflash", ".models.dspark"):
-        package = types.ModuleType(f"speculators{name}")
-        package.__path__ = [str(root.joinpath(*name.split(".")[1:]))]
-        sys.modules[package.__name__] = package
+def selected(selector: Any, logits: Any, rows: Any, root: Any) -> tuple[Any, Any, Any]:
+    """Return scores, tokens and candidates of a block along DFlash 2's greedy path."""
+    scores, drafted, candidates = [], [root], []
+    for depth in range(logits.shape[1]):
+        ids, scored = selector.select(logits[:, depth], rows[:, depth], drafted[-1][None])
+        drafted.append(ids[0, scored[0].argmax()])
+        scores.append(scored[0])
+        candidates.append(ids[0])
+    return torch.stack(scores)[None], torch.stack(drafted[1:])[None], torch.stack(candidates)[None]
+
+
+DFLASH2 = {"conv_kernel_size": 2, "conv_group_size": 4, "selector_rank": 6, "selector_top_k": 5}
+
+
+def dflash2_case_of_speculators(out: Path) -> None:
+    definitions = import_module("speculators.models.dflash2.model_definitions")
+    layers = {**QWEN3, **PLAIN_ROPE, "layer_types": ["sliding_attention", "full_attention"]}
+    layers |= {"sliding_window": 3, "use_sliding_window": True}
+    config = Qwen3Config(**layers, attn_implementation="eager")
+    model = torch.nn.Module()
+    sizes = {"block_size": BLOCK, "conv_kernel_size": 2, "conv_group_size": 4}
+    model.layers = torch.nn.ModuleList(definitions.Qwen3DFlash2DecoderLayer(config, n, **sizes) for n in range(2))
+    model.norm, model.hidden_norm = Qwen3RMSNorm(HIDDEN), Qwen3RMSNorm(HIDDEN)
+    model.fc = torch.nn.Linear(len(TARGET_LAYERS) * HIDDEN, HIDDEN, bias=False)
+    model.embed_tokens = torch.nn.Embedding(VOCABULARY, HIDDEN)
+    model.lm_head = torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
+    model.candidate_selector = definitions.CandidateSelector(
+        vocab_size=VOCABULARY, hidden_size=HIDDEN, rank=DFLASH2["selector_rank"], top_k=DFLASH2["selector_top_k"]
+    )
+    randomised(model)
+    shape = {
+        **DFLASH2,
+        "speculators_model_type": "dflash2",
+        "transformer_layer_config": layers,
+        "draft_vocab_size": VOCABULARY,
+        "block_size": BLOCK,
+        "aux_hidden_state_layer_ids": [layer + 1 for layer in TARGET_LAYERS],
+        "mask_token_id": MASK,
+        "sliding_window_non_causal": True,
+        "sample_from_anchor": False,
+    }
+    block = SpeculatorsBlock(model, config, torch.arange(VOCABULARY), True)
+    write(out, "speculators_dflash2", model, shape, two_blocks(block))
+
+
+def dflash2_case_of_mlx_vlm(out: Path) -> None:
+    mx, nn = import_module("mlx.core"), import_module("mlx.nn")
+    reference = import_module("mlx_vlm.speculative.drafters.dflash2")
+    cut = {"final_logit_softcapping": 4.0, "output_multiplier": 0.7, "input_embedding_scale": 1.5}
+    shape = {
+        **QWEN3,
+        **PLAIN_ROPE,
+        "is_causal": False,
+        "num_target_layers": TARGET_DEPTH,
+        "architectures": ["DFlash2DraftModel"],
+        "dflash_config": {
+            **DFLASH2,
+            **cut,
+            "block_size": BLOCK,
+            "target_layer_ids": TARGET_LAYERS,
+            "mask_token_id": MASK,
+        },
+    }
+    model = reference.DFlash2DraftModel(reference.ModelConfig.from_dict(shape))
+    generator, weights = np.random.default_rng(5), {}
+
+    def drawn(shape: tuple[int, ...]) -> Any:
+        spread = 0.35 if len(shape) > 1 else 0.2
+        return (spread * generator.standard_normal(shape) + (len(shape) == 1)).astype(np.float16)
+
+    for name, value in import_module("mlx.utils").tree_flatten(model.parameters()):
+        weights[name] = drawn(value.shape)
+    model.load_weights([(name, mx.array(value.astype(np.float32))) for name, value in weights.items()])
+    table, head = drawn((VOCABULARY, HIDDEN)), drawn((VOCABULARY, HIDDEN))
+    model.embed_tokens, model.lm_head = nn.Embedding(VOCABULARY, HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
+    model.embed_tokens.weight, model.lm_head.weight = (mx.array(each.astype(np.float32)) for each in (table, head))
+    caches, top = model.make_cache(), DFLASH2["selector_top_k"]
+
+    def block(ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any, Any]:
+        rows = model._hidden(mx.array(ids.numpy()), mx.array(hidden.numpy()), caches)[:, 1:]
+        logits, scores = model._logits(rows), []
+
+        def proposed(scored: Any) -> Any:
+            scores.append(scored)
+            return mx.argmax(scored, axis=-1)
+
+        sampler = types.SimpleNamespace(sample_proposal=proposed)
+        tokens = model.candidate_selector.select(rows, logits, mx.array(ids[:, 0].numpy()), sampler)
+        candidates = mx.argpartition(logits, -top, axis=-1)[..., -top:]
+        return tuple(
+            torch.tensor(np.array(each)) for each in (mx.stack(scores, 1), tokens.astype(mx.int64), candidates)
+        )
+
+    outputs = two_blocks(block)
+    outputs |= {"target.embeddings": torch.tensor(table), "target.output": torch.tensor(head)}
+    published = {name.removesuffix(".weight") if "codebook" in name else name: weights[name] for name in weights}
+    write(out, "dflash2", {name: torch.tensor(value) for name, value in published.items()}, shape, outputs)
+
+
+def domino_cases(out: Path) -> None:
+    reference = import_module("specforge.modeling.draft.domino")
+    tables = torch.nn.Embedding(VOCABULARY, HIDDEN), torch.nn.Linear(HIDDEN, VOCABULARY, bias=False)
+    table, head = (randomised(part, 7) for part in tables)
+    for name, shifted, prefix, kinds in (
+        ("domino", True, 1, ["full_attention", "full_attention"]),
+        ("domino_masks", False, 0, ["sliding_attention", "full_attention"]),
+    ):
+        shape = {
+            **QWEN3,
+            **PLAIN_ROPE,
+            "layer_types": kinds,
+            "sliding_window": 5,
+            "use_sliding_window": True,
+            "block_size": BLOCK,
+            "num_target_layers": TARGET_DEPTH,
+            "architectures": ["DominoDraftModel"],
+            "emb_dim": 6,
+            "dflash_config": {
+                "target_layer_ids": TARGET_LAYERS,
+                "mask_token_id": MASK,
+                "projector_type": "domino",
+                "pure_draft_prefix_len": prefix,
+                "emb_dim": 6,
+                "gru_hidden_dim": 10,
+                "shift_label": shifted,
+            },
+        }
+        model = randomised(reference.DominoDraftModel(Qwen3Config(**shape, attn_implementation="eager")))
+        outputs = two_blocks(DominoBlock(model, table, head))
+        outputs |= {"target.embeddings": table.weight.half(), "target.output": head.weight.half()}
+        write(out, name, model, shape, outputs)
+
+
+class DominoBlock:
+    """A block behind all the text so far, with the masks of training: those of generation leave windows out."""
+
+    def __init__(self, model: Any, table: Any, head: Any) -> None:
+        self.model, self.table, self.head = model, table, head
+        self.text = torch.zeros(1, 0, len(TARGET_LAYERS) * HIDDEN)
+
+    def __call__(self, ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any]:
+        masks = import_module("specforge.algorithms.common.dflash_family_model")
+        self.text = torch.cat([self.text, hidden], 1)
+        count = self.text.shape[1]
+        anchor = torch.tensor([[count]]), torch.ones(1, 1, dtype=torch.bool), count, BLOCK, "cpu"
+        rows = self.model(
+            target_hidden=self.text,
+            noise_embedding=self.table(ids),
+            position_ids=torch.arange(count + BLOCK)[None],
+            attention_mask={
+                "full_attention": masks.create_dflash_sdpa_mask(*anchor),
+                "sliding_attention": masks.create_dflash_sdpa_mask(*anchor, self.model.config.sliding_window),
+            },
+        )
+        base, tokens, logits, drafted = self.head(rows), ids.clone(), [], []
+        shift = int(self.model.shift_label)
+        for place in range(1 - shift, BLOCK):
+            corrected = self.model.apply_logits_head(
+                base[:, None], prev_token_embeddings=self.table(tokens)[:, None], hidden_states=rows[:, None]
+            )
+            logits.append(corrected[0, 0, place])
+            drafted.append(logits[-1].argmax())
+            if place + shift < BLOCK:
+                tokens[0, place + shift] = drafted[-1]
+        return torch.stack(logits)[None], torch.stack(drafted)[None]
+
+
+def without_package_code(folder: Path, package: str, *parts: str) -> None:
+    """Import a package's modules without the code of its packages, which loads and registers everything."""
+    for name in (package, *(f"{package}.{part}" for part in parts)):
+        module = types.ModuleType(name)
+        module.__path__ = [str(folder.joinpath(*name.split(".")))]
+        sys.modules[name] = module
 
 
 def randomised(model: Any, seed: int = 0) -> Any:
@@ -299,7 +487,8 @@ def randomised(model: Any, seed: int = 0) -> Any:
 
 
 def write(out: Path, name: str, model: Any, config: dict[str, Any], outputs: Tensors) -> None:
-    weights = {f"weights.{key}": value.half() for key, value in model.state_dict().items() if "inv_freq" not in key}
+    held = model if isinstance(model, dict) else model.state_dict()
+    weights = {f"weights.{key}": value.half() for key, value in held.items() if "inv_freq" not in key}
     tensors = {key: value.contiguous() for key, value in {**weights, **outputs}.items()}
     save_file(tensors, out / f"block_{name}.safetensors", {"config": json.dumps(config)})
 

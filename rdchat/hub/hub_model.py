@@ -25,6 +25,7 @@ class PublishedKind(StrEnum):
     EAGLE3 = "EAGLE-3"
     DFLASH = "DFlash"
     DSPARK = "DSpark"
+    DOMINO = "Domino"
     RDCHAT = "Recurrent"
     MODEL = "Smaller model"
 

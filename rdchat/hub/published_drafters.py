@@ -34,6 +34,7 @@ _HEADS = {
     PublishedKind.EAGLE3: (("eagle3", "eagle-3"), re.compile(r"eagle[-_ ]?3", re.IGNORECASE)),
     PublishedKind.DFLASH: (("dflash",), re.compile(r"d-?flash", re.IGNORECASE)),
     PublishedKind.DSPARK: (("dspark",), re.compile(r"d-?spark", re.IGNORECASE)),
+    PublishedKind.DOMINO: (("domino",), re.compile(r"domino", re.IGNORECASE)),
     PublishedKind.RDCHAT: (("rdchat",), re.compile(r"rdchat|redrafter|recurrent-?draft", re.IGNORECASE)),
 }
 

@@ -68,20 +68,21 @@ class PathScorer:
         keys = noise_keys(self._seed, range(root.position + 1, root.position + 1 + root.latest + count))
         return keys if root.later is None else keys[root.later + mx.array(np.arange(count, dtype=np.int32))]
 
-    def scored(self, logits: mx.array, keys: mx.array) -> mx.array:
+    def scored(self, logits: mx.array, keys: mx.array, ids: mx.array | None = None) -> mx.array:
         """Return the scores by which tokens are chosen, not yet normalised within a beam.
 
         Args:
-            logits: (beams, draft_vocabulary_size) float32.
+            logits: (beams, candidates) float32.
             keys: (1, 2) noise keys of the position that is drafted.
+            ids: (candidates,) ids of the columns; None for the vocabulary.
 
         Returns:
-            (beams, draft_vocabulary_size) float32. Tokens that a filter drops rank below all that it keeps.
+            (beams, candidates) float32. Tokens that a filter drops rank below all that it keeps.
         """
         sampling = self._sampling
         if sampling.temperature == 0:
             return logits
-        noise = keys, self._vocabulary[None]
+        noise = keys, (self._vocabulary if ids is None else ids)[None]
         if not has_filter(sampling):
             return _noisy(logits, self._factor, *noise)
         _, values = top_k(logits, min(max(sampling.top_k, self._candidates), logits.shape[-1]))
@@ -239,7 +240,7 @@ def search(
         level_size: Nodes of each level in the result, at least the width; those beyond the width are leaves.
 
     Returns:
-        A pool of `1 + (length - 1) * level_size` nodes; fewer where the draft vocabulary is smaller than `level_size`.
+        A pool of `1 + (length - 1) * level_size` nodes; fewer where a step has fewer candidates than `level_size`.
     """
     level_size = min(level_size, head.candidates)
     width = min(shape.width, level_size)
@@ -251,7 +252,8 @@ def search(
     # Scores of the chosen tokens. With one node a level the path scores may never be computed.
     chosen: list[mx.array] = []
     for depth in range(1, shape.length):
-        scored = scorer.scored(state.logits(), keys[depth - 1 : depth])
+        ids = state.ids()
+        scored = scorer.scored(state.logits(), keys[depth - 1 : depth], ids)
         paths = _totals(totals, scored, log_denominator(scored)).reshape(1, -1)
         # An argmax finds the best token without computing its path score.
         if level_size == 1:
@@ -263,7 +265,7 @@ def search(
         # This is the first live beam.
         node = mx.array(1 + (depth - 2) * level_size if depth > 1 else 0, mx.uint32)
         beams, columns, nodes = _origins(indices, candidates, node)
-        tokens.append(head.vocabulary[columns])
+        tokens.append((head.vocabulary if ids is None else ids)[columns])
         parents.append(nodes)
         scores.append(best_scores)
         if depth < shape.length - 1:

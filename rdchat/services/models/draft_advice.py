@@ -78,6 +78,7 @@ _USUAL = {
     PublishedKind.EAGLE3: _EAGLE3,
     PublishedKind.DFLASH: _BLOCK,
     PublishedKind.DSPARK: _BLOCK,
+    PublishedKind.DOMINO: _BLOCK,
     PublishedKind.RDCHAT: _RECURRENT,
 }
 

@@ -23,7 +23,7 @@ from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
-from tests.inference.drafting.block.block_drafters import stored_block
+from tests.inference.drafting.block.block_drafters import KINDS, stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
 from tests.inference.drafting.mtp.mtp_targets import golden_folder, golden_target
 from tests.inference.fakes import ask, shared_llama, with_beams
@@ -57,6 +57,8 @@ HEADS: dict[str, Callable[[], Made]] = {
     "dflash": block(),
     "dspark": block(markov=Markov.RNN, from_anchor=True),
     "dspark, causal, sliding": block(markov=Markov.VANILLA, windows=(None, 4), causal=(True, True)),
+    "domino, sliding": block(**KINDS[4]),
+    "dflash 2, sliding": block(**KINDS[5]),
     "mtp, mimo": mtp("mimo"),
     "mtp, deepseek_v32": mtp("deepseek_v32"),
     "mtp, qwen3_5": mtp("qwen3_5"),

@@ -1,10 +1,12 @@
-"""Reads block drafters as others publish them: z-lab's DFlash, DeepSpec's DSpark, and both in the speculators layout.
+"""Reads block drafters as others publish them: DFlash, DFlash 2, DSpark and Domino.
 
 The layouts share the names of their tensors and differ in their `config.json`:
 
-    z-lab       a Qwen3 configuration with `dflash_config`; the target's tables; the first mask drafts the first token
+    z-lab       a Qwen3 configuration with `dflash_config`, for DFlash and DFlash 2; the target's tables; the first mask
+                drafts the first token
     DeepSpec    the same, or Gemma 4's, with `target_layer_ids` and `markov_*`; tables of its own; the root drafts too
-    SpecForge   z-lab's, or the same with DSpark's settings in `dflash_config`; the target's tables
+    SpecForge   z-lab's, or the same with DSpark's or Domino's settings in `dflash_config`; the target's tables; in a
+                Domino, `shift_label` tells whether the root drafts
     speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
                 `sample_from_anchor`; layers are numbered by their input, not by their output
 
@@ -33,8 +35,15 @@ _DFLASH_SETTINGS = {
     "runtime_block_size",
     # SpecForge's DSpark keeps its own settings here; those of its confidence head follow from the tensors
     "projector_type", "attention_mode", "markov_rank", "markov_head_type", "confidence_head_alpha",
-    "enable_confidence_head", "confidence_head_with_markov",
+    "enable_confidence_head", "confidence_head_with_markov", "sample_from_anchor",
+    "emb_dim", "gru_hidden_dim", "pure_draft_prefix_len", "shift_label",
+    "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "output_multiplier",
+    "input_embedding_scale", "final_logit_softcapping",
 }  # fmt: skip
+# Tensors and settings that tell these kinds.
+_DOMINO, _GRU = ("domino", "causal_v5"), "prefix_gru.weight_ih_l0.weight"
+_SELECTOR, _RANK = "candidate_selector.hidden_projection.weight", "selector_rank"
+_SOFTCAP = "final_logit_softcapping"
 _ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
 _MAX_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
@@ -52,7 +61,6 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
         return Parts(top, Settings(checkpoint, {**layers.data, **overrides}), top, True)
     inner = top.within("dflash_config")
     inner.refuse_others(_DFLASH_SETTINGS)
-    inner.refuse({"causal"})
     return Parts(top, top, Settings(checkpoint, {**top.data, **inner.data}), False)
 
 
@@ -83,18 +91,23 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
     # `decoder_settings` has checked the number.
     windows, causal = _windows(parts, layers.size("num_hidden_layers"))
     layers.word("hidden_activation" if gemma else "hidden_act", activation, [activation])
-    block.word("projector_type", _DSPARK, [_DSPARK])
+    domino = _GRU in tensors or block.data.get("projector_type") in _DOMINO
+    known = _DOMINO if domino else (_DSPARK,)
+    block.word("projector_type", known[0], known)
     block.word("attention_mode", "gqa", ["gqa", "mha"])
     from_anchor = block.flag("sample_from_anchor", _drafts_from_anchor(parts))
     if markov is Markov.RNN and not from_anchor:
         raise block.wrong("sample_from_anchor")
     config = BlockConfig(
         **sizes,
+        **(_domino(block) if domino else {}),
+        **(_selector(block) if _SELECTOR in tensors or block.data.get(_RANK) else {}),
         draft_vocabulary_size=top.size("draft_vocab_size", checkpoint.listed_tokens or sizes["vocabulary_size"]),
         # Qwen3's modules take no part of a head, so a partial rotary factor is the target's, copied by trainers
         rope=layers.rope("full_attention", complete_heads=not gemma and not parts.speculators),
         windows=windows,
         causal=causal,
+        rolling=not parts.speculators,
         target_layers=_target_layers(parts),
         target_width=sizes["hidden_size"],
         target_depth=block.target_depth,
@@ -106,6 +119,7 @@ def block_config(checkpoint: Checkpoint, _depth: int | None = None) -> BlockConf
         confidence_inputs=_confidence_inputs(tensors),
         gemma=gemma,
         values_from_keys=shared,
+        output_scale=block.number("output_multiplier", 1.0),
         softcap=_softcap(parts),
     )
     _check_config(checkpoint, block, config)
@@ -119,6 +133,14 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
     check_heads(checkpoint, config)
     if config.block_size > _MAX_BLOCK:
         raise block.wrong("block_size")
+    if config.taps > config.block_size:
+        raise block.wrong("conv_kernel_size")
+    if config.channels and config.hidden_size % config.channels:
+        raise block.wrong("conv_group_size")
+    if config.selected > config.vocabulary_size:
+        raise block.wrong("selector_top_k")
+    if config.selected and config.reduced:
+        raise checkpoint.error("its candidate selector is for all tokens, but it drafts only a part of them")
     if config.mask_token >= config.vocabulary_size:
         raise block.wrong("mask_token_id")
     listed = "d2t" in checkpoint.tensors
@@ -131,10 +153,11 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
 
 
 def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
-    """Return how far each layer sees before the block, and whether its tokens see only earlier ones in the block.
+    """Return how far each layer sees before the root, and whether its tokens see only earlier ones in the block.
 
-    A sliding layer's window includes the root, except in the speculators layout. There, sliding layers are causal
-    within a block too, unless `sliding_window_non_causal` is set.
+    A sliding layer's window includes the token itself, except in the speculators layout, where it ends at the root.
+    Sliding layers are causal within a block, unless the settings say otherwise; `is_causal` and `causal` are for all
+    layers.
     """
     layers, block = parts.layers, parts.own
     kinds = layers.layer_kinds(count)
@@ -143,10 +166,12 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
     sliding = [used and kind == "sliding_attention" for kind in kinds]
     width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
     full_width = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
-    in_order = parts.speculators and not block.flag("sliding_window_non_causal", False)
-    return tuple(width if slides else full_width for slides in sliding), tuple(
-        slides and in_order for slides in sliding
-    )
+    if parts.speculators:
+        one_way = not block.flag("sliding_window_non_causal", _SELECTOR in parts.top.checkpoint.tensors)
+        causal = tuple(slides and one_way for slides in sliding)
+    else:
+        causal = tuple(block.flag("is_causal", block.flag("causal", slides)) for slides in sliding)
+    return tuple(width if slides else full_width for slides in sliding), causal
 
 
 def _markov(block: Settings) -> tuple[Markov, int]:
@@ -155,6 +180,26 @@ def _markov(block: Settings) -> tuple[Markov, int]:
         return Markov.NONE, 0
     kinds = [kind.value for kind in Markov if kind is not Markov.NONE]
     return Markov(block.word("markov_head_type", "vanilla", kinds)), rank
+
+
+def _domino(block: Settings) -> dict[str, Any]:
+    """Return the fields of a Domino's GRU."""
+    return {
+        "gru_size": block.size("gru_hidden_dim"),
+        "gru_rank": block.size("emb_dim"),
+        "uncorrected": block.size("pure_draft_prefix_len", 0, minimum=0),
+    }
+
+
+def _selector(block: Settings) -> dict[str, Any]:
+    """Return the fields of DFlash 2's convolutions and selector. It reads the embeddings as they are stored."""
+    return {
+        "taps": block.size("conv_kernel_size"),
+        "channels": block.size("conv_group_size"),
+        "selector_rank": block.size(_RANK),
+        "selected": block.size("selector_top_k"),
+        "input_scale": block.number("input_embedding_scale", 1.0),
+    }
 
 
 def _drafts_from_anchor(parts: Parts) -> bool:
@@ -169,6 +214,8 @@ def _drafts_from_anchor(parts: Parts) -> bool:
         known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
         drafts_block = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
         return parts.top.data.get("speculators_model_type") == _DSPARK and drafts_block
+    if "shift_label" in parts.own.data:
+        return parts.own.flag("shift_label", False)
     return "markov_rank" in parts.own.data or parts.own.data.get("projector_type") == _DSPARK
 
 
@@ -186,6 +233,7 @@ def _confidence_inputs(tensors: Mapping[str, StoredTensor]) -> int:
 
 
 def _softcap(parts: Parts) -> float | None:
-    if parts.speculators or parts.top.data.get("final_logit_softcapping") is None:
+    # 0 stands for no bound.
+    if parts.speculators or not parts.own.data.get(_SOFTCAP):
         return None
-    return parts.top.number("final_logit_softcapping", 1.0)
+    return parts.own.number(_SOFTCAP, 1.0)

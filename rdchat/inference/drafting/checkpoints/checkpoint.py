@@ -80,8 +80,10 @@ def read_own_drafter(folder: Path) -> PublishedDrafter:
 HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
 OTHER_HINT = "Use a drafter that was made for this model."
 NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
-# Some tools write the prefix `model.`; SafeAILab writes `midlayer.` for `layers.0.`.
-_PREFIX, _FIRST_LAYER = "model.", "midlayer."
+# Some tools write the prefix `model.`, and SpecForge wrote `logit_head.`; SafeAILab writes `midlayer.` for `layers.0.`.
+_PREFIXES, _FIRST_LAYER = ("model.", "logit_head."), "midlayer."
+# Matrices that torch does not keep in modules of their own.
+_BARE = ("_codebook", ".weight_ih_l0", ".weight_hh_l0")
 _FLOATS = {"F16", "BF16", "F32"}
 # Types of tensors of quantised weights.
 PACKED = _FLOATS | {"U32"}
@@ -196,7 +198,9 @@ class Layout:
 
 def plain_name(name: str) -> str:
     """Return a tensor's name as most tools write it."""
-    name = name.removeprefix(_PREFIX)
+    for prefix in _PREFIXES:
+        name = name.removeprefix(prefix)
+    name = f"{name}.weight" if name.endswith(_BARE) else name
     return f"layers.0.{name.removeprefix(_FIRST_LAYER)}" if name.startswith(_FIRST_LAYER) else name
 
 

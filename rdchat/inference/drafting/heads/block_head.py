@@ -1,20 +1,24 @@
 """A block drafter bound to its target: one pass over a block, then a correction per step; see `block_network`."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import override
 
 import mlx.core as mx
 import numpy as np
 
-from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork, MarkovHead
+from rdchat.inference.drafting.heads.block_corrections import CandidateSelector, MarkovHead, TokenGru, joined
+from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
 from rdchat.inference.drafting.heads.decoder import RowPositions, Rows
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel, embedding_scale
+
+# Position that is inside every window: a block's rows see one another.
+_ALWAYS_NEAR = 2**30
 
 
 class BoundBlockHead(BoundNetwork):
@@ -34,11 +38,16 @@ class BoundBlockHead(BoundNetwork):
         super().__init__(config, weights, vocabulary, model, bits)
         self.max_drafted = config.max_drafted
         self._masks = mx.full((config.block_size - 1,), config.mask_token, mx.int32)
-        if not config.own_embeddings:
+        if config.input_scale is not None:
+            self._scale = config.input_scale
+        elif not config.own_embeddings:
             self._scale = embedding_scale(model.info.architecture, config.hidden_size)
         else:
             self._scale = float(config.hidden_size**0.5) if config.gemma else 1.0
+        self.candidates = config.selected or self.candidates
         self._markov: MarkovHead | None = self.network.get("markov_head")
+        self._selector: CandidateSelector | None = self.network.get("candidate_selector")
+        self._gru: TokenGru | None = self.network.get("prefix_gru")
 
     @override
     def memory(self) -> HeadMemory:
@@ -46,30 +55,65 @@ class BoundBlockHead(BoundNetwork):
 
     def embeddings(self, root: int | mx.array) -> mx.array:
         """Return the embeddings of a block, (block_size, hidden_size): a root, () or an id, then mask tokens."""
-        embeddings = self.embed(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
-        return embeddings if self._scale == 1 else embeddings * self._scale
+        return self._scaled(mx.concatenate([mx.array(root, mx.int32).reshape(1), self._masks]))
 
-    def base_logits(self, hidden: mx.array) -> mx.array:
-        """Return uncorrected logits, (n, candidates), from a block's hidden states, (n, hidden_size)."""
+    def drafted(self, hidden: mx.array) -> "DraftedBlock":
+        """Return a block's uncorrected logits, from the hidden states of its drafted tokens, (n, hidden_size)."""
+        config = self.config
         logits = self._output(hidden)
-        cap = self.config.softcap
-        return logits if cap is None else mx.tanh(logits / cap) * cap
+        logits = logits if config.output_scale == 1 else logits * config.output_scale
+        logits = logits if config.softcap is None else mx.tanh(logits / config.softcap) * config.softcap
+        if self._selector is None:
+            return DraftedBlock(hidden, logits)
+        ids, logits, products = self._selector.candidates(hidden, logits, config.selected)
+        return DraftedBlock(hidden, logits, ids, products)
 
-    def state(self, hidden: mx.array, base: mx.array, depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
+    def state(self, block: "DraftedBlock", depth: int, tokens: mx.array, past: mx.array | None) -> HeadState:
         """Return the state of beams; their logits are lazy.
 
         Args:
-            hidden: (n, hidden_size): hidden states of the tokens that are drafted.
-            base: (n, candidates) their `base_logits`.
+            block: The block.
             depth: Index of the token that is drafted next.
             tokens: (beams,) the last tokens.
             past: (beams, rank) recurrent state before these tokens; None without one.
         """
-        if self._markov is None:
-            logits = mx.broadcast_to(base[depth].astype(mx.float32), (tokens.shape[0], self.candidates))
-            return _BlockState(self, hidden, base, depth, logits, None)
-        bias, past = self._markov(tokens, hidden[depth], past)
-        return _BlockState(self, hidden, base, depth, _plus(base[depth], bias), past)
+        base, bias = block.base[depth], None
+        if self._markov is not None:
+            bias, past = self._markov(tokens, block.hidden[depth], past)
+        elif self._selector is not None and block.products is not None:
+            bias = self._selector(tokens, block.products[depth])
+        elif self._gru is not None:
+            past = self._gru(self._scaled(tokens), past)
+            if depth >= self.config.uncorrected:
+                bias = joined(block.hidden[depth], past)
+                for part in self.network.embed_proj:
+                    bias = part(bias)
+        if bias is None:
+            logits = mx.broadcast_to(base.astype(mx.float32), (tokens.shape[0], self.candidates))
+        else:
+            logits = _plus(base, bias)
+        return _BlockState(self, block, depth, logits, past)
+
+    def _scaled(self, tokens: mx.array) -> mx.array:
+        embeddings = self.embed(tokens)
+        return embeddings if self._scale == 1 else embeddings * self._scale
+
+
+@dataclass(frozen=True, slots=True)
+class DraftedBlock:
+    """What one pass over a block gives.
+
+    Attributes:
+        hidden: (n, hidden_size): hidden states of the tokens that are drafted.
+        base: (n, candidates): their uncorrected logits.
+        ids: (n, candidates) int32: ids of the columns; None for the head's vocabulary.
+        products: (n, candidates, rank): see `CandidateSelector.candidates`; None without a selector.
+    """
+
+    hidden: mx.array
+    base: mx.array
+    ids: mx.array | None = None
+    products: mx.array | None = None
 
 
 class BlockMemory(ContextMemory):
@@ -94,24 +138,39 @@ class BlockMemory(ContextMemory):
         head, config, start = self._head, self._head.config, root.position
         block = range(start, start + config.block_size)
         positions: RowPositions = block if root.later is None else mx.array([*block], mx.int32) + root.later
-        hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, root))
-        hidden = hidden if config.from_anchor else hidden[1:]
-        first = mx.array(root.token, mx.int32).reshape(1)
-        return head.state(hidden, head.base_logits(hidden), 0, first, None)
+        mask = cache(partial(self._mask, root))
+        hidden = head.network.block(head.embeddings(root.token), positions, partial(self._extended, root, mask))
+        drafted = head.drafted(hidden if config.from_anchor else hidden[1:])
+        return head.state(drafted, 0, mx.array(root.token, mx.int32).reshape(1), None)
 
-    def _extended(self, root: Root, layer: int, rows: Rows) -> tuple[Rows, mx.array | str | None]:
+    def _extended(
+        self, root: Root, mask: "Callable[[int | None, bool], mx.array | str | None]", layer: int, rows: Rows
+    ) -> tuple[Rows, mx.array | str | None]:
         """Return all rows that the block below a root attends to; its own rows are appended and not kept."""
-        config, size = self._head.config, self._head.config.block_size
-        window, causal = config.windows[layer], config.causal[layer]
-        start = 0 if window is None else bisect_left(self.positions, root.position - window)
-        seen = self.followed_by(layer, rows, start)
-        if root.later is None:
-            return seen, "causal" if causal else None
-        mask = self.visible(mx.array(np.tri(size, dtype=np.bool_)) if causal else None, size, start)
-        if window is not None and mask is not None:
-            positions = mx.array([*self.held[start:], *[root.position + root.latest] * size], mx.int32)
-            mask = mask & (positions >= root.position + root.later - window)
-        return seen, mask
+        config = self._head.config
+        window = config.windows[layer]
+        return self.followed_by(layer, rows, self._first(root, window)), mask(window, config.causal[layer])
+
+    def _first(self, root: Root, window: int | None) -> int:
+        """Return the index of the first row that a block below a root may see."""
+        return 0 if window is None else bisect_left(self.positions, root.position - window)
+
+    def _mask(self, root: Root, window: int | None, causal: bool) -> mx.array | str | None:
+        """Return which rows the block's rows see, (block_size, rows); see `Attention`."""
+        size, first = self._head.config.block_size, self._first(root, window)
+        held, begins = self.held[first:], np.zeros(1, np.int32)
+        if window is not None:
+            # Where each row's window begins while `later` is 0; row 0 is the root's.
+            begins = root.position - window + self._head.config.rolling * np.arange(size, dtype=np.int32)
+        cut = window is not None and bool(held) and held[0] < begins[-1] + root.latest
+        if root.later is None and not cut:
+            return "causal" if causal else None
+        seen = self.visible(mx.array(np.tri(size, dtype=np.bool_)) if causal else None, size, first)
+        if not cut:
+            return seen
+        moved = mx.array(begins)[:, None] + (0 if root.later is None else root.later)
+        near = mx.array([*held, *[_ALWAYS_NEAR] * size], mx.int32) >= moved
+        return near if seen is None else seen & near
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,16 +179,14 @@ class _BlockState(HeadState):
 
     Attributes:
         head: The drafter.
-        hidden: (n, hidden_size): hidden states of the tokens that are drafted.
-        base: (n, candidates): their uncorrected logits.
+        block: The block.
         depth: Index of the token that is drafted next.
         corrected: (beams, candidates) float32: corrected logits of the token at `depth`.
         past: (beams, rank) recurrent state after the last tokens; None without one.
     """
 
     head: BoundBlockHead
-    hidden: mx.array
-    base: mx.array
+    block: DraftedBlock
     depth: int
     corrected: mx.array
     past: mx.array | None
@@ -139,9 +196,13 @@ class _BlockState(HeadState):
         return self.corrected
 
     @override
+    def ids(self) -> mx.array | None:
+        return None if self.block.ids is None else self.block.ids[self.depth]
+
+    @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
         past = None if self.past is None else self.past[beams]
-        return self.head.state(self.hidden, self.base, self.depth + 1, tokens, past)
+        return self.head.state(self.block, self.depth + 1, tokens, past)
 
 
 @partial(mx.compile, shapeless=True)

@@ -1,11 +1,13 @@
-"""The network of block drafters: DFlash (Chen et al. 2026, arXiv 2602.06036) and DSpark (deepseek-ai/DeepSpec).
+"""The network of block drafters: DFlash (Chen et al. 2026, arXiv 2602.06036) and what was built on it.
 
 A block is the root followed by mask tokens. One pass of a few decoder layers gives the logits of all its tokens at
 once. The text before the block is read through hidden states of several layers of the target: projected to one width
 (`fc`), they give each layer keys and values, which are kept. The block's own rows are not kept.
 
-DSpark then corrects the logits of each token by the token before it (`MarkovHead`), so a path is searched with one
-cheap step per token. A published DSpark's confidence head is not used: cutting by scores serves as well.
+The others correct these logits by the tokens before (`block_corrections`), so a path is searched with one cheap step
+per token: DSpark (deepseek-ai/DeepSpec), Domino (arXiv 2605.29707) and DFlash 2 (z-lab/dflash, 2026). In DFlash 2 each
+token of a block also sees its neighbour directly (`Convolution`). A published DSpark's confidence head is not used:
+cutting by scores serves as well.
 
 Parameters have the names of the published tensors.
 """
@@ -18,7 +20,9 @@ from typing import override
 
 import mlx.core as mx
 import mlx.nn as nn
+import numpy as np
 
+from rdchat.inference.drafting.heads.block_corrections import CandidateSelector, MarkovHead, TokenGru
 from rdchat.inference.drafting.heads.decoder import (
     DecoderConfig,
     DecoderLayer,
@@ -47,25 +51,45 @@ class Markov(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockConfig(DecoderConfig):
-    """Sizes and switches of a block drafter; `windows` counts the positions before the block.
+    """Sizes and switches of a block drafter; `windows` counts the positions before the root.
 
     Attributes:
         causal: For each layer: whether a token sees only earlier ones of its block, or all of the block.
+        rolling: Whether windows move along the block, token by token; otherwise all its tokens see the root's.
         block_size: Tokens of a block, the root included.
         mask_token: Id of the mask token.
         from_anchor: Whether the root drafts the first token (DSpark), or the first mask (DFlash).
         confidence_inputs: Input size of a confidence head; 0 without one.
+        input_scale: The block's embeddings are multiplied by it; None for the target's own scale.
+        output_scale: The logits are multiplied by it, before they are bounded.
         softcap: Bound of the logits before the correction.
+        taps: Rows that each of DFlash 2's convolutions adds up; 0 without them.
+        channels: Neighbouring channels of a convolution that share the weights which depend on the row.
+        selected: Likeliest tokens of a step among which DFlash 2 chooses; 0 without its selector.
+        selector_rank: Width in which the selector compares two tokens.
+        gru_size: Width of Domino's recurrent state; 0 without it.
+        gru_rank: Width in front of the GRU's output rows.
+        uncorrected: First drafted tokens that the GRU does not correct.
     """
 
     causal: tuple[bool, ...]
+    rolling: bool = False
     block_size: int
     mask_token: int
     from_anchor: bool
     markov: Markov = Markov.NONE
     markov_rank: int = 0
     confidence_inputs: int = 0
+    input_scale: float | None = None
+    output_scale: float = 1.0
     softcap: float | None = None
+    taps: int = 0
+    channels: int = 0
+    selected: int = 0
+    selector_rank: int = 0
+    gru_size: int = 0
+    gru_rank: int = 0
+    uncorrected: int = 0
 
     @property
     def max_drafted(self) -> int:
@@ -78,6 +102,20 @@ class BlockConfig(DecoderConfig):
         shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
         if self.gemma:
             shapes |= {f"layers.{number}.layer_scalar": (1,) for number in range(self.layers)}
+        if self.taps:
+            groups = hidden // self.channels
+            for name in [f"layers.{n}.{part}" for n in range(self.layers) for part in ("attention_conv", "mlp_conv")]:
+                shapes[f"{name}.base_kernel"] = (2, self.taps, hidden)
+                shapes[f"{name}.kernel_projection.weight"] = (2 * self.taps * groups, hidden)
+        if self.selected:
+            shapes["candidate_selector.hidden_projection.weight"] = (self.selector_rank, hidden)
+            for side in ("predecessor", "successor"):
+                shapes[f"candidate_selector.{side}_codebook.weight"] = (self.vocabulary_size, self.selector_rank)
+        if self.gru_size:
+            shapes["prefix_gru.weight_ih_l0.weight"] = (3 * self.gru_size, hidden)
+            shapes["prefix_gru.weight_hh_l0.weight"] = (3 * self.gru_size, self.gru_size)
+            shapes["embed_proj.0.weight"] = (self.gru_rank, hidden + self.gru_size)
+            shapes["embed_proj.2.weight"] = (self.draft_vocabulary_size, self.gru_rank)
         if self.markov is not Markov.NONE:
             shapes["markov_head.markov_w1.weight"] = (self.vocabulary_size, rank)
             shapes["markov_head.markov_w2.weight"] = (self.draft_vocabulary_size, rank)
@@ -110,6 +148,12 @@ class BlockNetwork(nn.Module):
         self.layers = [_Layer(config, below(shapes, f"layers.{number}")) for number in range(config.layers)]
         if config.markov is not Markov.NONE:
             self.markov_head = MarkovHead(below(shapes, "markov_head"))
+        if config.selected:
+            self.candidate_selector = CandidateSelector(below(shapes, "candidate_selector"))
+        if config.gru_size:
+            self.prefix_gru = TokenGru(below(shapes, "prefix_gru"))
+            sizes = config.hidden_size + config.gru_size, config.gru_rank, config.draft_vocabulary_size
+            self.embed_proj = [nn.Linear(*sizes[:2], bias=False), nn.SiLU(), nn.Linear(*sizes[1:], bias=False)]
 
     def context_rows(self, hidden: mx.array, positions: RowPositions) -> list[Rows]:
         """Return each layer's keys and values for tokens before a block.
@@ -138,14 +182,32 @@ class BlockNetwork(nn.Module):
 
 
 class _Layer(DecoderLayer):
-    """A decoder layer; Gemma 4's also normalises the outputs of attention and MLP, and scales its output."""
+    """A decoder layer.
+
+    Gemma 4's also normalises the outputs of attention and MLP, and scales its output. DFlash 2's has convolutions
+    around both.
+    """
+
+    def __init__(self, config: BlockConfig, shapes: Mapping[str, Shape]) -> None:
+        super().__init__(config, shapes)
+        if config.taps:
+            self.attention_conv = Convolution(below(shapes, "attention_conv"))
+            self.mlp_conv = Convolution(below(shapes, "mlp_conv"))
 
     def __call__(
         self, x: mx.array, positions: RowPositions, extend: Callable[[Rows], tuple[Rows, "mx.array | str | None"]]
     ) -> mx.array:
         normal = self.input_layernorm(x)
+        convolved = "attention_conv" in self
+        if convolved:
+            normal, kernel = self.attention_conv.before(normal)
         rows, mask = extend(self.self_attn.rows(normal, positions))
         attended = self.self_attn(normal, positions, rows, mask)
+        if convolved:
+            x = x + self.attention_conv.after(attended, kernel)
+            normal, kernel = self.mlp_conv.before(self.post_attention_layernorm(x))
+            output: mx.array = x + self.mlp_conv.after(self.mlp(normal), kernel)
+            return output
         if "layer_scalar" not in self:
             return self.outputs(x, attended)
         x = x + self.post_attention_layernorm(attended)
@@ -154,38 +216,42 @@ class _Layer(DecoderLayer):
         return scaled
 
 
-class MarkovHead(nn.Module):
-    """Computes what the previous token adds to a token's logits: a low-rank bias, by `markov_head_type`."""
+class Convolution(nn.Module):
+    """DFlash 2's pair of causal convolutions along a block, before and after a part of a layer.
+
+    Each channel of a row is a weighted sum of that channel in the row and in those before it in the block. The weights
+    are the sum of learnt ones and of a projection of the part's input, which several channels share.
+    """
 
     def __init__(self, shapes: Mapping[str, Shape]) -> None:
         super().__init__()
         add_modules(self, shapes, 0.0)
+        self._taps = shapes["base_kernel"][1]
 
-    def __call__(self, tokens: mx.array, hidden: mx.array, state: mx.array | None) -> tuple[mx.array, mx.array | None]:
-        """Return each beam's bias, (beams, draft_vocabulary_size), and its recurrent state after the token.
+    def before(self, x: mx.array) -> tuple[mx.array, mx.array]:
+        """Return the convolved input of the part, (n, hidden_size), and the weights for `after`."""
+        projected = self.kernel_projection(x).reshape(x.shape[0], 2, self._taps, -1)
+        return _convolved(x, projected[:, 0], self.base_kernel[0]), projected[:, 1]
 
-        Args:
-            tokens: (beams,) the last tokens, ids of the whole vocabulary.
-            hidden: (hidden_size,): hidden state of the token that is drafted.
-            state: (beams, rank); None at the beginning of a block.
-        """
-        before: mx.array = self.markov_w1(tokens)
-        if "gate_proj" in self:
-            before = mx.sigmoid(self.gate_proj(_joined(hidden, before))) * before
-        elif "joint_proj" in self:
-            past = mx.zeros_like(before) if state is None else state
-            gate, candidate, output = mx.split(self.joint_proj(_joined(past, before, hidden)), 3, axis=-1)
-            before, state = mx.tanh(output), _updated(gate, past, candidate)
-        return self.markov_w2(before), state
+    def after(self, x: mx.array, kernel: mx.array) -> mx.array:
+        """Return the convolved output of the part, (n, hidden_size)."""
+        return _convolved(x, kernel, self.base_kernel[1])
 
 
-def _joined(*parts: mx.array) -> mx.array:
-    """Concatenate arrays, (beams, n) or (n,), along the last axis."""
-    beams = max(part.shape[0] for part in parts if part.ndim == 2)
-    return mx.concatenate([mx.broadcast_to(part, (beams, part.shape[-1])) for part in parts], axis=-1)
+@partial(mx.compile, shapeless=False)
+def _convolved(x: mx.array, kernel: mx.array, base: mx.array) -> mx.array:
+    """Convolve the rows of a block.
 
-
-@partial(mx.compile, shapeless=True)
-def _updated(gate: mx.array, past: mx.array, candidate: mx.array) -> mx.array:
-    keep = mx.sigmoid(gate)
-    return keep * past + (1 - keep) * mx.tanh(candidate)
+    Args:
+        x: (n, width).
+        kernel: (n, taps, groups): weights of each row; tap 0 is the row's own.
+        base: (taps, width): is added to them.
+    """
+    count, taps, groups = kernel.shape
+    values, rows = x.reshape(count, groups, -1), np.arange(count)
+    total = values * (base[0].reshape(groups, -1) + kernel[:, 0, :, None])
+    for tap in range(1, taps):
+        # A gather is one launch; padding would be two.
+        earlier = values[mx.array(np.maximum(rows - tap, 0))] * mx.array(rows >= tap)[:, None, None]
+        total = total + earlier * (base[tap].reshape(groups, -1) + kernel[:, tap, :, None])
+    return total.reshape(x.shape)

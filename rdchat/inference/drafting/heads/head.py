@@ -39,6 +39,10 @@ class HeadState(Protocol):
     def logits(self) -> mx.array:
         """Return the logits, (beams, candidates) float32, of the token after each beam."""
 
+    def ids(self) -> mx.array | None:
+        """Return the ids of the columns of `logits`, (candidates,) int32; None for the head's vocabulary."""
+        return None
+
     def after(self, beams: mx.array, tokens: mx.array) -> "HeadState":
         """Return the state after one more token.
 
@@ -106,7 +110,7 @@ class Head(Protocol):
         kind: Kind of the head.
         reads: Hidden states that it reads.
         vocabulary: (candidates,) int32: ids of the tokens that it can draft, ascending.
-        candidates: Number of rows.
+        candidates: Number of columns of the logits of a step.
         inverse_temperature: Its log-probabilities are multiplied by this before noise is added.
         max_drafted: Maximum number of tokens that it drafts below a root.
         remembers: Whether it has a memory of the text, so that it must read the prompt.

@@ -29,6 +29,9 @@ KINDS: list[dict[str, Any]] = [
     {"markov": Markov.VANILLA, "own_embeddings": True, "own_output": True},
     {"markov": Markov.GATED, "windows": (None, 4), "reduced": True},
     {"markov": Markov.RNN, "own_output": True, "reduced": True},
+    {"gru_size": 6, "gru_rank": 7, "uncorrected": 1, "from_anchor": True, "windows": (None, 4), "causal": (False, True)}
+    | {"rolling": True},
+    {"taps": 2, "channels": 4, "selected": 16, "selector_rank": 8, "windows": (6, 6), "rolling": True},
 ]
 
 
@@ -99,6 +102,16 @@ def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | N
         "block_size": config.block_size,
     }
     inner = {"target_layer_ids": list(config.target_layers), "mask_token_id": config.mask_token}
+    if any(config.windows):
+        kinds = ["full_attention" if window is None else "sliding_attention" for window in config.windows]
+        facts |= {"layer_types": kinds, "sliding_window": 1 + max(window or 0 for window in config.windows)}
+        facts["is_causal"] = None if any(config.causal) else False
+    if config.gru_size:
+        inner |= {"projector_type": "domino", "emb_dim": config.gru_rank, "gru_hidden_dim": config.gru_size}
+        inner |= {"pure_draft_prefix_len": config.uncorrected, "shift_label": config.from_anchor}
+    if config.selected:
+        inner |= {"conv_kernel_size": config.taps, "conv_group_size": config.channels}
+        inner |= {"selector_rank": config.selector_rank, "selector_top_k": config.selected}
     if config.markov is Markov.NONE:
         facts["dflash_config"] = inner
     else:
@@ -107,11 +120,17 @@ def written_block(folder: Path, model: LoadedModel, settings: dict[str, Any] | N
     (folder / "config.json").write_text(json.dumps(facts | (settings or {})))
     if config.reduced:
         del facts["draft_vocab_size"]  # d2t tells
-    tensors = dict(stored.weights())
+    tensors = {published(name): tensor for name, tensor in stored.weights().items()}
     if stored.vocabulary is not None:
         tensors["d2t"] = stored.vocabulary - mx.arange(stored.vocabulary.shape[0])
     mx.save_safetensors(str(folder / "model.safetensors"), tensors)
     return folder
+
+
+def published(name: str) -> str:
+    """Return a tensor's name as it is published."""
+    bare = name.endswith(("_codebook.weight", "_l0.weight"))
+    return name.removesuffix(".weight") if bare else name
 
 
 def memoryless_llama() -> LoadedModel:

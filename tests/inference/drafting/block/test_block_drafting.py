@@ -1,7 +1,9 @@
 """Block drafters in the loop: the text of plain decoding, and a memory of committed tokens alone."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
+from typing import override
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -11,14 +13,23 @@ import pytest
 from rdchat.errors import ModelError
 from rdchat.inference.api.events import ReplyEnd, TokenEvent
 from rdchat.inference.api.model_facts import DraftKind
-from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.api.requests import BeamShape, SamplingParams
 from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.beam_search import PathScorer, search
 from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.block_head import BlockMemory
 from rdchat.inference.drafting.heads.block_network import Markov
-from rdchat.inference.drafting.heads.head import HeadKind, Root
+from rdchat.inference.drafting.heads.head import HeadKind, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import grid, share
-from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, all_knowing, memoryless_llama, stored_block
+from tests.inference.drafting.block.block_drafters import (
+    KINDS,
+    BlockPair,
+    all_knowing,
+    block_config,
+    memoryless_llama,
+    stored_block,
+)
 from tests.inference.fakes import ALPHABET, ask, chains_only, loaded, shared_family, shared_llama, with_beams
 from tests.inference.families import TREES, network_of
 from tests.inference.plain_replies import ENDING_SEEDS, plain
@@ -26,7 +37,7 @@ from tests.inference.plain_replies import ENDING_SEEDS, plain
 pytestmark = pytest.mark.across_rows
 
 FAMILIES = ["qwen3", "gemma3", "gpt_oss", "phi3", "llama with llama3 rope", "lfm2"]
-TEMPERATURES = [0, 0.7, 1.3]
+TEMPERATURES = [0, 0.9, 1.3]
 
 
 @pytest.mark.parametrize(("family", "temperature"), grid(FAMILIES, TEMPERATURES, one_in=6))
@@ -51,7 +62,7 @@ def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     for target, shape in ((model, BeamShape(4, 5)), (chains_only(model), BeamShape(1, 6))):
         end = BlockPair.of(target, **kind).reply(request, shape)
         assert end.token_ids == plain(model, request).token_ids
-        most = 4 + (kind.get("markov", Markov.NONE) is not Markov.NONE)
+        most = block_config(model, **kind).max_drafted
         assert 0 < end.statistics.drafted <= end.statistics.rounds * min(most, shape.length - 1)
 
 
@@ -189,8 +200,62 @@ def test_each_beam_is_corrected_by_its_own_path(kind: dict) -> None:
         for token in path:
             alone = alone.after(mx.array([0]), mx.array([token]))
         np.testing.assert_allclose(found[row], np.array(alone.logits())[0], atol=1e-5)
-    if kind.get("markov", Markov.NONE) is not Markov.NONE:
+    if kind:
         assert np.abs(found[0] - found[2]).max() > 1e-3
+
+
+@dataclass(frozen=True)
+class InOrder(HeadState):
+    """A state with the same logits, in the order of the vocabulary."""
+
+    state: HeadState
+
+    @override
+    def logits(self) -> mx.array:
+        ids = self.state.ids()
+        assert ids is not None
+        return self.state.logits()[:, mx.argsort(ids)]
+
+    @override
+    def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
+        return InOrder(self.state.after(beams, tokens))
+
+
+class InOrderMemory(BlockMemory):
+    @override
+    def state(self, root: Root) -> HeadState:
+        return InOrder(super().state(root))
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9}, {"temperature": 0.9, "top_k": 6}], ids=str)
+@pytest.mark.parametrize("width", [1, 3])
+def test_the_order_of_a_steps_candidates_does_not_matter(sampling: dict, width: int) -> None:
+    """Scored with the noise of other tokens, a sampled draft would hardly ever be accepted."""
+    pair = BlockPair.of(shared_llama(), **KINDS[5] | {"selected": 31})
+    hidden = mx.random.normal((5, 64), key=mx.random.key(0))
+    root, scorer = Root(4, 5, hidden[4]), PathScorer(SamplingParams(**sampling), 7, pair.head.vocabulary)
+    pools = []
+    for memory in (pair.memory, InOrderMemory(pair.head)):
+        memory.take([1] * 5, hidden, 0)
+        shape = BeamShape(width, 5)
+        pools.append(search(pair.head, memory, scorer, root, shape=shape, level_size=2 * width if width > 1 else 1))
+    np.testing.assert_array_equal(np.array(pools[0].tokens), np.array(pools[1].tokens))
+    np.testing.assert_array_equal(np.array(pools[0].parents), np.array(pools[1].parents))
+
+
+def test_windows_move_along_a_block() -> None:
+    """The last row of a block does not see what the first one just sees."""
+    pair = BlockPair.of(shared_llama(), **KINDS[5])
+    hidden = mx.random.normal((9, 64), key=mx.random.key(0))
+    pair.memory.take([1] * 9, hidden, 0)
+    pair.memory.catch_up(Root(4, 9, hidden[8]))
+    mask = pair.memory._mask(Root(4, 9, hidden[8]), 6, False)
+    assert isinstance(mask, mx.array)
+    text = np.array(mask)[:, :-5]
+    np.testing.assert_array_equal(text, [[start <= row for row in range(6)] for start in range(5)])
+    assert np.array(mask)[:, -5:].all()
+    assert pair.memory._mask(Root(4, 9, hidden[8]), 40, False) is None
+    assert pair.memory._mask(Root(4, 9, hidden[8]), None, True) == "causal"
 
 
 def test_a_draft_leaves_nothing_in_the_memory() -> None:

@@ -77,6 +77,32 @@ def test_windows_may_stand_beside_the_settings_of_the_layers(tmp_path: Path) -> 
     assert (config.windows, config.causal) == ((3, None), (True, False))
 
 
+SLIDING = {"layer_types": ["sliding_attention", "full_attention"], "sliding_window": 9}
+
+
+@pytest.mark.parametrize(
+    ("changes", "causal"),
+    [
+        ({}, (True, False)),
+        ({"is_causal": False}, (False, False)),
+        ({"dflash_config": {"causal": False}}, (False, False)),
+        ({"dflash_config": {"causal": True}}, (True, True)),
+        ({"is_causal": False, "dflash_config": {"causal": True}}, (False, False)),
+    ],
+    ids=str,
+)
+def test_sliding_layers_look_back_unless_the_settings_say_otherwise(
+    changes: dict[str, Any], causal: tuple[bool, bool], tmp_path: Path
+) -> None:
+    """So z-lab's drafters for Qwen3.6 were trained (z-lab/dflash, vLLM 47914, SGLang 34524); their windows move on."""
+    folder = written_block(tmp_path / "drafter", shared_llama())
+    inner = json.loads((folder / "config.json").read_text())["dflash_config"] | changes.get("dflash_config", {})
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | SLIDING | changes | {"dflash_config": inner}))
+    config = config_of(folder)
+    assert (config.windows, config.causal, config.rolling) == ((8, None), causal, True)
+
+
 def specforge_block(folder: Path, **changes: Any) -> Path:
     """Write a DSpark as SpecForge exports it; `changes` are settings in its `dflash_config`."""
     written_block(folder, shared_llama(), markov=Markov.VANILLA)
@@ -99,9 +125,9 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"projector_type": "domino"}, "its setting projector_type is 'domino'"),
+        ({"projector_type": "dspine"}, "its setting projector_type is 'dspine'"),
         ({"attention_mode": "mla"}, "its setting attention_mode is 'mla'"),
-        ({"pure_draft_prefix_len": 1}, "does not support its setting pure_draft_prefix_len"),
+        ({"use_swa": True}, "does not support its setting use_swa"),
     ],
 )
 def test_what_else_specforge_trains_is_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
