@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import atomic_file, make_folder
 from rdchat.files.foreign_files import entries_of
 from rdchat.inference.drafting.heads.head import Head, HeadKind
+from rdchat.inference.models.model_config import QUANTIZED_BITS
 from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
 from rdchat.inference.models.safetensors_file import StoredTensor, read_headers, weight_files
 from rdchat.inference.verification.target import LoadedModel
@@ -85,6 +86,9 @@ _PREFIXES, _FIRST_LAYER = ("model.", "logit_head."), "midlayer."
 # Matrices that torch does not keep in modules of their own.
 _BARE = ("_codebook", ".weight_ih_l0", ".weight_hh_l0")
 _FLOATS = {"F16", "BF16", "F32"}
+_QUANTIZATION = ("quantization", "quantization_config")
+# Groups of weights that share a scale, in MLX's affine quantisation.
+_GROUPS = (32, 64, 128)
 # Types of tensors of quantised weights.
 PACKED = _FLOATS | {"U32"}
 _INTEGERS = {"I32", "I64", "U32"}
@@ -101,13 +105,15 @@ class Checkpoint:
     Attributes:
         config: Content of its `config.json`.
         files: Its safetensors files.
-        tensors: Tensors from the headers, by `plain_name`.
+        tensors: Tensors from the headers, by `plain_name`; quantised matrices as the floats that are read from them.
+        packed: Group size and bits of the quantised matrices, by module.
     """
 
     folder: Path
     config: Mapping[str, Any]
     files: tuple[Path, ...]
     tensors: Mapping[str, StoredTensor]
+    packed: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def listed_tokens(self) -> int:
@@ -123,6 +129,32 @@ class Checkpoint:
     def error(self, reason: str, hint: str = HINT) -> ModelError:
         """Return the error for a drafter that cannot be used, with the reason."""
         return ModelError(f"The drafter {self.name} cannot be used: {reason}.", hint)
+
+    def unpacked(self) -> "Checkpoint":
+        """Return it with the matrices that MLX quantised as floats, and without the settings of the quantisation.
+
+        Raises:
+            ModelError: If they are quantised in another way.
+        """
+        tensors, packed = dict(self.tensors), dict[str, tuple[int, int]]()
+        settings = self.config.get("quantization")
+        settings = settings if isinstance(settings, dict) else {}
+        for name in [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]:
+            own = settings.get(name)
+            sizes = {"mode": "affine", **settings, **(own if isinstance(own, dict) else {})}
+            weight, scales, biases = (tensors.pop(f"{name}.{part}", None) for part in ("weight", "scales", "biases"))
+            group = sizes.get("group_size")
+            if sizes["mode"] != "affine" or group not in _GROUPS or not (weight and scales and biases):
+                raise self.error(f"rdchat does not know how its {name[:100]} is quantised", NEWER_HINT)
+            rows, width = scales.shape[0] if scales.shape else 0, group * scales.shape[-1] if scales.shape else 0
+            fits = scales.shape == biases.shape == (rows, width // group) and weight.shape[:-1] == (rows,)
+            bits = 32 * weight.shape[-1] // width if fits and width else 0
+            if bits not in QUANTIZED_BITS or weight.dtype != "U32" or 32 * weight.shape[-1] != bits * width:
+                raise self.error(f"its tensor {name[:100]}.weight does not fit its scales and biases")
+            packed[name] = group, bits
+            tensors[f"{name}.weight"] = replace(scales, shape=(rows, width))
+        left = {key: value for key, value in self.config.items() if not packed or key not in _QUANTIZATION}
+        return replace(self, config=left, tensors=tensors, packed=packed)
 
     def check_tensors(self, expected: Shapes, ignored: Collection[str] = ()) -> None:
         """Check that it has exactly these tensors, each with its shape and a type it can have.
@@ -159,11 +191,16 @@ class Checkpoint:
 
     def lazy(self, names: Collection[str]) -> dict[str, mx.array]:
         """Return tensors as `read` does, without the check; `read` must have checked them."""
+        modules = {name: at for name, at in self.packed.items() if f"{name}.weight" in names}
+        wanted = {*names, *(f"{name}.{part}" for name in modules for part in ("scales", "biases"))}
         tensors: dict[str, mx.array] = {}
         for path in self.files:
             held = mx.load(str(path))
             assert isinstance(held, dict)
-            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in names}
+            tensors |= {plain_name(name): tensor for name, tensor in held.items() if plain_name(name) in wanted}
+        for name, (group, bits) in modules.items():
+            weight, scales, biases = (tensors.pop(f"{name}.{part}") for part in ("weight", "scales", "biases"))
+            tensors[f"{name}.weight"] = mx.dequantize(weight, scales, biases, group_size=group, bits=bits)
         return tensors
 
     def drafted_tokens(self, name: str, ids: npt.NDArray[np.integer], vocabulary_size: int) -> mx.array:
@@ -235,4 +272,4 @@ def open_checkpoint(folder: Path, config: Mapping[str, Any]) -> Checkpoint | Non
                 f"The drafter {printable_name(folder)} has the tensor {plain_name(name)[:100]} twice.", HINT
             )
         tensors[plain_name(name)] = tensor
-    return Checkpoint(folder, config, files, tensors)
+    return Checkpoint(folder, config, files, tensors).unpacked()

@@ -13,6 +13,7 @@ from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpo
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.decoder import DecoderConfig, RopeConfig
 from rdchat.inference.models.safetensors_file import MAX_SIZE
+from rdchat.inference.verification.device import on_gpu
 from rdchat.inference.verification.fetch import fetch
 from rdchat.inference.verification.target import LoadedModel
 
@@ -224,7 +225,9 @@ def load_network(
         chosen = np.flatnonzero(fetch(tensors["t2d"])) if config.reduced and "t2d" in tensors else None
         if chosen is not None and not np.array_equal(chosen, fetch(vocabulary)):
             raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
-    return kind(config, partial(checkpoint.lazy, names), vocabulary, model)
+    # On a GPU a drafter that was published quantised keeps its bits.
+    bits = max((bits for _, bits in checkpoint.packed.values()), default=None) if on_gpu() else None
+    return kind(config, partial(checkpoint.lazy, names), vocabulary, model, bits)
 
 
 def decoder_settings(

@@ -1,0 +1,128 @@
+"""Published drafters that somebody quantised with MLX."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
+from rdchat.inference.drafting.heads.block_head import BoundBlockHead
+from rdchat.inference.drafting.heads.block_network import Markov
+from rdchat.inference.drafting.heads.bound_network import BoundNetwork
+from rdchat.inference.drafting.heads.head import HeadKind
+from tests.grids import share
+from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, written_block
+from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
+from tests.inference.fakes import ask, shared_family, shared_llama
+from tests.inference.plain_replies import plain
+
+pytestmark = pytest.mark.across_rows
+
+GROUP = 32
+OWN: dict[str, Any] = {"markov": Markov.GATED, "own_embeddings": True, "own_output": True}
+
+
+def quantise(folder: Path, bits: int) -> dict[str, mx.array]:
+    """Quantise a drafter's matrices as mlx-lm's and mlx-vlm's converters do; return the floats that they stand for."""
+    path, floats, tensors = str(folder / "model.safetensors"), dict[str, mx.array](), dict[str, mx.array]()
+    for name, tensor in mx.load(path).items():
+        module = name.removesuffix(".weight")
+        floats[name] = tensors[name] = mx.array(np.array(tensor))
+        if tensor.ndim == 2 and tensor.shape[1] % GROUP == 0 and "weight_" not in name:
+            parts = mx.quantize(tensors.pop(name), GROUP, bits)
+            tensors |= {f"{module}.{part}": at for part, at in zip(("weight", "scales", "biases"), parts, strict=True)}
+            floats[name] = mx.dequantize(*parts, GROUP, bits)
+    assert any(name.endswith(".scales") for name in tensors)
+    mx.eval(floats, tensors)
+    mx.save_safetensors(path, tensors)
+    change(folder, quantization={"group_size": GROUP, "bits": bits}, quantization_config={"bits": bits})
+    return floats
+
+
+def change(folder: Path, **changes: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize("bits", share([4, 8], 2))
+@pytest.mark.parametrize("kind", [OWN, KINDS[4], KINDS[5]], ids=["dspark", "domino", "dflash 2"])
+def test_a_quantised_block_drafter_is_read(kind: dict[str, Any], bits: int, tmp_path: Path) -> None:
+    model = shared_llama()
+    folder = written_block(tmp_path / "drafter", model, **kind)
+    floats = quantise(folder, bits)
+    assert inspect_drafter(folder) is HeadKind.BLOCK
+    head = load_drafter(folder, model)
+    assert isinstance(head, BoundBlockHead)
+    bare = {name: name.removesuffix(".weight") for name in dict(tree_flatten(head.network.parameters()))}
+    for name, tensor in tree_flatten(head.network.parameters()):
+        np.testing.assert_array_equal(np.array(tensor), np.array(floats.get(name, floats.get(bare[name]))))
+    request = ask(temperature=0.9, max_tokens=8)
+    end = BlockPair(model, head).reply(request, BeamShape(3, 4))
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_a_quantised_eagle_3_drafter_is_read_and_keeps_its_bits_on_a_gpu(
+    bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shared_family("llama")
+    folder = eagle3_folder(tmp_path / "drafter", model)
+    floats = quantise(folder, bits)
+    head = load_drafter(folder, model)
+    assert isinstance(head, BoundNetwork)
+    np.testing.assert_array_equal(np.array(head.network.fc.weight), np.array(floats["fc.weight"]))
+    monkeypatch.setattr("rdchat.inference.drafting.checkpoints.settings.on_gpu", lambda: True)
+    head = load_drafter(folder, model)
+    assert isinstance(head, BoundNetwork)
+    packed = tree_flatten(head.network.leaf_modules(), is_leaf=nn.Module.is_module)
+    assert {module.bits for _, module in packed if hasattr(module, "bits")} == {bits}
+
+
+Damage = Callable[[dict[str, mx.array]], object]
+
+
+@pytest.mark.parametrize(
+    ("settings", "damage", "words"),
+    [
+        ({"mode": "mxfp4"}, None, "does not know how its .* is quantised"),
+        ({"group_size": 48}, None, "does not know how its .* is quantised"),
+        ({"group_size": 16}, None, "does not know how its .* is quantised"),
+        ({"group_size": [32]}, None, "does not know how its .* is quantised"),
+        ({"fc": {"group_size": 64}}, None, "its tensor fc.weight has the shape"),
+        ({}, lambda tensors: tensors.pop("fc.biases"), "does not know how its fc is quantised"),
+        ({}, lambda tensors: tensors.pop("fc.weight"), "does not know how its fc is quantised"),
+        ({}, lambda tensors: tensors.update({"fc.biases": mx.zeros((1, 2))}), "fc.weight does not fit its scales"),
+        ({}, lambda tensors: tensors.update({"fc.scales": mx.array(1.0)}), "fc.weight does not fit its scales"),
+        ({}, lambda tensors: tensors.update({"fc.weight": mx.zeros((32, 64))}), "fc.weight does not fit its scales"),
+        ({}, lambda tensors: tensors.update({"fc.scales": mx.inf * tensors["fc.scales"]}), "fc.weight has values that"),
+        ({}, lambda tensors: tensors.update({"no.weight": tensors["fc.weight"]}), "an unknown tensor no.weight"),
+    ],
+)
+def test_what_is_quantised_in_other_ways_is_refused_by_name(
+    settings: dict[str, Any], damage: Damage | None, words: str, tmp_path: Path
+) -> None:
+    folder = written_block(tmp_path / "drafter", shared_llama(), **OWN)
+    quantise(folder, 4)
+    change(folder, quantization={"group_size": GROUP, "bits": 4} | settings)
+    if damage is not None:
+        path = str(folder / "model.safetensors")
+        tensors = {name: mx.array(np.array(tensor)) for name, tensor in mx.load(path).items()}
+        damage(tensors)
+        mx.save_safetensors(path, tensors)
+    with pytest.raises(ModelError, match=words):
+        load_drafter(folder, shared_llama())
+
+
+def test_settings_of_a_quantisation_without_quantised_tensors_are_refused(tmp_path: Path) -> None:
+    folder = written_block(tmp_path / "drafter", shared_llama(), {"quantization": {"group_size": 64, "bits": 4}})
+    with pytest.raises(ModelError, match="its setting quantization is"):
+        check_drafter(folder, shared_llama())
