@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from deepspec.modeling.eagle3.gemma4.modeling import Gemma4Eagle3Model
 from deepspec.modeling.eagle3.qwen3.modeling import Qwen3Eagle3Model
 from eagle.model.cnets import Model
 from eagle.model.configs import EConfig
@@ -30,6 +31,7 @@ from speculators.models.eagle3.config import Eagle3SpeculatorConfig
 from speculators.models.eagle3.core import Eagle3DraftModel
 from speculators.proposals.greedy import GreedyTokenProposalConfig
 from transformers import DynamicCache, Qwen3Config
+from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
 WIDTH, VOCABULARY, CANDIDATES, DEPTH, ROWS = 32, 48, 20, 12, 9
 # Tokens as places among the candidates; levels of 2, 3 and 2.
@@ -44,6 +46,19 @@ LLAMA3 = {
     "original_max_position_embeddings": 16, "rope_theta": 10000.0,
 }  # fmt: skip
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16, "rope_theta": 10000.0}
+GEMMA4 = {
+    "model_type": "gemma4_text", "hidden_size": WIDTH, "intermediate_size": 40, "num_hidden_layers": 1,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "num_global_key_value_heads": 1, "head_dim": 4,
+    "global_head_dim": 16, "vocab_size": VOCABULARY, "rms_norm_eps": 1e-6, "attention_bias": False,
+    "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "attention_dropout": 0.0,
+    "attention_k_eq_v": True, "enable_moe_block": False, "hidden_size_per_layer_input": 0,
+    "num_kv_shared_layers": 0, "use_double_wide_mlp": False, "final_logit_softcapping": 5.0, "pad_token_id": 0,
+    "layer_types": ["full_attention"], "sliding_window": 512, "tie_word_embeddings": False,
+    "rope_parameters": {
+        "full_attention": {"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
+        "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+    },
+}  # fmt: skip
 
 # From the rows of a prompt and a path below its root, the logits of each row and then below each token of the path.
 Reference = Callable[[torch.Tensor, torch.Tensor, list[int]], torch.Tensor]
@@ -56,7 +71,10 @@ def main() -> None:
     options = parser.parse_args()
     with torch.no_grad():
         write_safeailab(options.out / "eagle3_safeailab")
-        write_deepspec(options.out / "eagle3_deepspec")
+        own = {"target_layer_ids": [1, 3, 5, 7, 9], "num_target_layers": DEPTH, "ttt_length": 7, "step_loss_decay": 0.8}
+        qwen = LLAMA | {"model_type": "qwen3", "head_dim": 16, "rope_parameters": YARN, **own}
+        write_deepspec(options.out / "eagle3_deepspec", qwen, Qwen3Eagle3Model, Qwen3Config)
+        write_deepspec(options.out / "eagle3_deepspec_gemma4", GEMMA4 | own, Gemma4Eagle3Model, Gemma4TextConfig)
         write_speculators(
             options.out / "eagle3_speculators_llama",
             LLAMA | {"head_dim": 16, "num_hidden_layers": 2, "attention_bias": True, "mlp_bias": True},
@@ -127,12 +145,10 @@ def write_safeailab(folder: Path) -> None:
     write(folder, written, model, ids, reference, complete_tree=complete_tree, depth_of_features=3)
 
 
-def write_deepspec(folder: Path) -> None:
+def write_deepspec(folder: Path, written: dict[str, Any], kind: Any, configuration: Any) -> None:
     """Write DeepSpec's layout, computed with its own cache."""
 
-    own = {"target_layer_ids": [1, 3, 5, 7, 9], "num_target_layers": DEPTH, "ttt_length": 7, "step_loss_decay": 0.8}
-    written = LLAMA | {"model_type": "qwen3", "head_dim": 16, "rope_parameters": YARN, **own}
-    model = Qwen3Eagle3Model(Qwen3Config(**written, attn_implementation="sdpa"))
+    model = kind(configuration(**written, attn_implementation="sdpa"))
     ids = randomise(model)
     model.eval()
 
@@ -148,7 +164,7 @@ def write_deepspec(folder: Path) -> None:
             outputs.append(out[0])
         return model.compute_logits(torch.cat(outputs))
 
-    written["architectures"] = ["Qwen3Eagle3Model"]
+    written = {**written, "architectures": [kind.__name__]}
     write(folder, written, model, ids, reference, depth_of_features=5)
 
 
@@ -198,9 +214,11 @@ def write_speculators(folder: Path, layer: dict[str, Any], flags: dict[str, Any]
 def randomise(model: torch.nn.Module) -> list[int]:
     """Give a model random weights that 16 bits hold, and its tables of tokens; return the tokens that it can draft."""
     generator = torch.Generator().manual_seed(20)
-    for name, weights in model.named_parameters():
+    scalars = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith("layer_scalar")]
+    for name, weights in [*model.named_parameters(), *scalars]:
         wide = 0.25 if weights.ndim > 1 else 0.15
-        random = wide * torch.randn(weights.shape, generator=generator) + (1.0 if name.endswith("norm.weight") else 0.0)
+        ones = 1.0 if name.endswith(("norm.weight", "layer_scalar")) else 0.0
+        random = wide * torch.randn(weights.shape, generator=generator) + ones
         weights.copy_((random + ("fc_norm" in name)).half().float())
     if getattr(model, "d2t", None) is None:
         return list(range(VOCABULARY))

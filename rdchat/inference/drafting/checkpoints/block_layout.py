@@ -44,7 +44,9 @@ _DFLASH_SETTINGS = {
 _DOMINO, _GRU = ("domino", "causal_v5"), "prefix_gru.weight_ih_l0.weight"
 _SELECTOR, _RANK = "candidate_selector.hidden_projection.weight", "selector_rank"
 _SOFTCAP = "final_logit_softcapping"
-_ASK_FOR_MORE = {"gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input"}
+_ASK_FOR_MORE = {
+    "gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input", "attention_value_scale",
+}  # fmt: skip
 _MAX_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}

@@ -3,7 +3,7 @@
     SafeAILab   a Llama configuration; `midlayer.*`, `d2t` and `t2d`; the target's embedding; SpecForge, SGLang and
                 NVIDIA write it too, with an `eagle_config`
     speculators `transformer_layer_config` inside; `layers.0.*` and plain layers behind it; switches for the norms
-    DeepSpec    a Qwen3 configuration with `target_layer_ids`; queries and keys normalised; tables of its own
+    DeepSpec    a Qwen3 or Gemma 4 configuration with `target_layer_ids`; queries and keys normalised; tables of its own
 
 Unknown values of known settings, unknown switches that are on, settings known to change the computation, and unknown
 tensors are refused. Code named in `auto_map` is never run. Tested with random weights against the references' own code:
@@ -21,6 +21,9 @@ from rdchat.inference.drafting.heads.head import HeadKind
 
 # Their layers are distinguished by their tensors.
 _KINDS = ("llama", "mistral", "qwen2", "qwen3", "phi3", "eagle3")
+# Gemma 4's layers, told by their tensors.
+_GEMMA_KINDS = ("gemma4_text", "gemma4_unified_text")
+_GEMMA, _ACTIVATION, _SOFTCAP = "pre_feedforward_layernorm.weight", "hidden_activation", "final_logit_softcapping"
 # Number of the target's layers where it is not known.
 _ANY_DEPTH = 100
 _READ = "eagle_aux_hidden_state_layer_ids"
@@ -29,13 +32,14 @@ _IGNORED = ("verifier_norm.weight", "verifier_lm_head.weight", "rotary_emb.inv_f
 _ASK_FOR_MORE = {
     "final_logit_softcapping", "attn_logit_softcapping", "query_pre_attn_scalar", "attention_multiplier",
     "num_local_experts", "num_experts", "hidden_activation", "quantization", "quantization_config",
+    "enable_moe_block", "hidden_size_per_layer_input",
 }  # fmt: skip
 # Switches that may be on: rdchat applies them, the tensors show them, or they concern training and storage alone.
 _SWITCHES = {
     "norm_before_residual", "norm_before_fc", "fc_norm", "norm_output", "use_aux_hidden_state", "attention_bias",
     "mlp_bias", "bias", "qkv_bias", "tie_word_embeddings", "use_input_layernorm_in_first_layer", "use_last_layernorm",
     "has_lm_head", "next_layer_regular", "use_cache", "embed_requires_grad", "has_no_defaults_at_init", "is_decoder",
-    "return_dict", "is_causal", "use_sliding_window", "use_qk_norm", "use_rotary_pos_emb",
+    "return_dict", "is_causal", "use_sliding_window", "use_qk_norm", "use_rotary_pos_emb", "attention_k_eq_v",
 }  # fmt: skip
 _ALWAYS_ON = (
     "use_aux_hidden_state", "use_input_layernorm_in_first_layer", "use_last_layernorm", "next_layer_regular",
@@ -57,8 +61,9 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
             raise checkpoint.error("its configuration lacks norm_before_residual, whose default differs between tools")
     inner = top.within("eagle_config")
     layers = top.within("transformer_layer_config") if speculators else top
+    gemma = {_ACTIVATION, _SOFTCAP} if _is_gemma(checkpoint) else set()
     for settings in (top, layers, inner):
-        _refuse(settings)
+        _refuse(settings, gemma)
     return Parts(top, layers, Settings(checkpoint, {**inner.data, **top.data}), speculators)
 
 
@@ -80,9 +85,17 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
     """
     parts = _parts_of(checkpoint)
     top, layers, eagle = parts.top, parts.layers, parts.own
-    layers.word("model_type", "llama", _KINDS)
-    layers.word("hidden_act", "silu", ("silu", "swish"))
-    sizes = decoder_settings(checkpoint, layers)
+    gemma = _is_gemma(checkpoint)
+    shared = gemma and layers.flag("attention_k_eq_v", False)
+    if gemma:
+        layers.word("model_type", _GEMMA_KINDS[0], _GEMMA_KINDS)
+        layers.word(_ACTIVATION, "gelu_pytorch_tanh", ("gelu_pytorch_tanh",))
+        kv_heads = "num_global_key_value_heads" if shared else "num_key_value_heads"
+        sizes = decoder_settings(checkpoint, layers, kv_heads, "global_head_dim")
+    else:
+        layers.word("model_type", "llama", _KINDS)
+        layers.word("hidden_act", "silu", ("silu", "swish"))
+        sizes = decoder_settings(checkpoint, layers)
     vocabulary, listed = sizes["vocabulary_size"], checkpoint.listed_tokens
     windows = _windows(layers)
     tied = sizes["own_embeddings"] and not sizes["own_output"]
@@ -101,6 +114,9 @@ def eagle3_config(checkpoint: Checkpoint, depth: int | None) -> Eagle3Config:
         norm_before_residual=top.flag("norm_before_residual", False),
         norm_output=top.flag("norm_output", False),
         rope=layers.rope("full_attention"),
+        gemma=gemma,
+        values_from_keys=shared,
+        softcap=top.number(_SOFTCAP, 1.0) if gemma and top.data.get(_SOFTCAP) else None,
     )
     _check_config(checkpoint, config)
     return config
@@ -124,9 +140,13 @@ def _check_config(checkpoint: Checkpoint, config: Eagle3Config) -> None:
         raise checkpoint.error(reason, OTHER_HINT)
 
 
-def _refuse(settings: Settings) -> None:
-    """Refuse settings that change the computation in ways rdchat does not support."""
-    settings.refuse(_ASK_FOR_MORE)
+def _is_gemma(checkpoint: Checkpoint) -> bool:
+    return f"layers.0.{_GEMMA}" in checkpoint.tensors
+
+
+def _refuse(settings: Settings, known: Collection[str]) -> None:
+    """Refuse settings, but the known ones, that change the computation in ways rdchat does not support."""
+    settings.refuse(_ASK_FOR_MORE - set(known))
     for name, value in settings.data.items():
         if value is True and name not in _SWITCHES:
             raise settings.checkpoint.error(f"rdchat does not know its setting {name[:100]}", NEWER_HINT)

@@ -13,7 +13,7 @@ from rdchat.inference.drafting.heads.block_corrections import CandidateSelector,
 from rdchat.inference.drafting.heads.block_network import BlockConfig, BlockNetwork
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
 from rdchat.inference.drafting.heads.context_memory import ContextMemory
-from rdchat.inference.drafting.heads.decoder import RowPositions, Rows
+from rdchat.inference.drafting.heads.decoder import RowPositions, Rows, bounded
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel, embedding_scale
 
@@ -62,7 +62,7 @@ class BoundBlockHead(BoundNetwork):
         config = self.config
         logits = self._output(hidden)
         logits = logits if config.output_scale == 1 else logits * config.output_scale
-        logits = logits if config.softcap is None else mx.tanh(logits / config.softcap) * config.softcap
+        logits = bounded(logits, config.softcap)
         if self._selector is None:
             return DraftedBlock(hidden, logits)
         ids, logits, products = self._selector.candidates(hidden, logits, config.selected)

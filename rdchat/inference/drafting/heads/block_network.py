@@ -62,7 +62,6 @@ class BlockConfig(DecoderConfig):
         confidence_inputs: Input size of a confidence head; 0 without one.
         input_scale: The block's embeddings are multiplied by it; None for the target's own scale.
         output_scale: The logits are multiplied by it, before they are bounded.
-        softcap: Bound of the logits before the correction.
         taps: Rows that each of DFlash 2's convolutions adds up; 0 without them.
         channels: Neighbouring channels of a convolution that share the weights which depend on the row.
         selected: Likeliest tokens of a step among which DFlash 2 chooses; 0 without its selector.
@@ -82,7 +81,6 @@ class BlockConfig(DecoderConfig):
     confidence_inputs: int = 0
     input_scale: float | None = None
     output_scale: float = 1.0
-    softcap: float | None = None
     taps: int = 0
     channels: int = 0
     selected: int = 0
@@ -100,8 +98,6 @@ class BlockConfig(DecoderConfig):
     def shapes(self) -> dict[str, Shape]:
         rank, hidden = self.markov_rank, self.hidden_size
         shapes = DecoderConfig.shapes(self) | {"hidden_norm.weight": (hidden,)}
-        if self.gemma:
-            shapes |= {f"layers.{number}.layer_scalar": (1,) for number in range(self.layers)}
         if self.taps:
             groups = hidden // self.channels
             for name in [f"layers.{n}.{part}" for n in range(self.layers) for part in ("attention_conv", "mlp_conv")]:
@@ -126,12 +122,6 @@ class BlockConfig(DecoderConfig):
             shapes["markov_head.joint_proj.weight"] = (3 * rank, 2 * rank + hidden)
             shapes["markov_head.joint_proj.bias"] = (3 * rank,)
         return shapes
-
-    @override
-    def norms(self, layer: int) -> list[str]:
-        """See `DecoderConfig`; Gemma 4 also normalises the outputs of attention and MLP."""
-        more = ["pre_feedforward_layernorm", "post_feedforward_layernorm"]
-        return DecoderConfig.norms(self, layer) + (more if self.gemma else [])
 
 
 class BlockNetwork(nn.Module):
@@ -182,11 +172,7 @@ class BlockNetwork(nn.Module):
 
 
 class _Layer(DecoderLayer):
-    """A decoder layer.
-
-    Gemma 4's also normalises the outputs of attention and MLP, and scales its output. DFlash 2's has convolutions
-    around both.
-    """
+    """A decoder layer; DFlash 2's has convolutions around attention and MLP."""
 
     def __init__(self, config: BlockConfig, shapes: Mapping[str, Shape]) -> None:
         super().__init__(config, shapes)
@@ -208,12 +194,7 @@ class _Layer(DecoderLayer):
             normal, kernel = self.mlp_conv.before(self.post_attention_layernorm(x))
             output: mx.array = x + self.mlp_conv.after(self.mlp(normal), kernel)
             return output
-        if "layer_scalar" not in self:
-            return self.outputs(x, attended)
-        x = x + self.post_attention_layernorm(attended)
-        x = x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
-        scaled: mx.array = x * self.layer_scalar
-        return scaled
+        return self.outputs(x, attended)
 
 
 class Convolution(nn.Module):

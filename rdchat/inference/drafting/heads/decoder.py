@@ -58,6 +58,7 @@ class DecoderConfig:
         qk_norm: Whether queries and keys are normalised, head by head.
         gemma: Whether the layers are those of Gemma 4's full attention; otherwise Qwen3's or Llama's.
         values_from_keys: Whether the values are the projected keys (Gemma 4).
+        softcap: Bound of the logits, before any correction.
     """
 
     hidden_size: int
@@ -79,6 +80,7 @@ class DecoderConfig:
     qk_norm: bool = False
     gemma: bool = False
     values_from_keys: bool = False
+    softcap: float | None = None
 
     @property
     def layers(self) -> int:
@@ -103,14 +105,17 @@ class DecoderConfig:
             name = f"layers.{number}"
             linear |= {f"{name}.{module}": shape for module, shape in self._matrices(number).items()}
             shapes |= {f"{name}.{norm}.weight": (hidden,) for norm in self.norms(number)}
+            if self.gemma:
+                shapes[f"{name}.layer_scalar"] = (1,)
             if self.qk_norm:
                 shapes |= {f"{name}.self_attn.{norm}.weight": (self.head_size,) for norm in ("q_norm", "k_norm")}
         biases = {f"{name}.bias": shape[:1] for name, shape in linear.items() if name in self.biases}
         return {f"{name}.weight": shape for name, shape in linear.items()} | biases | shapes
 
     def norms(self, layer: int) -> list[str]:  # noqa: ARG002
-        """Return the names of a layer's norms."""
-        return ["input_layernorm", "post_attention_layernorm"]
+        """Return the names of a layer's norms; Gemma 4 also normalises the outputs of attention and MLP."""
+        more = ["pre_feedforward_layernorm", "post_feedforward_layernorm"] if self.gemma else []
+        return ["input_layernorm", "post_attention_layernorm", *more]
 
     def inputs(self, layer: int) -> int:  # noqa: ARG002
         """Return the input width of a layer's attention."""
@@ -131,6 +136,11 @@ class DecoderConfig:
         if self.values_from_keys:
             del matrices["self_attn.v_proj"]
         return matrices
+
+
+def bounded(logits: mx.array, bound: float | None) -> mx.array:
+    """Return logits that a hyperbolic tangent keeps between two bounds; None for no bound."""
+    return logits if bound is None else mx.tanh(logits / bound) * bound
 
 
 def below(shapes: Mapping[str, Shape], name: str) -> dict[str, Shape]:
@@ -174,7 +184,13 @@ class DecoderLayer(nn.Module):
         add_modules(self, shapes, config.norm_epsilon)
 
     def outputs(self, residual: mx.array, attended: mx.array) -> mx.array:
-        """Return the outputs, (n, hidden_size), of a layer as in Llama."""
+        """Return the outputs, (n, hidden_size), of a layer as in Llama, or in Gemma 4."""
+        if "layer_scalar" in self:
+            x = residual + self.post_attention_layernorm(attended)
+            scaled: mx.array = (
+                x + self.post_feedforward_layernorm(self.mlp(self.pre_feedforward_layernorm(x)))
+            ) * self.layer_scalar
+            return scaled
         hidden = residual + attended
         output: mx.array = hidden + self.mlp(self.post_attention_layernorm(hidden))
         return output

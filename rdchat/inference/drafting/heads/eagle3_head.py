@@ -26,7 +26,14 @@ import numpy.typing as npt
 from rdchat.inference.api.requests import MAX_BEAM_ROWS
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork, Weights
 from rdchat.inference.drafting.heads.context_memory import ContextMemory, ContextState
-from rdchat.inference.drafting.heads.decoder import DecoderConfig, DecoderLayer, Shape, add_modules, below
+from rdchat.inference.drafting.heads.decoder import (
+    DecoderConfig,
+    DecoderLayer,
+    Shape,
+    add_modules,
+    below,
+    bounded,
+)
 from rdchat.inference.drafting.heads.head import HeadKind, HeadMemory, HeadState, Root
 from rdchat.inference.verification.target import LoadedModel
 
@@ -111,7 +118,7 @@ class Eagle3Network(nn.Module):
 
 
 class _Layer(DecoderLayer):
-    """A layer as in Llama; the first one also takes an embedding."""
+    """A layer as in Llama or Gemma 4; the first one also takes an embedding, in Gemma 4's all do."""
 
     def __init__(self, config: Eagle3Config, shapes: dict[str, Shape]) -> None:
         super().__init__(config, shapes)
@@ -154,7 +161,7 @@ class BoundEagle3Head(BoundNetwork):
 
     def logits(self, output: mx.array) -> mx.array:
         """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, hidden_size)."""
-        return self._output(self.network.norm(output)).astype(mx.float32)
+        return bounded(self._output(self.network.norm(output)).astype(mx.float32), self.config.softcap)
 
 
 class Eagle3Memory(ContextMemory):

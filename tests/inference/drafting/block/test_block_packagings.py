@@ -133,3 +133,38 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
 def test_what_else_specforge_trains_is_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=words):
         config_of(specforge_block(tmp_path / "drafter", **changes))
+
+
+def dspark_of(folder: Path, moved: tuple[str, ...], **changes: Any) -> Path:
+    """Write a DSpark with some settings moved into its `dflash_config`; `changes` are settings at the top."""
+    written_block(folder, shared_llama(), markov=Markov.VANILLA)
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    inner = {"dflash_config": {name: config.pop(name) for name in moved}} if moved else {}
+    path.write_text(json.dumps(config | inner | changes))
+    return folder
+
+
+def test_liquid_ais_drafters_turn_neighbouring_values(tmp_path: Path) -> None:
+    """Those for LFM2.5; with the usual pairs half of their drafts would be lost (mlx-dspark)."""
+    moved = ("mask_token_id", "target_layer_ids", "num_target_layers")
+    changes = {"architectures": ["Lfm2DSparkDraftModel"], "rope_is_neox_style": False, "enable_confidence_head": True}
+    config = config_of(dspark_of(tmp_path / "drafter", moved, **changes))
+    assert (config.rope.traditional, config.from_anchor, config.max_drafted) == (True, True, 5)
+    assert (config.windows, config.causal) == ((None, None), (False, False))
+
+
+def test_openbmbs_drafters_are_read_unless_they_scale_values(tmp_path: Path) -> None:
+    """Those for MiniCPM5."""
+    changes = {
+        "sample_from_anchor": True,
+        "confidence_head_with_markov": True,
+        "attention_value_scale": None,
+        "rope_theta": None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 5e6},
+    }
+    config = config_of(dspark_of(tmp_path / "drafter", (), **changes))
+    assert (config.rope.theta, config.from_anchor, config.rope.traditional) == (5e6, True, False)
+    scaled = dspark_of(tmp_path / "scaled", (), **changes | {"attention_value_scale": 0.5})
+    with pytest.raises(ModelError, match=r"its setting attention_value_scale is 0\.5"):
+        config_of(scaled)
