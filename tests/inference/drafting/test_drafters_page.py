@@ -1,0 +1,74 @@
+"""The page that says what drafts for which model names every family that mlx-lm loads, and says what the code does."""
+
+import re
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.hub.hub_model import PublishedKind
+from rdchat.inference.models.model_config import _mlx_lm_folder, _model_remapping
+from rdchat.inference.models.mtp_families import PLAIN, unreadable
+from tests.inference.drafting.block.block_drafters import stored_block
+from tests.inference.fakes import loaded
+from tests.inference.families import CHAINS, TREES, VOCABULARY, network_of
+
+PAGE = (Path(__file__).parents[3] / "docs/drafters.md").read_text(encoding="utf-8")
+UNKNOWN = "rdchat does not know their layout"
+
+
+@cache
+def rows() -> dict[str, tuple[str, str]]:
+    """Return what the table says of each model type: of MTP layers, and of published drafters."""
+    table: dict[str, tuple[str, str]] = {}
+    for line in PAGE.splitlines():
+        if line.startswith("| `"):
+            types, layers, drafters = (cell.strip() for cell in line.strip("|").split("|"))
+            for name in re.findall(r"`([^`]+)`", types):
+                assert name not in table, f"{name} is there twice"
+                table[name] = layers, drafters
+    return table
+
+
+def loaded_types() -> dict[str, str]:
+    """Return the model types that mlx-lm loads, each with the type whose module it uses."""
+    folder = _mlx_lm_folder()
+    modules = [path.stem for path in (folder / "models").glob("*.py") if "class ModelArgs" in path.read_text("utf-8")]
+    return {name: name for name in modules} | _model_remapping(folder)
+
+
+def test_every_family_that_mlx_lm_loads_is_in_the_table_once() -> None:
+    assert rows().keys() == loaded_types().keys()
+
+
+def test_the_table_says_which_mtp_layers_are_read() -> None:
+    for name, module in loaded_types().items():
+        reason = unreadable(module)
+        expected = (
+            f"not read: {reason}" if reason else "read where somebody trained them" if module in PLAIN else "read"
+        )
+        assert rows()[name][0] == ("" if reason == UNKNOWN else expected), name
+
+
+def test_the_table_names_kinds_of_drafters_that_rdchat_reads() -> None:
+    known = {kind.value for kind in PublishedKind} | {"DFlash 2"}
+    for name, (_, drafters) in rows().items():
+        kinds = {part.strip() for part in re.split(r"[,;]", re.sub(r"\([^)]*\)", "", drafters)) if part.strip()}
+        assert kinds <= known, name
+
+
+@pytest.mark.slow
+def test_the_page_names_the_families_whose_layers_cannot_be_read() -> None:
+    unread = set()
+    for module, options in [*TREES.values(), *CHAINS.values()]:
+        model = loaded(network_of(module, options))
+        model = replace(model, info=replace(model.info, vocabulary_size=VOCABULARY))
+        try:
+            stored_block(model).bind(model, 0)
+        except ModelError:
+            unread.add(module)
+    sentence = re.search(r"single layers, which(.*?)do not give", PAGE, re.DOTALL)
+    assert sentence is not None
+    assert unread == set(re.findall(r"`([^`]+)`", sentence[1]))
