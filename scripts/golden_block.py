@@ -83,6 +83,7 @@ def main() -> None:
     if args.mlx_vlm:
         without_package_code(args.mlx_vlm, "mlx_vlm", "models", "speculative", "speculative.drafters")
         dflash2_case_of_mlx_vlm(args.out)
+        muse_glimmer_case(args.out)
 
 
 def dflash_cases(module: Path, out: Path) -> None:
@@ -346,40 +347,22 @@ def dflash2_case_of_speculators(out: Path) -> None:
 
 
 def dflash2_case_of_mlx_vlm(out: Path) -> None:
-    mx, nn = import_module("mlx.core"), import_module("mlx.nn")
-    reference = import_module("mlx_vlm.speculative.drafters.dflash2")
+    mx, reference = import_module("mlx.core"), import_module("mlx_vlm.speculative.drafters.dflash2")
     cut = {"final_logit_softcapping": 4.0, "output_multiplier": 0.7, "input_embedding_scale": 1.5}
+    own = {"block_size": BLOCK, "target_layer_ids": TARGET_LAYERS, "mask_token_id": MASK}
     shape = {
         **QWEN3,
         **PLAIN_ROPE,
         "is_causal": False,
         "num_target_layers": TARGET_DEPTH,
         "architectures": ["DFlash2DraftModel"],
-        "dflash_config": {
-            **DFLASH2,
-            **cut,
-            "block_size": BLOCK,
-            "target_layer_ids": TARGET_LAYERS,
-            "mask_token_id": MASK,
-        },
+        "dflash_config": {**DFLASH2, **cut, **own},
     }
-    model = reference.DFlash2DraftModel(reference.ModelConfig.from_dict(shape))
-    generator, weights = np.random.default_rng(5), {}
+    case = MlxCase(reference.DFlash2DraftModel(reference.ModelConfig.from_dict(shape)))
+    model, top = case.model, DFLASH2["selector_top_k"]
 
-    def drawn(shape: tuple[int, ...]) -> Any:
-        spread = 0.35 if len(shape) > 1 else 0.2
-        return (spread * generator.standard_normal(shape) + (len(shape) == 1)).astype(np.float16)
-
-    for name, value in import_module("mlx.utils").tree_flatten(model.parameters()):
-        weights[name] = drawn(value.shape)
-    model.load_weights([(name, mx.array(value.astype(np.float32))) for name, value in weights.items()])
-    table, head = drawn((VOCABULARY, HIDDEN)), drawn((VOCABULARY, HIDDEN))
-    model.embed_tokens, model.lm_head = nn.Embedding(VOCABULARY, HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
-    model.embed_tokens.weight, model.lm_head.weight = (mx.array(each.astype(np.float32)) for each in (table, head))
-    caches, top = model.make_cache(), DFLASH2["selector_top_k"]
-
-    def block(ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, Any, Any]:
-        rows = model._hidden(mx.array(ids.numpy()), mx.array(hidden.numpy()), caches)[:, 1:]
+    def block(ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, ...]:
+        rows = case.rows(ids, hidden)
         logits, scores = model._logits(rows), []
 
         def proposed(scored: Any) -> Any:
@@ -393,10 +376,61 @@ def dflash2_case_of_mlx_vlm(out: Path) -> None:
             torch.tensor(np.array(each)) for each in (mx.stack(scores, 1), tokens.astype(mx.int64), candidates)
         )
 
-    outputs = two_blocks(block)
-    outputs |= {"target.embeddings": torch.tensor(table), "target.output": torch.tensor(head)}
-    published = {name.removesuffix(".weight") if "codebook" in name else name: weights[name] for name in weights}
-    write(out, "dflash2", {name: torch.tensor(value) for name, value in published.items()}, shape, outputs)
+    case.write(out, "dflash2", shape, block)
+
+
+def muse_glimmer_case(out: Path) -> None:
+    mx, reference = import_module("mlx.core"), import_module("mlx_vlm.speculative.drafters.muse_glimmer_assistant")
+    shape = {
+        **{name: value for name, value in QWEN3.items() if name not in ("tie_word_embeddings", "vocab_size")},
+        **PLAIN_ROPE,
+        "model_type": "muse_glimmer_assistant",
+        "layer_types": ["sliding_attention"] * 2,
+        "sliding_window": 4,
+        "block_size": BLOCK,
+        "target_layer_ids": TARGET_LAYERS,
+        "mask_token_id": MASK,
+    }
+    # The published configuration lacks these; its target is larger than a golden file should be.
+    shape |= {"vocab_size": VOCABULARY, "num_target_layers": TARGET_DEPTH}
+    case = MlxCase(reference.Model(reference.ModelConfig.from_dict(shape)))
+
+    def block(ids: Any, hidden: Any, _positions: Any, _cache: Any) -> tuple[Any, ...]:
+        logits = case.model._logits(case.rows(ids, hidden))
+        tokens = mx.argmax(logits, axis=-1).astype(mx.int64)
+        return tuple(torch.tensor(np.array(each)) for each in (logits, tokens))
+
+    case.write(out, "muse_glimmer", shape, block)
+
+
+class MlxCase:
+    """A drafter of mlx-vlm with random weights and tables of a target."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.generator = model, np.random.default_rng(5)
+        mx, nn, utils = (import_module(f"mlx.{part}") for part in ("core", "nn", "utils"))
+        self.weights = {name: self.drawn(value.shape) for name, value in utils.tree_flatten(model.parameters())}
+        model.load_weights([(name, mx.array(value.astype(np.float32))) for name, value in self.weights.items()])
+        self.table, self.head = self.drawn((VOCABULARY, HIDDEN)), self.drawn((VOCABULARY, HIDDEN))
+        model.embed_tokens, model.lm_head = nn.Embedding(VOCABULARY, HIDDEN), nn.Linear(HIDDEN, VOCABULARY, bias=False)
+        model.embed_tokens.weight = mx.array(self.table.astype(np.float32))
+        model.lm_head.weight = mx.array(self.head.astype(np.float32))
+        self.caches = model.make_cache()
+
+    def drawn(self, shape: tuple[int, ...]) -> Any:
+        spread = 0.35 if len(shape) > 1 else 0.2
+        return (spread * self.generator.standard_normal(shape) + (len(shape) == 1)).astype(np.float16)
+
+    def rows(self, ids: Any, hidden: Any) -> Any:
+        """Return the hidden states of the tokens that are drafted, (1, block - 1, width)."""
+        mx = import_module("mlx.core")
+        return self.model._hidden(mx.array(ids.numpy()), mx.array(hidden.numpy()), self.caches)[:, 1:]
+
+    def write(self, out: Path, name: str, shape: dict[str, Any], block: Block) -> None:
+        outputs = two_blocks(block)
+        outputs |= {"target.embeddings": torch.tensor(self.table), "target.output": torch.tensor(self.head)}
+        published = {key.removesuffix(".weight") if "codebook" in key else key: at for key, at in self.weights.items()}
+        write(out, name, {key: torch.tensor(value) for key, value in published.items()}, shape, outputs)
 
 
 def domino_cases(out: Path) -> None:

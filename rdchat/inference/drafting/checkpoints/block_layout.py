@@ -9,6 +9,7 @@ The layouts share the names of their tensors and differ in their `config.json`:
                 Domino, `shift_label` tells whether the root drafts
     speculators `transformer_layer_config` inside; tables of its own, perhaps for a part of the tokens (`d2t`);
                 `sample_from_anchor`; layers are numbered by their input, not by their output
+    Meta        the assistant of Muse Glimmer is a DFlash with names of its own for `fc` and `hidden_norm`
 
 A Hugging Face configuration has dozens of settings that no drafter uses, so unknown settings are allowed. Four things
 are refused: unknown values of known settings, some settings known to change the computation, unknown parts of
@@ -21,7 +22,7 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any
 
-from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
+from rdchat.inference.drafting.checkpoints.checkpoint import NEWER_HINT, Checkpoint, Layout
 from rdchat.inference.drafting.checkpoints.settings import Parts, Settings, check_heads, decoder_settings, load_network
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
@@ -47,6 +48,9 @@ _SOFTCAP = "final_logit_softcapping"
 _ASK_FOR_MORE = {
     "gating", "quantization", "enable_moe_block", "hidden_size_per_layer_input", "attention_value_scale",
 }  # fmt: skip
+# Meta's assistant, and what its configuration leaves to the class in transformers.
+_MUSE = "muse_glimmer_assistant"
+_MUSE_DEFAULTS = {"vocab_size": 202_048, "num_target_layers": 52, "is_causal": False}
 _MAX_BLOCK = 256
 _CONFIDENCE = "confidence_head.proj.weight"
 _IGNORED = {"t2d"}
@@ -61,6 +65,8 @@ def _parts_of(checkpoint: Checkpoint) -> Parts:
         layers = top.within("transformer_layer_config")
         overrides = {name: top.data[name] for name in _WINDOWS if top.data.get(name) is not None}
         return Parts(top, Settings(checkpoint, {**layers.data, **overrides}), top, True)
+    if top.data.get("model_type") == _MUSE:
+        top = Settings(checkpoint, {**_MUSE_DEFAULTS, **top.data})
     inner = top.within("dflash_config")
     inner.refuse_others(_DFLASH_SETTINGS)
     return Parts(top, top, Settings(checkpoint, {**top.data, **inner.data}), False)
@@ -139,6 +145,8 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
         raise block.wrong("conv_kernel_size")
     if config.channels and config.hidden_size % config.channels:
         raise block.wrong("conv_group_size")
+    if config.taps and config.gemma:
+        raise checkpoint.error("rdchat does not know convolutions in layers of Gemma 4", NEWER_HINT)
     if config.selected > config.vocabulary_size:
         raise block.wrong("selector_top_k")
     if config.selected and config.reduced:
@@ -157,7 +165,8 @@ def _check_config(checkpoint: Checkpoint, block: Settings, config: BlockConfig) 
 def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bool, ...]]:
     """Return how far each layer sees before the root, and whether its tokens see only earlier ones in the block.
 
-    A sliding layer's window includes the token itself, except in the speculators layout, where it ends at the root.
+    A sliding layer's window includes the token itself, except in the speculators layout, where it ends at the root, and
+    in Meta's assistant.
     Sliding layers are causal within a block, unless the settings say otherwise; `is_causal` and `causal` are for all
     layers.
     """
@@ -166,7 +175,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
     # Qwen's configurations may name a window that is not used.
     used = layers.flag("use_sliding_window", True)
     sliding = [used and kind == "sliding_attention" for kind in kinds]
-    width = layers.size("sliding_window") - (not parts.speculators) if any(sliding) else None
+    counts_itself = not parts.speculators and layers.data.get("model_type") != _MUSE
+    width = layers.size("sliding_window") - counts_itself if any(sliding) else None
     full_width = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
     if parts.speculators:
         one_way = not block.flag("sliding_window_non_causal", _SELECTOR in parts.top.checkpoint.tensors)

@@ -81,8 +81,15 @@ def read_own_drafter(folder: Path) -> PublishedDrafter:
 HINT = "Download the drafter again, train one with `rdchat train-drafter`, or choose another one."
 OTHER_HINT = "Use a drafter that was made for this model."
 NEWER_HINT = "Choose another drafter, or try a newer version of rdchat."
-# Some tools write the prefix `model.`, and SpecForge wrote `logit_head.`; SafeAILab writes `midlayer.` for `layers.0.`.
-_PREFIXES, _FIRST_LAYER = ("model.", "logit_head."), "midlayer."
+# Beginnings of names and what most tools write for them, in this order. Some tools add `model.`, SpecForge had
+# `logit_head.`, SafeAILab has `midlayer.`, and Meta's drafter for Muse Glimmer `encoder.`.
+_BEGINNINGS = {
+    "model.": "",
+    "logit_head.": "",
+    "midlayer.": "layers.0.",
+    "encoder.fc.": "fc.",
+    "encoder.output_norm_enc.": "hidden_norm.",
+}
 # Matrices that torch does not keep in modules of their own.
 _BARE = ("_codebook", ".weight_ih_l0", ".weight_hh_l0")
 _FLOATS = {"F16", "BF16", "F32"}
@@ -138,7 +145,7 @@ class Checkpoint:
         """
         tensors, packed = dict(self.tensors), dict[str, tuple[int, int]]()
         settings = self.config.get("quantization")
-        settings = settings if isinstance(settings, dict) else {}
+        settings = {plain_name(str(key)): at for key, at in settings.items()} if isinstance(settings, dict) else {}
         for name in [name.removesuffix(".scales") for name in tensors if name.endswith(".scales")]:
             own = settings.get(name)
             sizes = {"mode": "affine", **settings, **(own if isinstance(own, dict) else {})}
@@ -235,10 +242,10 @@ class Layout:
 
 def plain_name(name: str) -> str:
     """Return a tensor's name as most tools write it."""
-    for prefix in _PREFIXES:
-        name = name.removeprefix(prefix)
-    name = f"{name}.weight" if name.endswith(_BARE) else name
-    return f"layers.0.{name.removeprefix(_FIRST_LAYER)}" if name.startswith(_FIRST_LAYER) else name
+    for beginning, plain in _BEGINNINGS.items():
+        if name.startswith(beginning):
+            name = plain + name.removeprefix(beginning)
+    return f"{name}.weight" if name.endswith(_BARE) else name
 
 
 def not_a_drafter(folder: Path) -> ModelError:

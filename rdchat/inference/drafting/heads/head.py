@@ -109,8 +109,8 @@ class Head(Protocol):
     Attributes:
         kind: Kind of the head.
         reads: Hidden states that it reads.
-        vocabulary: (candidates,) int32: ids of the tokens that it can draft, ascending.
-        candidates: Number of columns of the logits of a step.
+        vocabulary: (n,) int32: ids of the tokens that it can draft, ascending.
+        candidates: Columns of a step's logits: n, or fewer where a state names its own `ids`.
         inverse_temperature: Its log-probabilities are multiplied by this before noise is added.
         max_drafted: Maximum number of tokens that it drafts below a root.
         remembers: Whether it has a memory of the text, so that it must read the prompt.

@@ -225,6 +225,13 @@ def test_parts_of_dflash_2_that_the_configuration_does_not_mention_are_not_left_
         check_drafter(folder, shared_llama())
 
 
+def test_convolutions_in_layers_of_gemma_4_are_refused(tmp_path: Path) -> None:
+    folder = written_block(tmp_path / "drafter", shared_llama(), **DFLASH2, gemma=True)
+    change(folder, hidden_activation="gelu_pytorch_tanh", global_head_dim=8)
+    with pytest.raises(ModelError, match="does not know convolutions in layers of Gemma 4"):
+        check_drafter(folder, shared_llama())
+
+
 def test_early_dominos_keep_their_parts_in_a_module_of_their_own(tmp_path: Path) -> None:
     folder = written_block(tmp_path / "drafter", shared_llama(), **DOMINO)
     parts = ("prefix_gru", "embed_proj")

@@ -4,12 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
+import numpy as np
 import pytest
 
 from rdchat.errors import ModelError
-from rdchat.inference.drafting.checkpoints.drafter_folder import load_drafter
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, drafter_config, load_drafter
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import BlockConfig, Markov
+from rdchat.inference.drafting.heads.head import HeadKind
 from tests.inference.drafting.block.block_drafters import written_block
 from tests.inference.fakes import shared_llama
 
@@ -168,3 +171,22 @@ def test_openbmbs_drafters_are_read_unless_they_scale_values(tmp_path: Path) -> 
     scaled = dspark_of(tmp_path / "scaled", (), **changes | {"attention_value_scale": 0.5})
     with pytest.raises(ModelError, match=r"its setting attention_value_scale is 0\.5"):
         config_of(scaled)
+
+
+def test_metas_assistant_leaves_sizes_to_its_class(tmp_path: Path) -> None:
+    """It is for Muse Glimmer alone, whose sizes its configuration does not repeat."""
+    folder = written_block(tmp_path / "drafter", shared_llama())
+    path, weights = folder / "config.json", str(folder / "model.safetensors")
+    config = json.loads(path.read_text()) | {"model_type": "muse_glimmer_assistant", "mask_token_id": 30}
+    config |= {"layer_types": ["sliding_attention"] * 2, "sliding_window": 9, "target_layer_ids": [0, 0]}
+    for name in ("dflash_config", "draft_vocab_size", "vocab_size", "num_target_layers"):
+        del config[name]
+    path.write_text(json.dumps(config))
+    names = {"fc.weight": "encoder.fc.weight", "hidden_norm.weight": "encoder.output_norm_enc.weight"}
+    tensors = {names.get(name, name): mx.array(np.array(tensor)) for name, tensor in mx.load(weights).items()}
+    mx.save_safetensors(weights, tensors)
+    kind, read = drafter_config(folder)
+    assert (kind, read.vocabulary_size, read.target_depth) == (HeadKind.BLOCK, 202_048, 52)
+    assert (read.windows, read.causal, read.rolling) == ((9, 9), (False, False), True)
+    with pytest.raises(ModelError, match="needs a model with 202,048 tokens, but tiny has 31"):
+        check_drafter(folder, shared_llama())
