@@ -142,14 +142,37 @@ def memoryless_llama() -> LoadedModel:
     return model
 
 
-def all_knowing(model: LoadedModel) -> StoredBlockHead:
-    """Return a drafter that gives the logits of a memoryless target: its Markov head has them by heart."""
+def all_knowing(model: LoadedModel, kind: str = "dspark") -> StoredBlockHead:
+    """Return a drafter that gives the logits of a memoryless target: its correction has them by heart."""
     size = model.info.vocabulary_size
-    stored = stored_block(model, markov=Markov.VANILLA, markov_rank=size, own_output=True, from_anchor=True)
+    logits, table = model.network(mx.arange(size)[None])[0], np.array(model.network.model.embed_tokens.weight)
+    sizes: dict[str, dict[str, Any]] = {
+        "dspark": {"markov": Markov.VANILLA, "markov_rank": size, "from_anchor": True},
+        "domino": {"gru_size": size, "gru_rank": size},
+        "dflash 2": {"taps": 2, "channels": 4, "selected": size, "selector_rank": size},
+    }
+    stored = stored_block(model, **sizes[kind], own_output=True)
     weights = dict(stored.weights())
     weights["lm_head.weight"] = mx.zeros_like(weights["lm_head.weight"])
-    weights["markov_head.markov_w1.weight"] = mx.eye(size)
-    weights["markov_head.markov_w2.weight"] = model.network(mx.arange(size)[None])[0].T
+    if kind == "dspark":
+        weights["markov_head.markov_w1.weight"] = mx.eye(size)
+        weights["markov_head.markov_w2.weight"] = logits.T
+    elif kind == "domino":
+        # The state is the last token's place, 0 and 1: the update gate is closed, and the new gate knows the token.
+        inverse = np.linalg.pinv(table).T
+        closed, known = -40 * np.ones((size, size)) @ inverse, 40 * inverse
+        weights["prefix_gru.weight_ih_l0.weight"] = mx.array(np.concatenate([0 * closed, closed, known]), mx.float32)
+        weights["prefix_gru.weight_hh_l0.weight"] = mx.zeros((3 * size, size))
+        weights["embed_proj.0.weight"] = mx.concatenate([mx.zeros((size, table.shape[1])), mx.eye(size)], axis=1)
+        weights["embed_proj.2.weight"] = logits.T / mx.sigmoid(mx.array(1.0))
+    else:
+        outputs = ("o_proj.weight", "down_proj.weight")
+        weights |= {name: mx.zeros_like(value) for name, value in weights.items() if name.endswith(outputs)}
+        # Then all drafted tokens have the hidden state of the mask.
+        mask = mx.fast.rms_norm(mx.array(table[stored.config.mask_token]), weights["norm.weight"], 1e-6)
+        weights["candidate_selector.hidden_projection.weight"] = mx.ones((size, 1)) * (mask / mx.sum(mask * mask))
+        weights["candidate_selector.predecessor_codebook.weight"] = mx.eye(size)
+        weights["candidate_selector.successor_codebook.weight"] = logits.T
     return StoredBlockHead(stored.config, lambda: weights)
 
 

@@ -70,11 +70,12 @@ def test_trees_and_chains_of_every_kind(kind: dict, temperature: float) -> None:
     "sampling", share([{"temperature": 0}, {"temperature": 1.3, "top_p": 1.0}, {"top_k": 6}], 3), ids=str
 )
 @pytest.mark.parametrize("width", [1, 4])
-def test_a_drafter_that_knows_the_target_is_always_right(sampling: dict, width: int) -> None:
+@pytest.mark.parametrize("kind", ["dspark", "domino", "dflash 2"])
+def test_a_drafter_that_knows_the_target_is_always_right(kind: str, sampling: dict, width: int) -> None:
     """With the target's own logits, a draft is wrong only if its noise, place or token before is not the text's."""
     model = memoryless_llama()
     request = ask(max_tokens=20, **sampling)
-    end = BlockPair(model, all_knowing(model).bind(model, 0)).reply(request, BeamShape(width, 5))
+    end = BlockPair(model, all_knowing(model, kind).bind(model, 0)).reply(request, BeamShape(width, 5))
     assert end.token_ids == plain(model, request).token_ids
     # the last round may offer more than the reply has room for
     assert end.statistics.drafted > 5
