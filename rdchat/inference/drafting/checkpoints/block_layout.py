@@ -39,7 +39,9 @@ _DFLASH_SETTINGS = {
     "enable_confidence_head", "confidence_head_with_markov", "sample_from_anchor",
     "emb_dim", "gru_hidden_dim", "pure_draft_prefix_len", "shift_label",
     "conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k", "output_multiplier",
-    "input_embedding_scale", "final_logit_softcapping",
+    "input_embedding_scale", "final_logit_softcapping", "use_swa", "swa_window_size",
+    # these concern other programs' choice of how much to draft
+    "block_size_policy", "dflash_initial_block_size", "prefer_requested_block_size",
 }  # fmt: skip
 # Tensors and settings that tell these kinds.
 _DOMINO, _GRU = ("domino", "causal_v5"), "prefix_gru.weight_ih_l0.weight"
@@ -166,7 +168,7 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
     """Return how far each layer sees before the root, and whether its tokens see only earlier ones in the block.
 
     A sliding layer's window includes the token itself, except in the speculators layout, where it ends at the root, and
-    in Meta's assistant.
+    in Meta's assistant. With `use_swa`, NVIDIA's exports have a window on all layers, without another meaning.
     Sliding layers are causal within a block, unless the settings say otherwise; `is_causal` and `causal` are for all
     layers.
     """
@@ -178,6 +180,8 @@ def _windows(parts: Parts, count: int) -> tuple[tuple[int | None, ...], tuple[bo
     counts_itself = not parts.speculators and layers.data.get("model_type") != _MUSE
     width = layers.size("sliding_window") - counts_itself if any(sliding) else None
     full_width = None if block.data.get("draft_window_size") is None else block.size("draft_window_size")
+    if block.flag("use_swa", False) and not any(sliding):
+        full_width = block.size("swa_window_size", layers.size("sliding_window", 0, minimum=0)) - counts_itself
     if parts.speculators:
         one_way = not block.flag("sliding_window_non_causal", _SELECTOR in parts.top.checkpoint.tensors)
         causal = tuple(slides and one_way for slides in sliding)
@@ -226,8 +230,10 @@ def _drafts_from_anchor(parts: Parts) -> bool:
         known = [method for method in methods if isinstance(method, dict)] if isinstance(methods, list) else []
         drafts_block = any(method.get("speculative_tokens") == parts.top.data.get("block_size") for method in known)
         return parts.top.data.get("speculators_model_type") == _DSPARK and drafts_block
-    if "shift_label" in parts.own.data:
+    if parts.own.data.get("shift_label") is not None:
         return parts.own.flag("shift_label", False)
+    if parts.top.data.get("dspark_bonus_anchor") is not None:
+        return not parts.top.flag("dspark_bonus_anchor", False)
     return "markov_rank" in parts.own.data or parts.own.data.get("projector_type") == _DSPARK
 
 

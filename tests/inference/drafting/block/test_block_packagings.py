@@ -106,6 +106,28 @@ def test_sliding_layers_look_back_unless_the_settings_say_otherwise(
     assert (config.windows, config.causal, config.rolling) == ((8, None), causal, True)
 
 
+def test_nvidias_exports_have_a_window_on_all_layers(tmp_path: Path) -> None:
+    folder = written_block(tmp_path / "drafter", shared_llama())
+    path = folder / "config.json"
+    config = json.loads(path.read_text())
+    config["dflash_config"] |= {"use_swa": True, "swa_window_size": 9, "causal": False}
+    path.write_text(json.dumps(config))
+    read = config_of(folder)
+    assert (read.windows, read.causal) == ((8, 8), (False, False))
+    del config["dflash_config"]["swa_window_size"]
+    path.write_text(json.dumps(config | {"sliding_window": 7}))
+    assert config_of(folder).windows == (6, 6)
+    path.write_text(json.dumps(config))
+    with pytest.raises(ModelError, match="its setting swa_window_size is None"):
+        config_of(folder)
+
+
+@pytest.mark.parametrize(("bonus", "from_anchor"), [(True, False), (False, True), (None, True)])
+def test_vllms_word_for_the_anchor_is_read(bonus: bool | None, from_anchor: bool, tmp_path: Path) -> None:
+    changes = {} if bonus is None else {"dspark_bonus_anchor": bonus}
+    assert config_of(dspark_of(tmp_path / "drafter", (), **changes)).from_anchor is from_anchor
+
+
 def specforge_block(folder: Path, **changes: Any) -> Path:
     """Write a DSpark as SpecForge exports it; `changes` are settings in its `dflash_config`."""
     written_block(folder, shared_llama(), markov=Markov.VANILLA)
@@ -130,7 +152,7 @@ def test_specforge_keeps_the_settings_of_dspark_beside_the_mask(tmp_path: Path) 
     [
         ({"projector_type": "dspine"}, "its setting projector_type is 'dspine'"),
         ({"attention_mode": "mla"}, "its setting attention_mode is 'mla'"),
-        ({"use_swa": True}, "does not support its setting use_swa"),
+        ({"attention_sink_bias": True}, "does not support its setting attention_sink_bias"),
     ],
 )
 def test_what_else_specforge_trains_is_refused_by_name(changes: dict[str, Any], words: str, tmp_path: Path) -> None:
