@@ -96,8 +96,8 @@ class TargetEmbeddings:
 
     def __init__(self, network: nn.Module, vocabulary_size: int) -> None:
         named = [(name, module) for name, module in network.named_modules() if _rows(module) == vocabulary_size]
-        # The outermost come first.
-        modules = [module for _, module in sorted(named, key=lambda pair: pair[0].count("."))]
+        # The outermost come first; Gemma's `embed_tokens_per_layer` has as many rows as `embed_tokens`.
+        modules = [module for _, module in sorted(named, key=lambda pair: (pair[0].count("."), len(pair[0])))]
         tables = [module for module in modules if isinstance(module, _EMBEDDINGS)]
         heads = [module for module in modules if isinstance(module, _OUTPUTS)]
         if not tables:

@@ -21,7 +21,7 @@ from rdchat.inference.training.run.training_run import DrafterTraining
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import share
 from tests.inference.fakes import ALPHABET, ask, lenient, loaded, random_drafter, with_beams
-from tests.inference.families import TREES, network_of
+from tests.inference.families import TREES, VOCABULARY, network_of
 from tests.inference.plain_replies import plain
 from tests.inference.training.short_runs import short_evaluation
 
@@ -91,3 +91,9 @@ def test_a_drafter_is_trained(mode: str, bits: int, group: int, quick: None, tmp
     settings = TrainingSettings(tmp_path / "out", tokens=1000, sequences=16, recipe=recipe)
     list(DrafterTraining(model, make_plan(model, settings, resume=False)).run())
     assert load_drafter(tmp_path / "out", model).vocabulary.shape[0] <= 32
+
+
+def test_the_layers_embeddings_of_gemma_are_not_taken_for_the_models() -> None:
+    """`embed_tokens_per_layer` of Gemma 3n, and of Gemma 4 E2B and E4B, has a row for each token too."""
+    network = network_of(*TREES["gemma3n"])
+    assert TargetEmbeddings(network, VOCABULARY).width == 64
