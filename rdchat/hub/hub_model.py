@@ -26,6 +26,7 @@ class PublishedKind(StrEnum):
     DFLASH = "DFlash"
     DSPARK = "DSpark"
     DOMINO = "Domino"
+    ASSISTANT = "Assistant"
     RDCHAT = "Recurrent"
     MODEL = "Smaller model"
 

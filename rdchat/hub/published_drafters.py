@@ -35,6 +35,7 @@ _HEADS = {
     PublishedKind.DFLASH: (("dflash",), re.compile(r"d-?flash", re.IGNORECASE)),
     PublishedKind.DSPARK: (("dspark",), re.compile(r"d-?spark", re.IGNORECASE)),
     PublishedKind.DOMINO: (("domino",), re.compile(r"domino", re.IGNORECASE)),
+    PublishedKind.ASSISTANT: (("it-assistant",), re.compile(r"it-assistant", re.IGNORECASE)),
     PublishedKind.RDCHAT: (("rdchat",), re.compile(r"rdchat|redrafter|recurrent-?draft", re.IGNORECASE)),
 }
 

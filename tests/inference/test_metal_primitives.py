@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from unittest.mock import patch
 
 import mlx.core as mx
@@ -24,6 +25,7 @@ from rdchat.inference.verification.capability import check_capability
 from rdchat.inference.verification.target import LoadedModel
 from tests.grids import share
 from tests.inference.auto.automatic_replies import RandomPlanner, iterator_of, state_of
+from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma
 from tests.inference.drafting.block.block_drafters import KINDS as BLOCKS
 from tests.inference.drafting.block.block_drafters import stored_block
 from tests.inference.drafting.draft_pairs import TREE, Pair, near
@@ -129,6 +131,20 @@ def test_metal_has_all_that_mtp_layers_compute(case: str) -> None:
     """In trees, or in chains where the target keeps recurrent state."""
     model = golden_target(case)
     drafters = HeadModel(model, load_drafter(golden_folder(case), model))
+    job = _job(model, ask(max_tokens=8, seed=2))
+    drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
+    with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:
+        *_, end = RoundIterator(job, drafter)
+    assert isinstance(end, ReplyEnd)
+    assert end.statistics.drafted > 0
+    _check(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("clusters", [0, 31])
+def test_metal_has_all_that_gemmas_assistant_computes(clusters: int, tmp_path: Path) -> None:
+    model = shared_gemma()
+    drafters = HeadModel(model, load_drafter(assistant_folder(tmp_path, clusters=clusters), model))
     job = _job(model, ask(max_tokens=8, seed=2))
     drafter = drafters.drafter(job.prompt, with_beams(job.request, BeamShape(3, 4), False))
     with patch.object(reductions, "on_gpu", lambda: True), noted_graphs() as found:

@@ -178,6 +178,7 @@ APPLE_MODEL_TYPE = "recurrent_drafting_drafter"
 # Settings that only drafters' configurations have. Whether a drafter can be read is decided by its tensors.
 _TELLING = {
     "dflash_config",
+    "backbone_hidden_size",
     "draft_vocab_size",
     "eagle_config",
     "markov_head_type",
@@ -200,13 +201,14 @@ class HeadKind(StrEnum):
     `recurrent` is a small RNN over the target's last hidden state (Zhang et al. 2024, arXiv 2403.09919); `block` drafts
     a block of tokens in one pass (DFlash, DSpark, Domino); `eagle3` is one transformer layer with a KV cache of its own
     (Li et al. 2025, arXiv 2503.01840); `mtp` is the model's own multi-token-prediction layer (DeepSeek-V3, arXiv
-    2412.19437).
+    2412.19437); `assistant` is Gemma 4's, which attends to the target's own keys and values.
     """
 
     RECURRENT = "recurrent"
     BLOCK = "block"
     EAGLE3 = "eagle3"
     MTP = "mtp"
+    ASSISTANT = "assistant"
 
     @property
     def label(self) -> str:

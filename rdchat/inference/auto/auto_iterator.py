@@ -24,6 +24,7 @@ from rdchat.inference.decoding.rounds import RoundIterator
 from rdchat.inference.drafting.draft_model import DraftModelDrafter
 from rdchat.inference.drafting.draft_shape import DraftShape
 from rdchat.inference.drafting.lookup import lookup_draft
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import Verified
 
 # Times of rounds in which a draft model reads more tokens first are not learnt.
@@ -70,6 +71,11 @@ class AutoDrafter(Drafter):
         if head:
             sources.append(head_source(estimates.head, costs, WIDTH if trees else 1, head.head.max_drafted))
         self.controller = Controller(state.planner, estimates, prompt, sources, trees=trees, earlier=earlier)
+
+    @override
+    def use_cache(self, cache: KVCache) -> None:
+        for part in self._parts:
+            part.use_cache(cache)
 
     @override
     def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:

@@ -251,6 +251,8 @@ class TimingCache:
         self._head = head
         request = GenerationRequest((ChatMessage(Role.USER, "-"),))
         self._drafter = head.drafter(self._text, request, apart=True) if head else None
+        if self._drafter is not None:
+            self._drafter.use_cache(self._cache)
         self._hidden = mx.zeros((0, 0))
 
     def fill(self, depth: int) -> Generator[None, None, bool]:

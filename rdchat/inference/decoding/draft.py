@@ -10,6 +10,7 @@ from rdchat.inference.api.requests import DraftSettings
 from rdchat.inference.decoding.accepted_path import LazyPath
 from rdchat.inference.decoding.ledger import Ledger
 from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.verifier import PackedTree, Verified
 
 
@@ -68,6 +69,9 @@ class Drafter:
     """Proposes tokens for one reply. Its drafts change how many target calls a reply takes, never its text."""
 
     name: str
+
+    def use_cache(self, cache: KVCache) -> None:
+        """Take the target's cache of the reply before anything else; it must not be written to."""
 
     def prefill(self, cancelled: Callable[[], bool], ledger: Ledger) -> Iterator[int]:
         """Read the prompt, if the drafter has a cache of its own; part of the reply's prefill.

@@ -71,6 +71,7 @@ class RoundIterator(ReplyIterator):
     def __init__(self, job: ReplyJob, drafter: Drafter) -> None:
         super().__init__(job)
         self._drafter = drafter
+        drafter.use_cache(job.cache)
         self._verifier = Verifier(job.model, job.cache)
         self._steps = PlainSteps(job, self._reply, self._chooser)
         self._settings = job.request.draft

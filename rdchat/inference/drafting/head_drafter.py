@@ -17,6 +17,7 @@ from rdchat.inference.drafting.heads.head import Head, HeadMemory, Root
 from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead, Reading
 from rdchat.inference.drafting.lookup import lookup_draft
 from rdchat.inference.drafting.lookup_index import LookupIndex, LookupTree
+from rdchat.inference.verification.kv_cache import KVCache
 from rdchat.inference.verification.target import LoadedModel
 from rdchat.inference.verification.verifier import PackedTree, Verified
 
@@ -168,6 +169,10 @@ class HeadDrafter(Drafter):
         self._settings = settings
 
     @override
+    def use_cache(self, cache: KVCache) -> None:
+        self._memory.use_cache(cache)
+
+    @override
     def read(self, tokens: Sequence[int], hidden: mx.array | None, start: int) -> None:
         if self._head.remembers and hidden is not None:
             with self._ledger.stage(Stage.READ):
@@ -230,7 +235,7 @@ class HeadDrafter(Drafter):
         """Queue the search below the last token of a running round; `search` uses it if the round ends that way."""
         assert verified.hidden is not None
         shape = self._possible(shape)
-        root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.tree.deepest)
+        root = Root(path.token, path.start, verified.hidden[path.last], path.depth, path.tree.deepest, path.nodes)
         if self._head.remembers:
             assert self._hidden is not None
             nodes, before = path.by_depth(), Root(path.tree.tokens[0], path.start - 1, self._hidden)

@@ -65,20 +65,23 @@ class _Usual:
 
 
 # MTP: Qwen3.6, the hidden state read after the final norm (llama.cpp 24025). EAGLE-3 and DSpark: MT-Bench at
-# temperature 1, Qwen3-8B, chains (deepseek-ai/DeepSpec).
+# temperature 1, Qwen3-8B, chains (deepseek-ai/DeepSpec). Assistant: Gemma 4 31B, chains (llama.cpp 23398).
 _MTP = _Usual(2.7, 4, 3 * _HEAD_STEP, "published")
 _EAGLE3 = _Usual(2.66, 8, 7 * _HEAD_STEP, "published")
 _BLOCK = _Usual(3.72, 8, 2 * _HEAD_STEP, "published")
+_ASSISTANT = _Usual(3.0, 4, 3 * _HEAD_STEP, "published")
 _RECURRENT = _Usual(_TRAINED, 16, 4 * _HEAD_STEP, "assumed")
 _USUAL = {
     HeadKind.MTP: _MTP,
     HeadKind.EAGLE3: _EAGLE3,
     HeadKind.BLOCK: _BLOCK,
     HeadKind.RECURRENT: _RECURRENT,
+    HeadKind.ASSISTANT: _ASSISTANT,
     PublishedKind.EAGLE3: _EAGLE3,
     PublishedKind.DFLASH: _BLOCK,
     PublishedKind.DSPARK: _BLOCK,
     PublishedKind.DOMINO: _BLOCK,
+    PublishedKind.ASSISTANT: _ASSISTANT,
     PublishedKind.RDCHAT: _RECURRENT,
 }
 

@@ -100,7 +100,12 @@ _GROUPS = (32, 64, 128)
 PACKED = _FLOATS | {"U32"}
 _INTEGERS = {"I32", "I64", "U32"}
 _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
-_LISTS = {"draft_vocabulary": _INTEGERS, "d2t": _INTEGERS, "t2d": {"BOOL", "U8", *_INTEGERS}}
+_LISTS = {
+    "draft_vocabulary": _INTEGERS,
+    "d2t": _INTEGERS,
+    "t2d": {"BOOL", "U8", *_INTEGERS},
+    "masked_embedding.token_ordering": _INTEGERS,
+}
 
 Shapes = Mapping[str, tuple[int, ...]]
 

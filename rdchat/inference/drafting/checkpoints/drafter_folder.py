@@ -9,6 +9,7 @@ from rdchat.errors import ModelError
 from rdchat.files.atomic_file import temporary_of
 from rdchat.files.foreign_files import read_json
 from rdchat.inference.api.model_facts import TargetMatch
+from rdchat.inference.drafting.checkpoints.assistant_layout import ASSISTANT
 from rdchat.inference.drafting.checkpoints.block_layout import BLOCK
 from rdchat.inference.drafting.checkpoints.checkpoint import (
     CARD,
@@ -25,6 +26,7 @@ from rdchat.inference.drafting.checkpoints.eagle3_layout import EAGLE3
 from rdchat.inference.drafting.checkpoints.mtp_layout import MTP, open_mtp
 from rdchat.inference.drafting.checkpoints.recurrent_layout import RECURRENT, read
 from rdchat.inference.drafting.checkpoints.settings import Settings
+from rdchat.inference.drafting.heads.assistant_head import AssistantConfig
 from rdchat.inference.drafting.heads.decoder import DecoderConfig
 from rdchat.inference.drafting.heads.head import Head, HeadKind
 from rdchat.inference.drafting.heads.mtp_head import MtpConfig
@@ -32,7 +34,7 @@ from rdchat.inference.drafting.heads.recurrent_head import RecurrentHead
 from rdchat.inference.models.model_files import BINDING, TargetBinding, printable_name
 from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 
-LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3)
+LAYOUTS: tuple[Layout, ...] = (RECURRENT, BLOCK, EAGLE3, ASSISTANT)
 MAX_CONFIG_BYTES = 2**20
 
 
@@ -154,7 +156,9 @@ def _check(form: Layout, checkpoint: Checkpoint, model: LoadedModel) -> tuple[An
     return needs, TargetMatch(True) if bound or own else fit
 
 
-def _fit(checkpoint: Checkpoint, needs: DecoderConfig | MtpConfig, model: LoadedModel, depth: int) -> TargetMatch:
+def _fit(
+    checkpoint: Checkpoint, needs: DecoderConfig | MtpConfig | AssistantConfig, model: LoadedModel, depth: int
+) -> TargetMatch:
     """Check a published drafter's sizes against a target, and return how sure it is that they belong together.
 
     Raises:

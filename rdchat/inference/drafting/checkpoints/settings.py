@@ -225,9 +225,12 @@ def load_network(
         chosen = np.flatnonzero(fetch(tensors["t2d"])) if config.reduced and "t2d" in tensors else None
         if chosen is not None and not np.array_equal(chosen, fetch(vocabulary)):
             raise checkpoint.error("its lists d2t and t2d do not name the same tokens")
-    # On a GPU a drafter that was published quantised keeps its bits.
-    bits = max((bits for _, bits in checkpoint.packed.values()), default=None) if on_gpu() else None
-    return kind(config, partial(checkpoint.lazy, names), vocabulary, model, bits)
+    return kind(config, partial(checkpoint.lazy, names), vocabulary, model, stored_bits(checkpoint))
+
+
+def stored_bits(checkpoint: Checkpoint) -> int | None:
+    """Return the bits that a drafter which was published quantised keeps on a GPU; None for the usual ones."""
+    return max((bits for _, bits in checkpoint.packed.values()), default=None) if on_gpu() else None
 
 
 def decoder_settings(

@@ -12,6 +12,7 @@ import mlx.core as mx
 
 from rdchat.inference.api.model_facts import HeadKind as HeadKind  # noqa: PLC0414  part of the protocol
 from rdchat.inference.verification.hooks import HiddenReads
+from rdchat.inference.verification.kv_cache import KVCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,7 @@ class Root:
         hidden: (width,): the target's hidden states at the token before, from which it was chosen.
         later: () int32, lazy: is added to `position`, where a round decides it; None for 0.
         latest: Upper bound of `later`.
+        on_path: (nodes,) bool, lazy: nodes of the open round that come before it; None where no round is open.
     """
 
     token: int | mx.array
@@ -31,6 +33,7 @@ class Root:
     hidden: mx.array
     later: mx.array | None = None
     latest: int = 0
+    on_path: mx.array | None = None
 
 
 class HeadState(Protocol):
@@ -57,6 +60,9 @@ class HeadMemory:
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Start a reply to a prompt, (n,) token ids: keep what the last prompt shares with it, and forget the rest."""
+
+    def use_cache(self, cache: KVCache) -> None:
+        """Take the target's cache of the reply, of which a head may read rows; it is not kept beyond the reply."""
 
     def reset(self) -> None:
         """Forget everything, including arrays that were not computed."""

@@ -1,0 +1,114 @@
+"""Reads Gemma 4's assistants as Google publishes them (`gemma4_assistant`, `gemma4_unified_assistant`).
+
+Their layers are described by `text_config`, a configuration of Gemma 4 whose layers all share keys and values. Refused
+are unknown values of known settings, settings that change the computation, and unknown tensors. Tested with random
+weights against transformers and mlx-vlm: no published assistant was at hand, and nothing was tried on a Mac.
+"""
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import mlx.core as mx
+
+from rdchat.inference.drafting.checkpoints.checkpoint import Checkpoint, Layout
+from rdchat.inference.drafting.checkpoints.settings import Settings, stored_bits
+from rdchat.inference.drafting.heads.assistant_head import FULL, SLIDING, AssistantConfig, BoundAssistant
+from rdchat.inference.drafting.heads.head import Head, HeadKind
+from rdchat.inference.verification.fetch import fetch
+from rdchat.inference.verification.target import LoadedModel
+
+_ORDER, _CENTROIDS, _TABLE = "masked_embedding.token_ordering", "masked_embedding.centroids.weight", "lm_head.weight"
+_EMBEDDINGS = "embed_tokens.weight"
+_MAX_LAYERS = 100
+_ASK_FOR_MORE = {
+    "attention_bias", "enable_moe_block", "hidden_size_per_layer_input", "use_double_wide_mlp", "quantization",
+    "quantization_config",
+}  # fmt: skip
+# What layers that share keys and values do not use; some tools write it all the same.
+_UNUSED = ("self_attn.k_proj.weight", "self_attn.v_proj.weight", "self_attn.k_norm.weight", "self_attn.v_norm.weight")
+
+
+def matches(config: Mapping[str, Any], tensors: Collection[str]) -> bool:
+    """Return whether a checkpoint is an assistant: it projects the target's hidden states and its own."""
+    return "backbone_hidden_size" in config and {"pre_projection.weight", "post_projection.weight"} <= set(tensors)
+
+
+def assistant_config(checkpoint: Checkpoint, _depth: int | None = None) -> AssistantConfig:
+    """Return the network that a checkpoint describes, and check that its tensors are those of that network.
+
+    Raises:
+        ModelError: If a setting is missing or unknown, or a tensor missing, unknown, or of another shape or type.
+    """
+    top = Settings(checkpoint, checkpoint.config)
+    text = top.within("text_config")
+    for settings in (top, text):
+        settings.refuse(_ASK_FOR_MORE)
+    text.word("hidden_activation", "gelu_pytorch_tanh", ["gelu_pytorch_tanh"])
+    text.word("use_bidirectional_attention", "vision", ["vision"])
+    text.value("rope_parameters", lambda value: isinstance(value, dict) and {FULL, SLIDING} <= value.keys())
+    layers = text.size("num_hidden_layers")
+    if layers > _MAX_LAYERS:
+        raise text.wrong("num_hidden_layers")
+    if text.size("num_kv_shared_layers", layers, minimum=0) not in (0, layers):
+        raise text.wrong("num_kv_shared_layers")
+    clusters = top.size("num_centroids", 2048) if top.flag("use_ordered_embeddings", False) else 0
+    config = AssistantConfig(
+        hidden_size=text.size("hidden_size"),
+        target_width=top.size("backbone_hidden_size"),
+        vocabulary_size=text.size("vocab_size"),
+        heads=text.size("num_attention_heads"),
+        head_sizes={SLIDING: text.size("head_dim", 256), FULL: text.size("global_head_dim", 512)},
+        inner_size=text.size("intermediate_size"),
+        norm_epsilon=text.number("rms_norm_eps", 1e-6),
+        kinds=tuple(text.layer_kinds(layers)),
+        window=text.size("sliding_window", 512, minimum=2),
+        ropes={FULL: text.rope(FULL), SLIDING: text.rope(SLIDING, complete_heads=True)},
+        clusters=clusters,
+        chosen_clusters=top.size("centroid_intermediate_top_k", 32) if clusters else 0,
+    )
+    _check_config(checkpoint, top, config)
+    return config
+
+
+def _load(checkpoint: Checkpoint, config: AssistantConfig, model: LoadedModel) -> Head:
+    """Read an assistant; see `Layout`."""
+    names = _stored_names(checkpoint, config)
+    tensors = checkpoint.read([*names.values(), _ORDER])
+    clusters = None
+    if config.clusters:
+        clusters = tensors[_ORDER].astype(mx.int32).reshape(config.clusters, -1)
+        ids = fetch(clusters)
+        if ids.min() < 0 or ids.max() >= config.vocabulary_size:
+            raise checkpoint.error(f"its list {_ORDER} has tokens that the model does not have")
+
+    def weights() -> Mapping[str, mx.array]:
+        stored = checkpoint.lazy(list(names.values()))
+        return {name: stored[published] for name, published in names.items()}
+
+    return BoundAssistant(config, weights, clusters, model, stored_bits(checkpoint))
+
+
+ASSISTANT = Layout(HeadKind.ASSISTANT, matches, assistant_config, _load)
+
+
+def _stored_names(checkpoint: Checkpoint, config: AssistantConfig) -> dict[str, str]:
+    """Return the published name of each tensor of the network; the output rows are mostly stored as embeddings."""
+    tied = Settings(checkpoint, checkpoint.config).flag("tie_word_embeddings", True)
+    renamed = {"centroids.weight": _CENTROIDS, _TABLE: _EMBEDDINGS if tied else _TABLE}
+    return {name: renamed.get(name, name) for name in config.shapes()}
+
+
+def _check_config(checkpoint: Checkpoint, top: Settings, config: AssistantConfig) -> None:
+    for kind, size in config.head_sizes.items():
+        turned = int((config.ropes[kind].scaling or {}).get("partial_rotary_factor", 1) * size)
+        if size % 2 or turned < 2 or turned % 2:
+            raise checkpoint.error(f"its rope cannot rotate {turned} of {size} values in pairs")
+    if config.clusters and (config.vocabulary_size % config.clusters or config.chosen_clusters > config.clusters):
+        raise top.wrong("num_centroids")
+    names, shapes = _stored_names(checkpoint, config), config.shapes()
+    expected = {names[name]: shape for name, shape in shapes.items()}
+    if config.clusters:
+        expected[_ORDER] = (config.vocabulary_size,)
+    unused = [f"layers.{number}.{name}" for number in range(len(config.kinds)) for name in _UNUSED]
+    # A tied table may be stored under both names.
+    checkpoint.check_tensors(expected, [*unused, *({_TABLE, _EMBEDDINGS} - expected.keys())])

@@ -1,0 +1,242 @@
+"""Gemma 4's assistant in the loop: the text of plain decoding, and drafts from the target's own rows."""
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.inference.api.events import ReplyEnd, TokenEvent
+from rdchat.inference.api.model_facts import DraftKind
+from rdchat.inference.api.requests import BeamShape, DraftSettings, Mode
+from rdchat.inference.auto.measuring import OtherPrograms, measure_beams
+from rdchat.inference.decoding.ledger import Ledger
+from rdchat.inference.decoding.reply import ReplyJob
+from rdchat.inference.decoding.rounds import RoundIterator
+from rdchat.inference.drafting.head_drafter import HeadDrafter, HeadModel
+from rdchat.inference.drafting.heads.assistant_head import AssistantMemory, BoundAssistant
+from rdchat.inference.drafting.heads.head import HeadState, Root
+from rdchat.inference.session import ChatSession
+from rdchat.inference.verification.kv_cache import KVCache
+from rdchat.inference.verification.verifier import PackedTree, Verifier
+from tests.grids import share
+from tests.inference.auto.automatic_replies import automatic
+from tests.inference.auto.measurements import finished
+from tests.inference.drafting.assistant.assistant_targets import WINDOW, assistant_folder, shared_gemma, stored
+from tests.inference.fakes import CharacterTokenizer, ask, chains_only, with_beams
+from tests.inference.plain_replies import drafted_by_beams, plain
+
+pytestmark = pytest.mark.across_rows
+TREE, CHAIN = BeamShape(3, 5), BeamShape(1, 5)
+
+
+class Endless(CharacterTokenizer):
+    """No token ends a reply."""
+
+    eos_token_ids = frozenset()
+
+
+def test_the_target_takes_trees() -> None:
+    assert shared_gemma().capability.kind is DraftKind.TREE
+
+
+@pytest.mark.parametrize(
+    ("clusters", "shape", "temperature"), share(list(product((31, 0), (TREE, CHAIN), (0.9, 0))), 7), ids=str
+)
+def test_the_text_is_that_of_plain_decoding(
+    clusters: int, shape: BeamShape, temperature: float, tmp_path: Path
+) -> None:
+    """Prompt and reply are longer than the sliding window; the second reply takes the prefix that is still held."""
+    model = shared_gemma()
+    drafters = HeadModel(model, stored(assistant_folder(tmp_path, clusters=clusters), model))
+    for seed in (2, 3):
+        request = ask(temperature=temperature, max_tokens=2 * WINDOW, seed=seed)
+        end = drafted_by_beams(drafters, model, request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.drafted > 0
+        assert end.statistics.host_syncs == end.statistics.rounds, "one a round"
+
+
+@pytest.mark.slow
+def test_a_target_that_takes_chains_only_gets_chains(tmp_path: Path) -> None:
+    model = shared_gemma()
+    chains, request = chains_only(model), ask(temperature=0, max_tokens=16)
+    end = drafted_by_beams(HeadModel(chains, stored(assistant_folder(tmp_path), model)), chains, request, TREE)
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.verified_nodes == end.statistics.rounds + end.statistics.drafted
+
+
+@pytest.mark.slow
+def test_a_quantised_target_is_drafted_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rdchat.inference.drafting.heads.bound_network.on_gpu", lambda: True)
+    model, request = shared_gemma("4bit"), ask(temperature=0.9, max_tokens=16)
+    end = drafted_by_beams(HeadModel(model, stored(assistant_folder(tmp_path), model)), model, request, TREE)
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
+
+
+@pytest.mark.parametrize("temperature", share([0.9, 0], 2))
+def test_a_chat_that_goes_on_branches_and_stops_has_the_text_of_plain_decoding(
+    temperature: float, tmp_path: Path
+) -> None:
+    """With the prefix cache of the turn before, an edited prompt, an end inside a round, and after a cancel."""
+    model = shared_gemma()
+    folder = assistant_folder(tmp_path)
+    session, alone = ChatSession(model), ChatSession(model)
+    mode = DraftSettings(Mode.DRAFTER, drafter=str(folder), beam_width=3, beam_length=5)
+    for number, (prompt, tokens) in enumerate(
+        [("one two three", 20), ("one two three and so on", 7), ("one two", 9), ("other", 1), ("one two three", 20)]
+    ):
+        request = ask(prompt, temperature=temperature, max_tokens=tokens, seed=4)
+        events = session.generate(replace(request, draft=mode))
+        if number == 2:
+            next(iter(events))
+            events.cancel()
+        *_, end = events
+        *_, reference = alone.generate(request)
+        assert isinstance(end, ReplyEnd)
+        assert isinstance(reference, ReplyEnd)
+        assert end.mode_reason is None
+        assert end.token_ids == reference.token_ids[: len(end.token_ids)]
+        assert number == 2 or len(end.token_ids) == len(reference.token_ids)
+
+
+def state_after(head: BoundAssistant, cache: KVCache, root: Root) -> HeadState:
+    memory = head.memory()
+    assert isinstance(memory, AssistantMemory)
+    memory.use_cache(cache)
+    return memory.state(root)
+
+
+PATHS = [[0], [0, 1], [0, 2, 4], [0, 2]]
+
+
+@pytest.mark.parametrize("path", PATHS, ids=str)
+def test_a_branch_gives_the_rows_that_a_plain_text_gives(path: list[int], tmp_path: Path) -> None:
+    """While the round is open, and after its commit; rows of rejected nodes and padding are not seen."""
+    model = shared_gemma()
+    head = stored(assistant_folder(tmp_path), model)
+    model.hooks.read(head.reads)
+    text = [int(token) for token in np.random.default_rng(0).integers(3, 31, 2 * WINDOW)]
+    tokens, parents = [7, 8, 9, 10, 11], [-1, 0, 0, 1, 2]
+    tree = PackedTree(
+        mx.array(tokens), mx.array(parents), mx.array([0, 1, 1, 2, 2]),
+        mx.array([[1, 0, 0, 0, 0], [1, 1, 0, 0, 0], [1, 0, 1, 0, 0], [1, 1, 0, 1, 0], [1, 0, 1, 0, 1]]) > 0, 2,
+    )  # fmt: skip
+    cache, straight = KVCache(model.network), KVCache(model.network)
+    model.network(mx.array([text]), cache=cache.layers)
+    cache.tokens += text
+    accepted = [tokens[node] for node in path]
+    model.network(mx.array([[*text, *accepted]]), cache=straight.layers)
+    end, last = len(text) + len(path), len(path) - 1
+    assert model.hooks.hidden is not None
+    reference = state_after(head, straight, Root(3, end, model.hooks.hidden[0, -1]))
+    verifier = Verifier(model, cache)
+    verified = verifier.verify(tree, 8)
+    assert verified.hidden is not None
+    hidden = verified.hidden[path[-1]]
+    on_path = mx.array([node in path for node in range(5)])
+    ahead = Root(mx.array(3), len(text) + 1, hidden, mx.array(last), 2, on_path)
+    open_round = state_after(head, cache, ahead)
+    np.testing.assert_allclose(np.array(open_round.logits()), np.array(reference.logits()), atol=1e-4)
+    verifier.commit(accepted, path)
+    committed = state_after(head, cache, Root(3, end, hidden))
+    for beams, drafted in (([0, 0], [4, 5]), ([1, 0, 1], [6, 7, 8])):
+        states = [reference, open_round, committed] = [
+            each.after(mx.array(beams), mx.array(drafted)) for each in (reference, open_round, committed)
+        ]
+        for each in states[1:]:
+            np.testing.assert_allclose(np.array(each.logits()), np.array(reference.logits()), atol=1e-4)
+
+
+@pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
+def test_a_draft_begun_ahead_is_the_one_that_the_round_would_have_begun_with(
+    temperature: float, tmp_path: Path
+) -> None:
+    model = shared_gemma()
+    head = stored(assistant_folder(tmp_path), model)
+    request = ask("abcabcabc", seed=4, max_tokens=14, temperature=temperature)
+    shaped, prompt = with_beams(request, BeamShape(3, 4), False), model.encode_chat(request.messages, False)
+    replies: list[list[Any]] = []
+    for ahead in (True, False):
+        model.hooks.read(head.reads)
+        drafter = HeadDrafter(model, head, head.memory(), prompt, request=shaped, ledger=Ledger())
+        monkey: Any = drafter
+        if not ahead:
+            monkey.drafts_ahead = lambda limit: False
+        search, pools = drafter.search, list[Any]()
+        monkey.search = lambda root, shape, search=search, pools=pools: pools.append(search(root, shape)) or pools[-1]
+        *_, end = RoundIterator(ReplyJob.fresh(model, prompt, request), drafter)
+        assert isinstance(end, ReplyEnd)
+        assert end.token_ids == plain(model, request).token_ids
+        replies.append(pools)
+    for mine, reference in zip(*replies, strict=True):
+        np.testing.assert_array_equal(np.array(mine.tokens), np.array(reference.tokens)[: mine.tokens.shape[0]])
+        np.testing.assert_allclose(np.array(mine.scores), np.array(reference.scores), atol=1e-3)
+
+
+@pytest.mark.parametrize("temperature", share([0.9, 0.0], 2))
+def test_auto_switches_between_plain_steps_lookup_and_the_assistant(temperature: float, tmp_path: Path) -> None:
+    model = shared_gemma()
+    head = HeadModel(model, stored(assistant_folder(tmp_path), model))
+    request = ask("abcabcabc", seed=5, max_tokens=24, temperature=temperature)
+    events, *_ = automatic(model, request, (Mode.LOOKUP, Mode.DRAFTER), 0, head)
+    end = events[-1]
+    assert isinstance(end, ReplyEnd)
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.rounds > 0
+
+
+def test_its_costs_are_measured(tmp_path: Path) -> None:
+    model = shared_gemma()
+    model = replace(model, info=replace(model.info, context_length=2048))
+    head = HeadModel(model, stored(assistant_folder(tmp_path), model))
+    costs = finished(measure_beams(model, head, 4, OtherPrograms())).costs
+    assert set(costs) == {(4, 2), (4, 6)}
+    assert all(ms > 0 for ms in costs.values())
+
+
+def test_a_memory_does_not_keep_a_cache_alive(tmp_path: Path) -> None:
+    """A chat's cache may hold gigabytes."""
+    model = shared_gemma()
+    memory = stored(assistant_folder(tmp_path), model).memory()
+    assert isinstance(memory, AssistantMemory)
+    cache = KVCache(model.network)
+    memory.use_cache(cache)
+    del cache
+    assert memory._cache is not None
+    assert memory._cache() is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "behind"])
+def test_rounds_behind_a_long_text_copy_no_buffer(ahead: bool, tmp_path: Path) -> None:
+    """MLX copies a buffer that is written while a draft still reads it."""
+    model, rows = shared_gemma(), 8192
+    model = replace(model, tokenizer=Endless(), info=replace(model.info, context_length=2 * rows))
+    head = stored(assistant_folder(tmp_path), model)
+    prompt = np.random.default_rng(3).integers(3, 31, rows + 1).tolist()
+    cache = KVCache(model.network)
+    for layer in cache.layers:
+        layer.update_and_fetch(*(mx.random.normal((1, 2, rows, 32 if layer._window is None else 16)) for _ in range(2)))
+        mx.eval(layer.state)
+    cache.tokens = prompt[:-1]
+    model.hooks.read(head.reads)
+    request = ask(temperature=0, max_tokens=9)
+    drafter = HeadDrafter(
+        model, head, head.memory(), prompt, request=with_beams(request, CHAIN, False), ledger=Ledger()
+    )
+    monkey: Any = drafter
+    if not ahead:
+        monkey.drafts_ahead = lambda limit: False
+    buffer, peaks, before = cache.layers[1].buffer.arrays[0].nbytes, list[int](), 0
+    for event in RoundIterator(ReplyJob.fresh(model, prompt, request, cache), drafter):
+        if isinstance(event, TokenEvent) and event.round is not None:
+            peaks.append(mx.get_peak_memory() - before)
+        mx.reset_peak_memory()
+        before = mx.get_active_memory()
+    assert len(peaks) > 3
+    assert max(peaks[1:]) < buffer / 2, "the first round makes room in the buffers"
