@@ -35,7 +35,8 @@ DEEP = (1024, 4096)
 # After 5, 6, 8, 9, 10, 13 and 15 rows Apple's chips may use other kernels for quantised weights: the next tile of 5
 # rows begins there, or the chip's limit for the vector kernel lies there.
 NEAR_ROWS = (*range(1, 17), 20, 24, 28, MAX_ROWS)
-# Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key.
+# Fused attention ends after 8 rows, or earlier: after 32 divided by the number of queries that share a key. Where that
+# is so, these calls are also measured with attention in parts.
 DEEP_ROWS = (1, 2, 4, 5, 6, 7, 8, 9, 16, MAX_ROWS)
 # Tokens that the context must have left, for a call's rows and for plain steps.
 _ROOM = 2 * MAX_ROWS
@@ -114,6 +115,9 @@ def depths_of(context_length: int) -> Sequence[int]:
 def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int], others: OtherPrograms) -> Measurement:
     """Measure plain steps, and rounds' calls by rows, at ascending depths, as far as the context allows.
 
+    From 1,024 tokens on, calls that attention in parts may make cheaper are measured so too, as calls of minus as many
+    rows. Before, attention is a small part of a call.
+
     A depth that takes more than a minute to reach is left out, and so are those after it. For a model that cannot
     verify drafts only plain steps are measured.
     """
@@ -126,6 +130,8 @@ def measure_calls(model: LoadedModel, depths: Sequence[int], rows: Sequence[int]
             break
         trees = {count: tree_of(count, kind) for count in rows} if kind is not DraftKind.NONE else {}
         works: _Works = {(count, depth): partial(scratch.call, tree) for count, tree in trees.items()}
+        split = [count for count in trees if depth > NEAR and model.hooks.attention.may_pay(count)]
+        works |= {(-count, depth): partial(scratch.call, trees[count], in_parts=True) for count in split}
         at_depth = yield from _in_turns({(PLAIN_STEP, depth): scratch.plain_step, **works}, others)
         measured = Measured({**measured.costs, **at_depth.costs}, measured.quiet and at_depth.quiet)
     return measured
@@ -304,10 +310,11 @@ class TimingCache:
         mx.eval(*self._drafter.draft(0, shape, MAX_ROWS // 2).tree.arrays)
         return (perf_counter() - began) * 1000
 
-    def call(self, tree: PackedTree) -> float:
-        """Return the milliseconds of a round's call, which is then rolled back."""
-        began = perf_counter()
-        verified = self._verifier.verify(tree)
+    def call(self, tree: PackedTree, in_parts: bool = False) -> float:
+        """Return the milliseconds of a round's call, with attention in parts or not; it is then rolled back."""
+        with self._model.hooks.attention.fixed(in_parts):
+            began = perf_counter()
+            verified = self._verifier.verify(tree)
         start = len(self._cache.tokens) + 1
         mx.eval(*self._chooser.choose_quickly(verified.logits, start, tree.depths, tree.deepest), verified.hidden)
         ended = perf_counter()

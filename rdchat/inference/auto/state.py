@@ -80,6 +80,7 @@ class AutoState:
         self._running: tuple[Part, Measurement] | None = None
         self._others = OtherPrograms()
         self.costs = CostModel(reads_weights_by_row(model.info))
+        model.hooks.attention.chosen = self.costs.in_parts
         # A padded chain is never accepted whole, so recurrent state would be computed once more.
         self.planner = Planner(self.costs, padding=not KVCache(model.network).has_state)
 

@@ -7,7 +7,7 @@ before.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -57,7 +57,7 @@ class StateLayers:
     def __init__(self, network: nn.Module) -> None:
         self.recorded = True
         modules = [module for _, module in network.named_modules()]
-        layers = [module for module in modules if _recurrent_methods(type(module))]
+        layers = [module for module in modules if methods_that_call(type(module), _FORMS)]
         # Their convolutions may belong to modules inside of them.
         inside = {id(module) for layer in layers for _, module in layer.named_modules()}
         layers += [m for m in modules if id(m) not in inside and any(isinstance(v, nn.Conv1d) for v in m.values())]
@@ -76,9 +76,10 @@ class _StateLayer:
             if isinstance(part, nn.Conv1d):
                 wrap_call(part, partial(self._convolve, int(part.weight.shape[1])))
         plain: Any = type(module)
-        methods = {name: _with_globals(method, self) for name, method in _recurrent_methods(plain).items()}
+        methods = methods_that_call(plain, _FORMS)
         if methods:
-            module.__class__ = type(plain.__name__, (plain,), methods)
+            copies = {name: with_globals(method, self._recurrences(method)) for name, method in methods.items()}
+            module.__class__ = type(plain.__name__, (plain,), copies)
         wrap_call(module, self._call)
 
     def _call(self, plain: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -93,7 +94,12 @@ class _StateLayer:
     def _convolve(self, kernel: int, plain: Callable[[mx.array], mx.array], inputs: mx.array) -> mx.array:
         return plain(inputs) if self._round is None else self._round.convolve(plain, inputs, kernel)
 
-    def wrapped(self, plain: Callable[..., tuple[mx.array, mx.array]]) -> Callable[..., Any]:
+    def _recurrences(self, method: FunctionType) -> dict[str, Callable[..., Any]]:
+        """Return the recurrences that a method can call, with rounds."""
+        names = method.__globals__
+        return {name: self._wrapped(names[name]) for name in _FORMS if _is_known(names.get(name))}
+
+    def _wrapped(self, plain: Callable[..., tuple[mx.array, mx.array]]) -> Callable[..., Any]:
         """Wrap a recurrence of mlx-lm."""
         signature, form = inspect.signature(plain), _FORMS[plain.__name__]
 
@@ -136,17 +142,16 @@ def wrap_call(module: nn.Module, call: Callable[..., Any]) -> None:
     module.__class__ = type(plain.__name__, (plain,), {"__call__": wrapped})
 
 
-def _recurrent_methods(layer: type) -> dict[str, FunctionType]:
-    """Return the methods of a layer's class that call a recurrence, by name."""
+def methods_that_call(layer: type, functions: Collection[str]) -> dict[str, FunctionType]:
+    """Return the methods of a layer's class that call one of these functions of its file, by name."""
     methods = inspect.getmembers(layer, inspect.isfunction)
-    return {name: method for name, method in methods if not _FORMS.keys().isdisjoint(method.__code__.co_names)}
+    return {name: method for name, method in methods if not set(functions).isdisjoint(method.__code__.co_names)}
 
 
-def _with_globals(method: FunctionType, layer: _StateLayer) -> FunctionType:
-    """Return a copy of a method that calls recurrences with rounds."""
-    names = method.__globals__
-    own = {name: layer.wrapped(names[name]) for name in _FORMS if _is_known(names.get(name))}
-    copy = FunctionType(method.__code__, names | own, method.__name__, method.__defaults__, method.__closure__)
+def with_globals(method: FunctionType, own: dict[str, Any]) -> FunctionType:
+    """Return a copy of a method for which some names of its file mean something else."""
+    names = method.__globals__ | own
+    copy = FunctionType(method.__code__, names, method.__name__, method.__defaults__, method.__closure__)
     copy.__kwdefaults__ = method.__kwdefaults__
     return copy
 

@@ -273,9 +273,10 @@ class Verifier:
         if pending:
             assert chain
             tokens = mx.concatenate([mx.array(self._pending, dtype=tokens.dtype), tokens])
-        with self._model.hooks.packed(None if chain else tree.depths):
+        hooks, depth = self._model.hooks, len(self._cache.tokens)
+        with hooks.packed(None if chain else tree.depths), hooks.attention.call(self._fed, depth):
             logits = self._model.network(tokens[None], cache=self._cache.layers)
-        hidden, meant = self._model.hooks.hidden, slice(pending, pending + nodes)
+        hidden, meant = hooks.hidden, slice(pending, pending + nodes)
         return Verified(logits[0, meant], None if hidden is None else hidden[0, meant])
 
     def catch_up(self) -> None:
