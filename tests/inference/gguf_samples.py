@@ -81,14 +81,14 @@ def write_gguf(
         kind: Type of all matrices.
         kinds: Types of single tensors instead.
         extra: More tensors, as float32.
-        metadata: Fields to set instead: `architecture`, `heads`, `tokenizer`, `pre`, `merges`, `scaling`; `context`
-            False leaves the context length out.
+        metadata: Fields to set instead: `architecture`, `blocks`, `heads`, `tokenizer`, `pre`, `merges`, `scaling`;
+            `context` False leaves the context length out.
     """
     writer = gguf.GGUFWriter(path, metadata.get("architecture", "llama"))
     if metadata.get("context", True):
         writer.add_context_length(512)
     writer.add_embedding_length(HIDDEN)
-    writer.add_block_count(LAYERS)
+    writer.add_block_count(metadata.get("blocks", LAYERS))
     writer.add_feed_forward_length(512)
     writer.add_head_count(metadata.get("heads", HEADS))
     writer.add_head_count_kv(KV_HEADS)

@@ -49,6 +49,8 @@ _Array = npt.NDArray[Any]
 def convert_gguf(source: Path, folder: Path, on_progress: Callable[[LoadProgress], None]) -> None:
     """Write the MLX model folder of a GGUF file of the llama architecture.
 
+    Its MTP layers, if it has some, are left out, and stated in config.json.
+
     Args:
         source: The GGUF file, version 2 or 3.
         folder: An existing, empty folder.
@@ -77,11 +79,12 @@ def plan_conversion(source: Path, header: GgufHeader) -> tuple[dict[str, Any], l
     """
     with _import_errors(source):
         _refuse_unknown_kinds(header)
-        tensors = {tensor.name: tensor for tensor in header.tensors}
+        mtp = {_layer(tensor.name) for tensor in header.tensors if ".nextn." in tensor.name}
+        tensors = {tensor.name: tensor for tensor in header.tensors if _layer(tensor.name) not in mtp}
         _refuse_unknown_types(tensors)
-        config = _config(header.metadata, tensors)
+        config = _config(header.metadata, tensors, len(mtp))
         data = np.memmap(source, mode="r", offset=header.begin)
-        return config, [part for tensor in header.tensors for part in _planned(tensor, data, config)]
+        return config, [part for tensor in tensors.values() for part in _planned(tensor, data, config)]
 
 
 @contextmanager
@@ -150,6 +153,11 @@ def _refuse_unknown_types(tensors: Mapping[str, GgufTensor]) -> None:
         _mlx_name(name)
 
 
+def _layer(name: str) -> str:
+    """Return the number of a tensor's layer, and for others what is no number: `blk.3.attn_q.weight` is layer 3's."""
+    return name.removeprefix("blk.").partition(".")[0]
+
+
 def _mlx_name(name: str) -> str:
     """Return mlx-lm's name of a GGUF tensor without its last part: `blk.3.attn_q.weight` is layer 3's `q_proj`."""
     match name.split("."):
@@ -160,7 +168,7 @@ def _mlx_name(name: str) -> str:
     raise ModelError(f"Its tensor '{name}' does not belong to a llama model.", CONVERT_HINT)
 
 
-def _config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> dict[str, Any]:
+def _config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor], mtp_layers: int) -> dict[str, Any]:
     """Return config.json; keys without a GGUF field have the llama family's fixed values."""
     heads = _size(metadata, "llama.attention.head_count")
     config = {
@@ -168,7 +176,7 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> d
         "model_type": "llama",
         "hidden_size": _size(metadata, "llama.embedding_length"),
         "intermediate_size": _size(metadata, "llama.feed_forward_length"),
-        "num_hidden_layers": _block_count(metadata, tensors),
+        "num_hidden_layers": _block_count(metadata, tensors, mtp_layers),
         "num_attention_heads": heads,
         "num_key_value_heads": _size(metadata, "llama.attention.head_count_kv", heads),
         "head_dim": _head_dim(metadata),
@@ -184,6 +192,8 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> d
         "tie_word_embeddings": "output.weight" not in tensors,
         "torch_dtype": _float_dtype(tensors).name,
     }
+    if mtp_layers:
+        config["num_nextn_predict_layers"] = mtp_layers
     for kind in ("bos", "eos", "pad"):
         token_id = metadata.get(f"tokenizer.ggml.{'padding' if kind == 'pad' else kind}_token_id")
         if token_id is not None:
@@ -191,9 +201,10 @@ def _config(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> d
     return config | _quantization(tensors)
 
 
-def _block_count(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor]) -> int:
-    count = _size(metadata, "llama.block_count")
-    present = len({name.split(".")[1] for name in tensors if name.startswith("blk.")})
+def _block_count(metadata: Mapping[str, Any], tensors: Mapping[str, GgufTensor], mtp_layers: int) -> int:
+    # llama.cpp counts MTP layers too.
+    count = _size(metadata, "llama.block_count") - mtp_layers
+    present = len({_layer(name) for name in tensors if name.startswith("blk.")})
     if count != present:
         raise ModelError(f"Its metadata says {count:,} layers, but it has tensors of {present:,}.", CONVERT_HINT)
     return count

@@ -18,6 +18,7 @@ from rdchat.errors import ModelError
 from rdchat.inference.api.events import LoadProgress
 from rdchat.inference.models.gguf_import import convert_gguf
 from rdchat.inference.models.model_files import check_model_folder, resolve_model
+from rdchat.inference.models.mtp_families import stated_layers
 from tests.grids import share
 from tests.inference import gguf_samples
 from tests.inference.gguf_samples import HEADS, KV_HEADS, float_weights, mlx_name, permute, write_gguf
@@ -178,6 +179,25 @@ def test_a_file_with_mtp_layers_is_refused_and_says_where_to_get_them(tmp_path: 
     with pytest.raises(ModelError, match=r"Its architecture is 'glm4moe'; only 'llama' can be imported\.") as caught:
         converted(source)
     assert caught.value.hint.endswith("get its MTP layers, which draft for it, with `rdchat models mtp`.")
+
+
+def test_mtp_layers_of_a_llama_are_left_out_and_stated(tmp_path: Path) -> None:
+    """llama.cpp counts them among the blocks, and numbers them after the others."""
+    width = gguf_samples.HIDDEN
+    block = {name.replace("blk.1", "blk.2"): at for name, at in float_weights().items() if name.startswith("blk.1.")}
+    layers = block | {
+        "blk.2.nextn.eh_proj.weight": np.zeros((width, 2 * width), np.float32),
+        **{f"blk.2.nextn.{norm}.weight": np.ones(width, np.float32) for norm in ("enorm", "hnorm", "shared_head_norm")},
+    }
+    folder = converted(write_gguf(tmp_path / "with.gguf", extra=layers, blocks=3))
+    plain = converted(write_gguf(tmp_path / "without.gguf"))
+    assert (folder / "model.safetensors").read_bytes() == (plain / "model.safetensors").read_bytes()
+    stated, config = (json.loads((each / "config.json").read_text()) for each in (folder, plain))
+    assert stated == config | {"num_nextn_predict_layers": 1}
+    np.testing.assert_array_equal(logits(folder), logits(plain))
+    assert stated_layers(stated) == 1, "so rdchat says that this copy lacks them, and where to get them"
+    with pytest.raises(ModelError, match="Its metadata says 1 layers, but it has tensors of 2"):
+        converted(write_gguf(tmp_path / "wrong.gguf", extra=layers, blocks=2))
 
 
 def test_what_is_imported_never_has_mtp_layers() -> None:
