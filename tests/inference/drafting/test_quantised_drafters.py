@@ -14,15 +14,17 @@ from mlx.utils import tree_flatten
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import BeamShape
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.head import HeadKind
-from tests.grids import share
+from tests.grids import grid, share
+from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma, stored
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, written_block
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
 from tests.inference.fakes import ask, shared_family, shared_llama
-from tests.inference.plain_replies import plain
+from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
 
@@ -85,6 +87,29 @@ def test_a_quantised_eagle_3_drafter_is_read_and_keeps_its_bits_on_a_gpu(
     assert isinstance(head, BoundNetwork)
     packed = tree_flatten(head.network.leaf_modules(), is_leaf=nn.Module.is_module)
     assert {module.bits for _, module in packed if hasattr(module, "bits")} == {bits}
+
+
+@pytest.mark.parametrize(("clusters", "bits"), grid([0, 31], [4, 8]))
+def test_a_quantised_assistant_of_gemma_4_is_read_and_keeps_its_bits_on_a_gpu(
+    clusters: int, bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = shared_gemma()
+    folder = assistant_folder(tmp_path / "drafter", clusters=clusters, width=64)
+    floats = {name.removeprefix("model."): at for name, at in quantise(folder, bits).items()}
+    assert inspect_drafter(folder) is HeadKind.ASSISTANT
+    head = stored(folder, model)
+    renamed = {"lm_head.weight": "embed_tokens.weight", "centroids.weight": "masked_embedding.centroids.weight"}
+    for name, tensor in tree_flatten(head.network.parameters()):
+        np.testing.assert_array_equal(np.array(tensor), np.array(floats[renamed.get(name, name)]), err_msg=name)
+    monkeypatch.setattr("rdchat.inference.drafting.checkpoints.settings.on_gpu", lambda: True)
+    packed = stored(folder, model)
+    modules = tree_flatten(packed.network.leaf_modules(), is_leaf=nn.Module.is_module)
+    assert {module.bits for _, module in modules if hasattr(module, "bits")} == {bits}
+    for each in (head, packed):
+        request = ask(temperature=0.9, max_tokens=12)
+        end = drafted_by_beams(HeadModel(model, each), model, request, BeamShape(3, 4))
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.drafted > 0
 
 
 Damage = Callable[[dict[str, mx.array]], object]

@@ -63,11 +63,13 @@ def shared_gemma(dtype: str = "float32") -> LoadedModel:
     return replace(model, info=replace(model.info, architecture="gemma4_text", dtype=dtype))
 
 
-def assistant_folder(folder: Path, *, clusters: int = 0, text: dict[str, Any] | None = None, **changes: Any) -> Path:
+def assistant_folder(
+    folder: Path, *, clusters: int = 0, text: dict[str, Any] | None = None, width: int = 24, **changes: Any
+) -> Path:
     """Write an assistant of random weights for `shared_gemma`; None removes a setting."""
-    inner = TEXT | (text or {})
+    inner = TEXT | {"hidden_size": width} | (text or {})
     config = {"model_type": "gemma4_assistant", "backbone_hidden_size": 64, "text_config": inner} | changes
-    width, queries, sliding, full = 24, 4, HEADS["head_dim"], HEADS["global_head_dim"]
+    queries, sliding, full = 4, HEADS["head_dim"], HEADS["global_head_dim"]
     shapes = {
         "pre_projection.weight": (width, 128), "post_projection.weight": (64, width),
         "model.embed_tokens.weight": (len(ALPHABET), width), "model.norm.weight": (width,),
