@@ -13,6 +13,9 @@ so that they are small; the reference computes with the same values in 32 bits),
     chain (m,), chain_logits                 tokens that are drafted below the root, and the logits below each
     chain_before                             the same, where the layer's output is recycled before its norm
     tree (k,), parents (k,), tree_logits     a small tree below the root, nodes by levels, -1 for the root as parent
+
+The folder `several_mtp` has three layers, which draft one token each (transformers' `MtpModel`): `chain` are the
+tokens that they draft, and `chain_logits` the logits of these.
 """
 
 import argparse
@@ -26,7 +29,8 @@ from typing import Any
 import numpy as np
 import torch
 from safetensors.torch import save_file
-from transformers.modeling_layers import MtpLayer
+from transformers.cache_utils import MtpCache
+from transformers.modeling_layers import MtpLayer, MtpModel
 
 # As many tokens as the alphabet of the tests.
 WIDTH, VOCABULARY, ROWS, DEPTH = 32, 31, 9, 4
@@ -128,6 +132,7 @@ def main() -> None:
     with torch.no_grad():
         for name, case in CASES.items():
             write(options.out / f"mtp_{name}", name, case)
+        write_several(options.out / "several_mtp", "glm4_moe", CASES["glm4_moe"])
 
 
 class Reference:
@@ -203,6 +208,43 @@ def write(folder: Path, model_type: str, case: Case) -> None:
     (folder / "config.json").write_text(json.dumps({"model_type": model_type, **case.written}, indent=2) + "\n")
     tensors = dict(published(reference.layer.state_dict(), case))
     save_file({name: value.half().contiguous() for name, value in tensors.items()}, folder / "model.safetensors")
+    np.savez_compressed(folder / "expected.npz", **{name: value.numpy() for name, value in expected.items()})
+    print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1000:.0f} kB")
+
+
+def write_several(folder: Path, model_type: str, case: Case) -> None:
+    """Write several layers that draft in turn."""
+    reference, layers = Reference(case), 3
+    written = case.written | {"num_nextn_predict_layers": layers}
+    package = f"transformers.models.{case.module}"
+    configuration = importlib.import_module(f"{package}.configuration_{case.module}")
+    modeling = importlib.import_module(f"{package}.modeling_{case.module}")
+    config = getattr(configuration, case.classes + case.config)(**written | case.options)
+    config._attn_implementation = config._experts_implementation = "eager"
+    model = MtpModel(getattr(modeling, f"{case.classes}ForCausalLM")(config), layers)
+    generator = torch.Generator().manual_seed(21)
+    for name, weights in [*model.layers.named_parameters(), *model.layers.named_buffers()]:
+        middle = float(weights.ndim == 1 and "norm" in name)
+        wide = 0.25 if weights.ndim > 1 else 0.15
+        weights.copy_((middle + wide * torch.randn(weights.shape, generator=generator)).half().float())
+    model.embed_tokens.weight.copy_(reference.embeddings)
+    model.shared_head.weight.copy_(reference.output)
+    model.eval()
+    torch.manual_seed(5)
+    hidden, following = torch.randn(ROWS, WIDTH), torch.randint(0, VOCABULARY, (ROWS,))
+    cache = MtpCache(config=config.get_mtp_config())
+    chain, logits, _ = model(following[None], hidden[None], None, torch.arange(1, ROWS + 1)[None], cache)
+    expected = {
+        "embeddings": reference.embeddings, "output": reference.output, "hidden": hidden, "following": following,
+        "chain": chain[0], "chain_logits": logits[0],
+    }  # fmt: skip
+    tensors = {}
+    for number, layer in enumerate(model.layers):
+        for name, value in published(layer.state_dict(), case):
+            tensors[name.replace(f".{DEPTH}.", f".{DEPTH + number}.", 1)] = value.half().contiguous()
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps({"model_type": model_type, **written}, indent=2) + "\n")
+    save_file(tensors, folder / "model.safetensors")
     np.savez_compressed(folder / "expected.npz", **{name: value.numpy() for name, value in expected.items()})
     print(f"{folder.name}: {sum(path.stat().st_size for path in folder.iterdir()) / 1000:.0f} kB")
 

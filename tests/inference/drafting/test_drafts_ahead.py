@@ -25,7 +25,7 @@ from tests.inference.device_stand_in import DeviceStandIn, DeviceTimes
 from tests.inference.device_timelines import decoding, order, waits
 from tests.inference.drafting.block.block_drafters import KINDS, stored_block
 from tests.inference.drafting.eagle3.eagle3_heads import bound
-from tests.inference.drafting.mtp.mtp_targets import golden_folder, golden_target
+from tests.inference.drafting.mtp.mtp_targets import GOLDEN, golden_folder, golden_target
 from tests.inference.fakes import ask, shared_llama, with_beams
 from tests.inference.plain_replies import plain
 
@@ -62,6 +62,10 @@ HEADS: dict[str, Callable[[], Made]] = {
     "mtp, mimo": mtp("mimo"),
     "mtp, deepseek_v32": mtp("deepseek_v32"),
     "mtp, qwen3_5": mtp("qwen3_5"),
+    "mtp, three layers": lambda: (
+        golden_target("glm4_moe"),
+        load_drafter(GOLDEN / "several_mtp", golden_target("glm4_moe")),
+    ),
 }
 SHAPES = [BeamShape(3, 4), BeamShape(1, 4)]
 

@@ -75,6 +75,7 @@ class _Naming:
         after_layers: Whether `layer` counts on from the model's layers.
         disputed: Whether sources disagree on the hidden states that are read.
         zero_centred: Whether a norm's weights are stored without the 1 that is added to them.
+        shares_parts: Whether all MTP layers share the parts besides their decoder layer.
     """
 
     architectures: Collection[str]
@@ -84,6 +85,7 @@ class _Naming:
     hidden_first: bool = False
     disputed: bool = False
     zero_centred: bool = False
+    shares_parts: bool = False
 
     def locate(self, name: str, depth: int) -> tuple[int, str] | None:
         """Return a tensor's MTP layer and its name in `MtpNetwork`, empty for a copy; None for other tensors."""
@@ -114,6 +116,7 @@ _NAMINGS = (
         re.compile(r"(?:.*\.)?mtp\.(?:layers\.(?P<layer>\d{1,3})\.)?(?P<rest>.+)"),
         _QWEN_PARTS | {"embed_tokens": "", "lm_head": "", "shared_head.head": ""},
         zero_centred=True,
+        shares_parts=True,
     ),
     _NEXTN,
     _Naming(
@@ -193,21 +196,9 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
     naming = _naming_of(checkpoint.tensors, depth, _is_bare(checkpoint.config))
     # `open_mtp` has found it.
     assert naming is not None
-    placed = _placed(checkpoint, naming)
-    for part, shape in {"eh_proj": (width, 2 * width), **dict.fromkeys(_PARTS[1:], (width,))}.items():
-        tensor = placed.get(f"{part}.weight")
-        if tensor is None:
-            raise checkpoint.error(f"its MTP layer has no {part}")
-        if f"{part}.scales" not in placed and tensor[1].shape != shape:
-            raise checkpoint.error(f"its tensor {tensor[0][:100]} has the shape {tensor[1].shape} instead of {shape}")
-    if not any(name.startswith("block.") for name in placed):
-        raise checkpoint.error("its MTP part has no decoder layer")
-    for name, stored in placed.values():
-        # Such scales belong to 4-bit floats.
-        packed = stored.dtype == "U8" and name.endswith(".scales")
-        scaled = stored.dtype == FLOAT8 and name + SCALES in checkpoint.tensors
-        if stored.dtype not in PACKED and not packed and not scaled:
-            raise checkpoint.error(f"its tensor {name[:100]} is stored as {stored.dtype[:20]}", NEWER_HINT)
+    layers = 1 + max(location[0] for name in checkpoint.tensors if (location := naming.locate(name, depth)))
+    for number, placed in enumerate(_placed(checkpoint, naming, layers), 1):
+        _check_layer(checkpoint, placed, width, f"MTP layer {number}" if layers > 1 else "MTP layer")
     return MtpConfig(
         target_width=width,
         target_depth=0 if _is_bare(checkpoint.config) else depth,
@@ -215,19 +206,41 @@ def mtp_config(checkpoint: Checkpoint, _depth_of_target: int | None = None) -> M
         norm_epsilon=settings.number("rms_norm_eps", 1e-6),
         hidden_first=naming.hidden_first,
         readings=READINGS if naming.disputed else READINGS[:1],
-        layers=1 + max(location[0] for name in checkpoint.tensors if (location := naming.locate(name, depth))),
+        layers=layers,
     )
 
 
-def _placed(checkpoint: Checkpoint, naming: _Naming) -> dict[str, tuple[str, StoredTensor]]:
-    """Return the first MTP layer's tensors with their stored names, by their names in `MtpNetwork`."""
-    depth = _depth(checkpoint.config)
+def _check_layer(checkpoint: Checkpoint, placed: Mapping[str, tuple[str, StoredTensor]], width: int, what: str) -> None:
+    for part, shape in {"eh_proj": (width, 2 * width), **dict.fromkeys(_PARTS[1:], (width,))}.items():
+        tensor = placed.get(f"{part}.weight")
+        if tensor is None:
+            raise checkpoint.error(f"its {what} has no {part}")
+        if f"{part}.scales" not in placed and tensor[1].shape != shape:
+            raise checkpoint.error(f"its tensor {tensor[0][:100]} has the shape {tensor[1].shape} instead of {shape}")
+    if not any(name.startswith("block.") for name in placed):
+        raise checkpoint.error(f"its {what} has no decoder layer")
+    for name, stored in placed.values():
+        # Such scales belong to 4-bit floats.
+        packed = stored.dtype == "U8" and name.endswith(".scales")
+        scaled = stored.dtype == FLOAT8 and name + SCALES in checkpoint.tensors
+        if stored.dtype not in PACKED and not packed and not scaled:
+            raise checkpoint.error(f"its tensor {name[:100]} is stored as {stored.dtype[:20]}", NEWER_HINT)
+
+
+def _placed(checkpoint: Checkpoint, naming: _Naming, layers: int) -> list[dict[str, tuple[str, StoredTensor]]]:
+    """Return each MTP layer's tensors with their stored names, by their names in `MtpNetwork`."""
+    depth, placed = _depth(checkpoint.config), list[dict[str, tuple[str, StoredTensor]]]()
     locations = {name: naming.locate(name, depth) for name in checkpoint.tensors}
-    return {at[1]: (name, checkpoint.tensors[name]) for name, at in locations.items() if at and at[0] == 0 and at[1]}
+    for layer in range(layers):
+        own = {at[1]: name for name, at in locations.items() if at and at[1] and at[0] == layer}
+        placed.append({name: (stored, checkpoint.tensors[stored]) for name, stored in own.items()})
+        if naming.shares_parts:
+            placed[-1] |= {name: at for name, at in placed[0].items() if not name.startswith("block.")}
+    return placed
 
 
 def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> BoundMtpHead:
-    """Read an MTP layer; see `Layout`.
+    """Read MTP layers; see `Layout`.
 
     Raises:
         ModelError: If the target is of a family that these layers do not belong to, or they hold damaged numbers.
@@ -239,16 +252,17 @@ def load(checkpoint: Checkpoint, config: MtpConfig, model: LoadedModel) -> Bound
     if architecture not in naming.architectures:
         reason = unreadable(architecture) or "its MTP layers have other names"
         raise checkpoint.error(f"it is not for a model of the type {architecture}: {reason}", OTHER_HINT)
-    placed = _placed(checkpoint, naming)
-    if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for _, tensor in placed.values()):
+    placed = _placed(checkpoint, naming, config.layers)
+    stored = {name: tensor for layer in placed for name, tensor in layer.values()}
+    if architecture not in FLOAT8_FAMILIES and any(tensor.dtype == FLOAT8 for tensor in stored.values()):
         raise checkpoint.error("its weights are 8-bit floats, which mlx-lm does not read for this family", OTHER_HINT)
     number, caches = _attention_layer(model)
-    _check_memory(checkpoint, [tensor for _, tensor in placed.values()], model)
+    _check_memory(checkpoint, stored.values(), model)
     # `read` checks that all numbers are finite.
-    checkpoint.read([name for name, _ in placed.values()])
-    network = MtpNetwork(config, _fresh_layer(model.network, number), caches)
-    weights = partial(_weights, checkpoint, naming, placed, model.network, number)
-    return BoundMtpHead(config, network, weights, model)
+    checkpoint.read(stored)
+    networks = [MtpNetwork(config, _fresh_layer(model.network, number), caches) for _ in placed]
+    weights = [partial(_weights, checkpoint, naming, layer, model.network, number) for layer in placed]
+    return BoundMtpHead(config, networks, weights, model)
 
 
 # `open_mtp` recognises it.

@@ -150,8 +150,8 @@ class ContextMemory(HeadMemory):
         buffer = self.buffers[layer]
         held = buffer.rows
         buffer.write(rows, 0)
-        seen = buffer.view(first)
-        buffer.cut(held)
+        seen = buffer.view(max(first, buffer.first))
+        buffer.cut(buffer.first + held)
         return seen
 
     @property

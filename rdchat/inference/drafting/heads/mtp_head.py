@@ -1,9 +1,13 @@
-"""A model's own multi-token-prediction (MTP) layer as a drafter: the target's decoder layer, one pass per level.
+"""A model's own multi-token-prediction (MTP) layers as a drafter: the target's decoder layer, one pass per level.
 
 The row at position p is computed from the target's hidden state of token p and the embedding of token p + 1; its output
 gives the logits of token p + 2. Both inputs are normalised, put side by side and projected to the model's width; then
 they go through a decoder layer of the target's own class, with keys and values of its own. For a drafted token there is
 no hidden state of the target, so the layer's own output replaces it (DeepSeek-V3, arXiv 2412.19437, section 2.2).
+
+With several layers, each drafts one token in turn, and the last one all further tokens. The row of layer k + 1 at
+position p + 1 takes layer k's output at position p and the embedding of token p + 2, as in transformers' `MtpModel`. So
+each layer has one row less than the one before. In a draft, a level has rows of its layer and of those after it.
 
 Embeddings and output rows are the target's: published copies of them are the same numbers.
 """
@@ -69,7 +73,7 @@ class MtpConfig:
         vocabulary_size: Number of the target's tokens.
         hidden_first: Whether the projection takes [hidden, embedding] instead of [embedding, hidden].
         readings: The possible readings, the most likely first.
-        layers: Layers in the files; only the first one is used, for every level.
+        layers: Layers in the files.
         target_layers: Layers of the target that are read besides; see `HiddenReads`.
     """
 
@@ -153,12 +157,12 @@ class MtpNetwork(nn.Module):
 
 
 class BoundMtpHead(Head):
-    """An MTP layer that is bound to its target; see `Head`.
+    """MTP layers that are bound to their target; see `Head`.
 
     Args:
-        config: The settings in the layer's files.
-        network: A fresh network, with a decoder layer of the target's class.
-        weights: Returns the weights by name in `MtpNetwork`, lazy.
+        config: The settings in the layers' files.
+        networks: A fresh network for each layer, with a decoder layer of the target's class.
+        weights: Return the weights of each by name in `MtpNetwork`, lazy.
         model: The target.
 
     Attributes:
@@ -175,15 +179,20 @@ class BoundMtpHead(Head):
     inverse_temperature = 1.0
 
     def __init__(
-        self, config: MtpConfig, network: MtpNetwork, weights: Callable[[], Weights], model: LoadedModel
+        self,
+        config: MtpConfig,
+        networks: Sequence[MtpNetwork],
+        weights: Sequence[Callable[[], Weights]],
+        model: LoadedModel,
     ) -> None:
         info = model.info
         embeddings = TargetEmbeddings(model.network, info.vocabulary_size)
         self.dtype = embeddings.dtype
         self.candidates = info.vocabulary_size
         self.vocabulary = mx.arange(self.candidates, dtype=mx.int32)
-        self.network = network
-        self._load(weights, model)
+        self.networks = networks
+        for network, read in zip(networks, weights, strict=True):
+            self._load(network, read, model)
         self._embed, self._output = embeddings.embed, embeddings.output()
         self._reads = {reading: reading.reads(model) for reading in READINGS}
         self.readings = config.readings
@@ -212,17 +221,16 @@ class BoundMtpHead(Head):
         """Return the embeddings of tokens, (n,) ids, (n, width)."""
         return self._embed(tokens)
 
-    def logits(self, output: mx.array) -> mx.array:
-        """Return the logits, (n, candidates) float32, of the token after each row, from outputs (n, width)."""
-        return self._output(self.network.norm(output)).astype(mx.float32)
+    def logits(self, output: mx.array, layer: int = 0) -> mx.array:
+        """Return the logits, (n, candidates) float32, of the token after rows of a layer, from outputs (n, width)."""
+        return self._output(self.networks[layer].norm(output)).astype(mx.float32)
 
-    def recycled(self, output: mx.array) -> mx.array:
-        """Return what replaces the target's hidden states after rows with this output, (n, width)."""
-        recycled: mx.array = output if self.reading.recycles_before_norm else self.network.norm(output)
+    def recycled(self, output: mx.array, layer: int) -> mx.array:
+        """Return what replaces the target's hidden states after rows with this output of a layer, (n, width)."""
+        recycled: mx.array = output if self.reading.recycles_before_norm else self.networks[layer].norm(output)
         return recycled
 
-    def _load(self, read: Callable[[], Weights], model: LoadedModel) -> None:
-        network = self.network
+    def _load(self, network: MtpNetwork, read: Callable[[], Weights], model: LoadedModel) -> None:
         try:
             # The target's own `sanitize`, which expects all tensors, makes them.
             weights = dict(read())
@@ -244,22 +252,45 @@ class BoundMtpHead(Head):
 
 
 class MtpMemory(ContextMemory):
-    """Keys and values of committed rows; see `HeadMemory`."""
+    """Keys and values of committed rows, and the outputs that further layers read; see `HeadMemory`.
+
+    The outputs of all layers for a token are side by side, (n, layers * width); zeros where a layer has no row.
+    """
 
     def __init__(self, head: BoundMtpHead) -> None:
-        super().__init__(head.network.caches, looks_ahead=True)
         self._head = head
+        # Buffers of a layer: its caches, then its outputs.
+        self.stride = head.networks[0].caches + 1
+        super().__init__(len(head.networks) * self.stride, looks_ahead=True)
+
+    @override
+    def reset(self) -> None:
+        super().reset()
+        for number, buffer in enumerate(self.buffers):
+            buffer.first = number // self.stride
 
     @override
     def feed(
         self, hidden: mx.array, following: mx.array, positions: Sequence[int], *, every: bool = False
     ) -> mx.array | None:
-        head, held, count = self._head, len(self.positions), len(positions)
-        mask = None if count == 1 else mx.tril(mx.ones((count, held + count), mx.bool_), held)
-        caches = [LayerCache(_appending(buffer)) for buffer in self.buffers]
-        taken = hidden.astype(head.dtype)
-        outputs = head.network.rows(head.embed(following), taken, positions, caches, mask)
-        return outputs if every else outputs[-1:]
+        head, count = self._head, len(positions)
+        taken, embeddings = hidden.astype(head.dtype), head.embed(following)
+        outputs: list[mx.array] = []
+        for layer, network in enumerate(head.networks):
+            *buffers, given = self.buffers[layer * self.stride : (layer + 1) * self.stride]
+            held, rows = buffers[0].rows, taken.shape[0]
+            output = mx.zeros((0, taken.shape[1]), head.dtype)
+            if rows:
+                mask = None if rows == 1 else mx.tril(mx.ones((rows, held + rows), mx.bool_), held)
+                caches = [LayerCache(_appending(buffer)) for buffer in buffers]
+                output = network.rows(embeddings[-rows:], taken, positions[-rows:], caches, mask)
+            if network is not head.networks[-1] and rows:
+                given.write([output[None, None]], 0)
+                # A row reads the output of the row before it.
+                taken = head.recycled(given.view(given.first)[0][0, 0, :-1][-count:], layer)
+            outputs.append(mx.pad(output, [(count - rows, 0), (0, 0)]) if rows < count else output)
+        everything = mx.concatenate(outputs, axis=-1)
+        return everything if every else everything[-1:]
 
     @override
     def state(self, root: Root) -> HeadState:
@@ -268,25 +299,46 @@ class MtpMemory(ContextMemory):
 
 @dataclass(frozen=True, slots=True)
 class _MtpState(ContextState):
-    """See `ContextState`; a cache that the layer takes is a layer here."""
+    """See `ContextState`; a cache that a layer takes is a layer there, and `rows` begins with those of `layer`.
+
+    Attributes:
+        level: Drafted tokens.
+    """
 
     head: BoundMtpHead
+    memory: MtpMemory
+    level: int = 0
+
+    @property
+    def layer(self) -> int:
+        """The layer that gives the logits."""
+        return min(self.level, len(self.head.networks) - 1)
+
+    @override
+    def logits(self) -> mx.array:
+        outputs = mx.split(self.output, len(self.head.networks), axis=-1)
+        return self.head.logits(outputs[self.layer], self.layer)
 
     @override
     def after(self, beams: mx.array, tokens: mx.array) -> HeadState:
-        head, memory = self.head, self.memory
+        head, memory, networks = self.head, self.memory, self.head.networks
         seen, mask = self.below(beams)
-        rows: list[Rows] = []
+        given = mx.split(self.output[beams], len(networks), axis=-1)
+        embeddings, positions = head.embed(tokens), [self.position] * tokens.shape[0]
+        outputs, rows = list[mx.array](given), list[Rows]()
+        for layer in range(min(self.level + 1, len(networks) - 1), len(networks)):
 
-        def follow(number: int, own: Rows) -> Rows:
-            rows.append(self.joined(number, own))
-            return memory.followed_by(number, rows[-1])
+            def follow(cache: int, own: Rows, layer: int = layer) -> Rows:
+                rows.append(self.joined((layer - self.layer) * networks[0].caches + cache, own))
+                return memory.followed_by(layer * memory.stride + cache, rows[-1])
 
-        caches = [LayerCache(partial(follow, number)) for number in range(head.network.caches)]
-        hidden = head.recycled(self.output[beams])
-        positions = [self.position] * tokens.shape[0]
-        output = head.network.rows(head.embed(tokens), hidden, positions, caches, mask, later=self.later)
-        return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen)
+            source = layer - (self.level + 1 < len(networks))
+            caches = [LayerCache(partial(follow, number)) for number in range(networks[0].caches)]
+            hidden = head.recycled(given[source], source)
+            shown = None if mask is None else mask[:, min(layer, len(memory.held)) :]
+            outputs[layer] = networks[layer].rows(embeddings, hidden, positions, caches, shown, later=self.later)
+        output = mx.concatenate(outputs, axis=-1)
+        return _MtpState(head, memory, output, rows, self.position + 1, self.later, seen, self.level + 1)
 
 
 def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
@@ -294,7 +346,7 @@ def _appending(buffer: RowBuffer) -> Callable[[list[mx.array]], list[mx.array]]:
 
     def extend(new: list[mx.array]) -> list[mx.array]:
         buffer.write(new, 0)
-        return buffer.view(0)
+        return buffer.view(buffer.first)
 
     return extend
 

@@ -87,7 +87,7 @@ def test_a_model_of_16_bits_takes_layers_of_32(tmp_path: Path) -> None:
     model = golden_target("mimo", "bfloat16")
     head = load_drafter(golden_folder("mimo"), model)
     assert isinstance(head, BoundMtpHead)
-    assert head.network.eh_proj.weight.dtype == mx.bfloat16
+    assert head.networks[0].eh_proj.weight.dtype == mx.bfloat16
     request = ask(temperature=0, max_tokens=16)
     assert drafted_by_beams(HeadModel(model, load_drafter(golden_folder("mimo"), model)), model, request, TREE)
 

@@ -163,7 +163,9 @@ def test_folders_without_prefix_are_read(tmp_path: Path) -> None:
     assert isinstance(bound, BoundMtpHead)
     assert isinstance(same, BoundMtpHead)
     for name in ("enorm", "hnorm", "norm"):
-        np.testing.assert_allclose(np.array(bound.network[name].weight), np.array(same.network[name].weight), atol=1e-6)
+        np.testing.assert_allclose(
+            np.array(bound.networks[0][name].weight), np.array(same.networks[0][name].weight), atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("added", [set(), {"norm"}, {"norm", "layers"}], ids=["to none", "to one", "to most"])
@@ -177,9 +179,9 @@ def test_norms_get_their_1_key_by_key(added: set[str], tmp_path: Path) -> None:
     head = load_drafter(model.info.path, model)
     assert isinstance(head, BoundMtpHead)
     found = {
-        "mtp.pre_fc_norm_embedding": head.network.enorm, "mtp.pre_fc_norm_hidden": head.network.hnorm,
-        "mtp.norm": head.network.norm, "mtp.layers.0.input_layernorm": head.network.block.input_layernorm,
-        "mtp.layers.0.self_attn.q_norm": head.network.block.self_attn.q_norm,
+        "mtp.pre_fc_norm_embedding": head.networks[0].enorm, "mtp.pre_fc_norm_hidden": head.networks[0].hnorm,
+        "mtp.norm": head.networks[0].norm, "mtp.layers.0.input_layernorm": head.networks[0].block.input_layernorm,
+        "mtp.layers.0.self_attn.q_norm": head.networks[0].block.self_attn.q_norm,
     }  # fmt: skip
     for name, module in found.items():
         np.testing.assert_allclose(np.array(module.weight), np.array(low[f"{name}.weight"] + 1), atol=1e-6)
@@ -199,7 +201,7 @@ def test_quantised_layers_are_read_as_they_are_stored(tmp_path: Path) -> None:
     mx.save_safetensors(str(model.info.path / "mtp.safetensors"), tensors)
     head = load_drafter(model.info.path, model)
     assert isinstance(head, BoundMtpHead)
-    assert (head.network.eh_proj.bits, head.network.block.self_attn.q_proj.bits) == (8, 4)
+    assert (head.networks[0].eh_proj.bits, head.networks[0].block.self_attn.q_proj.bits) == (8, 4)
     session, request = ChatSession(model), ask(temperature=0, max_tokens=12)
     end = reply(session, DraftSettings(Mode.DRAFTER), request)
     assert end.kind is HeadKind.MTP

@@ -1,0 +1,157 @@
+"""Several MTP layers: each drafts one token in turn, as in transformers, and the last one all further ones."""
+
+import json
+import re
+from pathlib import Path
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from rdchat.errors import ModelError
+from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, load_drafter
+from rdchat.inference.drafting.head_drafter import HeadModel
+from rdchat.inference.drafting.heads.head import HeadState, Root
+from rdchat.inference.drafting.heads.mtp_head import READINGS, BoundMtpHead, LayerCache, Reading
+from tests.grids import grid, share
+from tests.inference.drafting.mtp.mtp_targets import GOLDEN, golden_config, golden_folder, golden_target
+from tests.inference.fakes import ask
+from tests.inference.plain_replies import drafted_by_beams, plain
+
+pytestmark = pytest.mark.across_rows
+
+CASES = ["glm4_moe", "qwen3_next", "mimo", "deepseek_v3", "deepseek_v32"]
+ROWS, WIDTH, VOCABULARY = 7, 32, 31
+LAYER = re.compile(r"(?<=layers\.)\d+(?=\.)")
+
+
+def several(folder: Path, case: str, layers: int, left_out: str = "") -> Path:
+    """Write a case's MTP layer, and others like it; return the folder."""
+    config = golden_config(case) | {"num_nextn_predict_layers": layers}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = dict(mx.load(str(golden_folder(case) / "model.safetensors")))
+    mx.random.seed(4)
+    for name, tensor in list(tensors.items()):
+        for layer in range(1, layers) if (first := LAYER.search(name)) else ():
+            further = LAYER.sub(str(int(first[0]) + layer), name)
+            tensors[further] = tensor + 0.05 * mx.random.normal(tensor.shape).astype(tensor.dtype)
+    if left_out:
+        assert any(name.endswith(left_out) for name in tensors)
+    kept = {name: tensor for name, tensor in tensors.items() if not (left_out and name.endswith(left_out))}
+    mx.save_safetensors(str(folder / "model.safetensors"), kept)
+    return folder
+
+
+def loaded_layers(folder: Path, case: str, layers: int) -> BoundMtpHead:
+    head = load_drafter(several(folder, case, layers), golden_target(case))
+    assert isinstance(head, BoundMtpHead)
+    assert len(head.networks) == layers
+    return head
+
+
+def reference(head: BoundMtpHead, hidden: mx.array, following: list[int], drafted: list[int]) -> np.ndarray:
+    """Return the logits of each level of a chain, with all rows computed anew: each layer's tokens are one further."""
+    logits = []
+    tokens = list(following)
+    for layer, network in enumerate(head.networks):
+        count = len(tokens)
+        mask = mx.tril(mx.ones((count, count), mx.bool_))
+        caches = [LayerCache(lambda own: own) for _ in range(network.caches)]
+        output = network.rows(head.embed(mx.array(tokens)), hidden, range(layer, layer + count), caches, mask)
+        logits.append(head.logits(output[-1:], layer))
+        hidden = head.recycled(output, layer)
+        tokens = [*tokens[1:], *drafted[layer : layer + 1]]
+    return np.array(mx.concatenate(logits))
+
+
+def text(seed: int = 6) -> tuple[mx.array, list[int]]:
+    rng = np.random.default_rng(seed)
+    hidden = mx.array(rng.normal(0, 1, (ROWS, WIDTH)).astype(np.float32))
+    return hidden, rng.integers(1, VOCABULARY, ROWS).tolist()
+
+
+def levels(state: HeadState, drafted: list[int]) -> np.ndarray:
+    rows = [state.logits()]
+    for token in drafted:
+        state = state.after(mx.array([0]), mx.array([token]))
+        rows.append(state.logits())
+    return np.array(mx.concatenate(rows))
+
+
+def test_a_chain_has_the_logits_of_transformers() -> None:
+    folder = GOLDEN / "several_mtp"
+    head = load_drafter(folder, golden_target("glm4_moe"))
+    assert isinstance(head, BoundMtpHead)
+    assert len(head.networks) == 3
+    golden = np.load(folder / "expected.npz")
+    hidden, following, chain = (golden[name] for name in ("hidden", "following", "chain"))
+    memory, tokens = head.memory(), [0, *following[:-1].tolist()]
+    memory.begin(tokens)
+    memory.take(tokens, mx.array(hidden), 0)
+    state = memory.state(Root(int(following[-1]), len(following), mx.array(hidden[-1])))
+    # The tables are those of the target's own golden case.
+    np.testing.assert_allclose(levels(state, chain[:-1].tolist()), golden["chain_logits"], atol=2e-4)
+    assert golden["chain_logits"].argmax(axis=1).tolist() == chain.tolist()
+
+
+@pytest.mark.parametrize(("case", "layers", "reading"), grid(CASES, [2, 3], READINGS[:2], one_in=8))
+def test_each_layer_drafts_one_token_in_turn(case: str, layers: int, reading: Reading, tmp_path: Path) -> None:
+    head = loaded_layers(tmp_path / "layers", case, layers)
+    head.read_as(reading)
+    hidden, following = text()
+    drafted = [3, 7, 11, 5][: layers - 1]
+    # A prompt has more tokens than there are layers.
+    for rows in range(layers - 1, ROWS + 1):
+        # All at once, and row by row: an earlier draft's last row is computed again.
+        memories = [head.memory(), head.memory()]
+        tokens = [0, *following[: rows - 1]]
+        for memory in memories:
+            memory.begin(tokens)
+        memories[0].take(tokens, hidden[:rows], 0)
+        for row in range(rows):
+            memories[1].take(tokens[row : row + 1], hidden[row : row + 1], row)
+            if row < rows - 1:
+                levels(memories[1].state(Root(following[row], row + 1, hidden[row])), drafted)
+        expected = reference(head, hidden[:rows], following[:rows], drafted)
+        for memory in memories:
+            state = memory.state(Root(following[rows - 1], rows, hidden[rows - 1]))
+            np.testing.assert_allclose(levels(state, drafted), expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("case", share(CASES, 5))
+def test_beams_do_not_see_each_other(case: str, tmp_path: Path) -> None:
+    """Also further down than there are layers."""
+    head = loaded_layers(tmp_path / "layers", case, 2)
+    hidden, following = text()
+    memory = head.memory()
+    tokens = [0, *following[:-1]]
+    memory.begin(tokens)
+    memory.take(tokens, hidden, 0)
+    root = Root(following[-1], ROWS, hidden[-1])
+    beams = memory.state(root)
+    for chosen, drafted in (([0, 0, 0], [3, 7, 11]), ([2, 0, 0], [4, 5, 6]), ([1, 0, 2], [8, 9, 10])):
+        beams = beams.after(mx.array(chosen), mx.array(drafted))
+    for beam, chain in enumerate(([3, 5, 8], [11, 4, 9], [3, 6, 10])):
+        alone = levels(memory.state(root), chain)[-1]
+        np.testing.assert_allclose(np.array(beams.logits())[beam], alone, atol=2e-4)
+
+
+@pytest.mark.parametrize(("case", "temperature"), grid(CASES, [0, 0.9], one_in=10))
+def test_the_text_is_that_of_plain_decoding(case: str, temperature: float, tmp_path: Path) -> None:
+    """Drafts that begin ahead are the drafts that begin behind the commit, so acceptance shows rows that are wrong."""
+    model = golden_target(case)
+    drafters = HeadModel(model, loaded_layers(tmp_path / "layers", case, 2))
+    request = ask(temperature=temperature, max_tokens=16, seed=2)
+    for shape in (BeamShape(3, 5), BeamShape(1, 5)):
+        end = drafted_by_beams(drafters, model, request, shape)
+        assert end.token_ids == plain(model, request).token_ids
+        assert end.statistics.drafted > 0
+
+
+def test_a_further_layer_without_a_part_is_refused_by_name(tmp_path: Path) -> None:
+    model = golden_target("glm4_moe")
+    folder = several(tmp_path / "layers", "glm4_moe", 2, left_out="layers.5.hnorm.weight")
+    with pytest.raises(ModelError, match="its MTP layer 2 has no hnorm"):
+        check_drafter(folder, model)
