@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -13,17 +14,22 @@ from mlx.utils import tree_flatten
 
 from rdchat.errors import ModelError
 from rdchat.inference.api.requests import BeamShape
+from rdchat.inference.drafting.checkpoints import mtp_layout
 from rdchat.inference.drafting.checkpoints.drafter_folder import check_drafter, inspect_drafter, load_drafter
 from rdchat.inference.drafting.head_drafter import HeadModel
 from rdchat.inference.drafting.heads.block_head import BoundBlockHead
 from rdchat.inference.drafting.heads.block_network import Markov
 from rdchat.inference.drafting.heads.bound_network import BoundNetwork
 from rdchat.inference.drafting.heads.head import HeadKind
+from rdchat.inference.drafting.heads.mtp_head import BoundMtpHead
+from rdchat.inference.verification.target import LoadedModel, TargetEmbeddings
 from tests.grids import grid, share
 from tests.inference.drafting.assistant.assistant_targets import assistant_folder, shared_gemma, stored
 from tests.inference.drafting.block.block_drafters import KINDS, BlockPair, written_block
+from tests.inference.drafting.drafter_folders import apple_checkpoint, saved_random_drafter
 from tests.inference.drafting.eagle3.eagle3_folders import eagle3_folder
-from tests.inference.fakes import ask, shared_family, shared_llama
+from tests.inference.drafting.mtp.mtp_targets import CASES, golden_config, golden_folder, golden_target
+from tests.inference.fakes import ALPHABET, ask, shared_family, shared_llama
 from tests.inference.plain_replies import drafted_by_beams, plain
 
 pytestmark = pytest.mark.across_rows
@@ -54,8 +60,11 @@ def change(folder: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
+BLOCKS = [OWN, KINDS[4], KINDS[5], *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[:4])]
+
+
 @pytest.mark.parametrize("bits", share([4, 8], 2))
-@pytest.mark.parametrize("kind", [OWN, KINDS[4], KINDS[5]], ids=["dspark", "domino", "dflash 2"])
+@pytest.mark.parametrize("kind", BLOCKS, ids=["dspark", "domino", "dflash 2", "dflash", "vanilla", "gated", "rnn"])
 def test_a_quantised_block_drafter_is_read(kind: dict[str, Any], bits: int, tmp_path: Path) -> None:
     model = shared_llama()
     folder = written_block(tmp_path / "drafter", model, **kind)
@@ -87,6 +96,59 @@ def test_a_quantised_eagle_3_drafter_is_read_and_keeps_its_bits_on_a_gpu(
     assert isinstance(head, BoundNetwork)
     packed = tree_flatten(head.network.leaf_modules(), is_leaf=nn.Module.is_module)
     assert {module.bits for _, module in packed if hasattr(module, "bits")} == {bits}
+
+
+@pytest.mark.parametrize(("case", "bits"), share(product(CASES, [4, 8]), 18))
+def test_quantised_mtp_layers_of_each_family_are_read(case: str, bits: int, tmp_path: Path) -> None:
+    """In the form of mlx-lm's converter, which stacks experts and leaves routers as they are."""
+    model, config = golden_target(case), golden_config(case)
+    naming = next(each for each in mtp_layout._NAMINGS if config["model_type"] in each.architectures)
+    shared = "mtp." if naming.shares_parts else "model.mtp_layers.0." if case == "mimo" else "model.layers.4."
+    layer = "mtp.layers.0." if naming.shares_parts else shared
+    published = {ours: shared + theirs for theirs, ours in naming.parts.items() if ours}
+    network = head_of(golden_folder(case), model).networks[0]
+
+    def converts(name: str, module: nn.Module) -> bool:
+        return hasattr(module, "to_quantized") and module.weight.shape[-1] % GROUP == 0 and not name.endswith("gate")
+
+    nn.quantize(network, GROUP, bits, class_predicate=converts)
+    weights = dict(tree_flatten(network.parameters()))
+    names = {name: name.partition(".") for name in weights}
+    tensors = {
+        layer + rest if part == "block" else f"{published[part]}.{rest}": weights[name]
+        for name, (part, _, rest) in names.items()
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization": {"group_size": GROUP, "bits": bits}}))
+    mx.save_safetensors(str(tmp_path / "model.safetensors"), tensors)
+    head = head_of(tmp_path, model)
+    for name, tensor in tree_flatten(head.networks[0].parameters()):
+        np.testing.assert_array_equal(np.array(tensor), np.array(weights[name]), err_msg=name)
+    request = ask(temperature=0.9, max_tokens=8)
+    end = drafted_by_beams(HeadModel(model, head), model, request, BeamShape(3, 4))
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
+
+
+def head_of(folder: Path, model: LoadedModel) -> BoundMtpHead:
+    head = load_drafter(folder, model)
+    assert isinstance(head, BoundMtpHead)
+    return head
+
+
+@pytest.mark.parametrize("apples", share([True, False], 2))
+def test_a_quantised_recurrent_drafter_is_read(apples: bool, tmp_path: Path) -> None:
+    model, folder = shared_llama(), tmp_path / "drafter"
+    width = TargetEmbeddings(model.network, len(ALPHABET)).width
+    if apples:
+        apple_checkpoint(folder, width, 2 * width, 2, True, len(ALPHABET))
+    else:
+        saved_random_drafter(model, folder, width)
+    quantise(folder, 4)
+    assert inspect_drafter(folder) is HeadKind.RECURRENT
+    request = ask(temperature=0.9, max_tokens=8)
+    end = drafted_by_beams(HeadModel(model, load_drafter(folder, model)), model, request, BeamShape(3, 4))
+    assert end.token_ids == plain(model, request).token_ids
+    assert end.statistics.drafted > 0
 
 
 @pytest.mark.parametrize(("clusters", "bits"), grid([0, 31], [4, 8]))
