@@ -55,6 +55,7 @@ check: setup ## Check format, lint, types, layers, scripts, files, the workflow 
 
 bench: setup ## Measure speed beside mlx-lm, drafting, the server, and the window's smoothness
 	@$(BIN)/rdchat bench --modes off,drafter --trials 4
+	@$(BIN)/rdchat bench --prompts scripts/short_prompts.jsonl --modes off,auto --trials 2 --max-tokens 24 --no-mlx-lm
 	@$(BIN)/python scripts/bench_recurrent_state.py
 	@$(BIN)/python scripts/bench_server.py
 	@QT_QPA_PLATFORM=offscreen $(BIN)/python scripts/bench_transcript.py
